@@ -1,0 +1,131 @@
+"""The functions that every lock passes through, timed by pytest-benchmark in both implementations.
+
+    pytest bench/test_hot_functions.py
+
+The sockets are socketpairs without a server behind them, and replies come a hundred at a time, so that what is left of system
+calls is small. `ns_each` in the extra info is a vote, or a command, of one link.
+"""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from redlatch.protocol import commands
+from redlatch.wire import impl
+from redlatch.wire.connect import Traits
+
+LINKS = 5
+QUORUM = 3
+BATCH = 100
+KEY = b"flash-sale:sku:4711"
+TOKEN = b"0123456789abcdef0123"
+VALKEY = {"run_id": "0" * 40, "role": "master", "server_name": "valkey", "valkey_version": "9.1.2"}
+
+
+@pytest.fixture(params=["c", "python"])
+def implementation(request):
+    """Each implementation in turn; the compiled one only where it was built."""
+    try:
+        return impl.load(request.param)
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def wired(implementation):
+    """A fleet whose links are up, and the masters' ends of their sockets."""
+    fleet = implementation.fleet([f"master-{i}" for i in range(LINKS)], QUORUM)
+    ends = []
+    for index in range(LINKS):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        fleet.adopt(index, ours, Traits(VALKEY, 3), commands.DELIFEQ)
+        ends.append(theirs)
+    yield SimpleNamespace(fleet=fleet, ends=ends, ballot=implementation.ballot)
+    fleet.wires.close()
+    for end in ends:
+        end.close()
+
+
+def command_class(implementation, name):
+    """Return the implementation's own class of command, where it has one."""
+    return getattr(getattr(implementation, "commands", commands), name)
+
+
+def submit_batch(wired):
+    """Submit a batch of acquires and send them."""
+    for _ in range(BATCH):
+        wired.fleet.submit(wired.ballot(commands.Acquire(KEY, TOKEN, 0, 10_000), LINKS, QUORUM, wired))
+    wired.fleet.flush()
+
+
+def drain(wired):
+    """Let the masters read all that was sent."""
+    for end in wired.ends:
+        while True:
+            try:
+                end.recv(1 << 20)
+            except BlockingIOError:
+                break
+
+
+def receive_all(wired):
+    """Count what every link has received."""
+    for index in range(LINKS):
+        wired.fleet.receive(index)
+
+
+def test_building_an_acquire(benchmark, implementation):
+    acquire = command_class(implementation, "Acquire")
+    text = benchmark(lambda: acquire(KEY, TOKEN, 0, 10_000).payload(commands.DELIFEQ))
+    assert text.startswith(b"*6\r\n$3\r\nSET\r\n")
+
+
+def test_building_a_release(benchmark, implementation):
+    release = command_class(implementation, "Release")
+    text = benchmark(lambda: release(KEY, TOKEN, 0).payload(commands.DELIFEQ))
+    assert text.startswith(b"*3\r\n$7\r\nDELIFEQ\r\n")
+
+
+def test_making_a_ballot(benchmark, implementation):
+    command = commands.Acquire(KEY, TOKEN, 0, 10_000)
+    benchmark(implementation.ballot, command, LINKS, QUORUM, None)
+
+
+def test_counting_votes(benchmark, wired):
+    def setup():
+        wired.fleet.decided.clear()
+        submit_batch(wired)
+        drain(wired)
+        for end in wired.ends:
+            end.send(b"+OK\r\n" * BATCH)
+        return (wired,), {}
+
+    benchmark.pedantic(receive_all, setup=setup, rounds=200, warmup_rounds=10)
+    assert len(wired.fleet.decided) == BATCH
+    benchmark.extra_info["ns_each"] = benchmark.stats.stats.median * 1e9 / LINKS / BATCH
+
+
+def test_submitting_and_flushing(benchmark, wired):
+    def setup():
+        drain(wired)
+        for end in wired.ends:  # answer the batch before, so that nothing piles up
+            end.send(b"+OK\r\n" * len(wired.fleet.links[0].pending))
+        receive_all(wired)
+        wired.fleet.decided.clear()
+        return (wired,), {}
+
+    benchmark.pedantic(submit_batch, setup=setup, rounds=200, warmup_rounds=10)
+    assert len(wired.fleet.links[0].pending) == BATCH
+    benchmark.extra_info["ns_each"] = benchmark.stats.stats.median * 1e9 / LINKS / BATCH
+
+
+def test_looking_for_aggregates(benchmark, implementation):
+    replies = b"+OK\r\n" * BATCH
+    assert not benchmark(implementation.net.aggregate, replies, True)
+
+
+def test_reading_the_clock(benchmark, implementation):
+    assert benchmark(implementation.net.now_ns) > 0
