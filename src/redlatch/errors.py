@@ -56,6 +56,9 @@ class LockError(redis.exceptions.LockError):
         each = "; ".join(f"{master}: {cause or type(cause).__name__}" for master, cause in self.causes.items())
         return f"{text} [{each}]"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.args, self.__dict__))
 

@@ -1,0 +1,160 @@
+"""The face for threads: `Client` and `Lock`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from .drivers.threads import ThreadDriver
+from .errors import AlreadyHeld, LockError
+from .locks.factory import BaseClient
+from .locks.lock import BaseLock, note_failure
+from .protocol.policy import Retry
+
+
+class Lock(BaseLock):
+    """A distributed lock for threads; made by `Client.lock`. One object is one holder at a time."""
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquire the lock.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: seconds to wait; None takes the lock's own, and where that is None waits for ever.
+
+        Returns:
+            Whether it was won.
+
+        Raises:
+            AlreadyHeld: this object holds it already, or is acquiring it in another thread.
+            QuorumUnavailable: too many masters failed; `causes` has each one's reason.
+            ConfigurationError, ClientUnusable: as they say.
+        """
+        steps = self._acquiring(blocking, timeout)
+        try:
+            return bool(self._driver.run(steps))
+        except BaseException:
+            self._undo()
+            raise
+
+    def release(self) -> None:
+        """Release the lock and wait for a quorum's answer; an interrupted release may be called again.
+
+        Raises:
+            NotOwned: nothing is held.
+            LockLost: the lock had been lost before.
+            QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
+        """
+        try:
+            self._driver.run(self._releasing())
+        except LockError:
+            raise
+        except BaseException:
+            self._insist()
+            raise
+
+    def extend(self, ttl: float | None = None) -> None:
+        """Let the lock live `ttl` seconds from now on (not longer than before by that much).
+
+        Args:
+            ttl: seconds; None takes the lock's own.
+
+        Raises:
+            NotOwned: nothing is held.
+            LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
+            QuorumUnavailable: too many masters failed; what was valid before still is.
+        """
+        self._driver.run(self._extending(ttl))
+
+    def locked(self) -> bool:
+        """Ask the masters whether anybody holds the lock."""
+        return bool(self._driver.run(self._asking_locked()))
+
+    def owned(self) -> bool:
+        """Ask the masters whether this object still holds the lock."""
+        return bool(self._driver.run(self._asking_owned()))
+
+    def __enter__(self) -> Self:
+        if not self.acquire():
+            raise self._not_won()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._left_to_release:
+            return
+        try:
+            self.release()
+        except LockError as failure:
+            if error is None:
+                raise
+            note_failure(error, failure)
+
+
+class Client(BaseClient):
+    """A lock client for any number of threads.
+
+    It connects with its first use, or with `connect`. A client that has connected cannot be used in a
+    forked child.
+
+    Args:
+        masters: URLs (redis://, rediss://, valkey://, valkeys://, unix://) or redis-py clients whose
+            settings are taken over, of independent servers; one of them makes a single-server lock.
+        ttl: seconds that a lock lives unless it is extended. Default 10.
+        prefix: put before every name to make its key. Default none.
+        drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
+        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, at least 0.1.
+        retry: the pauses between attempts. Default `Retry()`.
+
+    Raises:
+        ConfigurationError, TypeError: naming the argument that cannot work.
+    """
+
+    _driver: ThreadDriver
+
+    def __init__(
+        self,
+        masters: object,
+        *,
+        ttl: float = 10.0,
+        prefix: str | bytes = "",
+        drift_factor: float = 0.01,
+        attempt_timeout: float | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        super().__init__(ThreadDriver, masters, ttl, prefix, drift_factor, attempt_timeout, retry)
+
+    def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> Lock:
+        """Make a lock object; nothing is sent yet.
+
+        Args:
+            name: what to lock, 1 to 512 bytes.
+            ttl: seconds; None takes the client's.
+            timeout: seconds that ``with`` and `Lock.acquire` wait; None is for ever, 0 one attempt.
+        """
+        return Lock(*self._lock_arguments(name, ttl, timeout))
+
+    def connect(self) -> None:
+        """Connect now instead of with the first use.
+
+        Raises:
+            ConfigurationError: a master is a replica, or the same server stands in the list twice.
+        """
+        self._driver.connect()
+
+    def close(self) -> None:
+        """Wait up to a second for releases under way, then close every connection; harmless when repeated.
+
+        Locks that are still held stay on the masters until their ttl is over.
+        """
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,246 @@
+"""Masters from URLs and redis-py clients, and the checks of every argument.
+
+redis-py parses the URLs and knows the TLS options, credentials and Sentinel; what it makes of them is
+one of its `Connection` objects, which opens the socket (`Master.connect`). Everything after the open
+socket is ours.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio
+import redis.connection as redis_connection
+import redis.sentinel
+
+from .errors import ConfigurationError
+
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+MAX_NAME_BYTES = 512
+MAX_TTL_MS = 1 << 53
+
+# Options of redis-py's pools and clients that say nothing about how a socket is opened.
+_NOT_FOR_A_CONNECTION = frozenset({"connection_class", "max_connections", "timeout", "queue_class", "connection_pool"})
+
+
+class Master:
+    """One server: where it is, and how redis-py opens a socket to it.
+
+    Attributes:
+        address: "host:port" or the unix socket's path, for messages; never with user or password.
+        db: the database number to SELECT.
+    """
+
+    def __init__(self, kind: type, options: dict[str, Any], pool: Any = None) -> None:
+        self._options = options
+        self._pool = pool
+        self._kind = kind
+        self.db = int(options.get("db") or 0)
+        if "path" in options:
+            self.address = str(options["path"])
+        elif isinstance(pool, redis.sentinel.SentinelConnectionPool):
+            self.address = f"sentinel:{pool.service_name}"
+        else:
+            host, port = options.get("host", "localhost"), options.get("port", 6379)
+            self.address = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        if not kind_opens_files(kind):
+            options.pop("path", None)
+        self._connection(1.0)  # a bad option is refused here and not at the first connect
+
+    def __repr__(self) -> str:
+        return f"<Master {self.address}>"
+
+    def credentials(self) -> tuple[str, ...]:
+        """Return (user, password), (password,) or (); asks a credential provider anew each time."""
+        provider = self._options.get("credential_provider")
+        if provider is not None:
+            return tuple(provider.get_credentials())
+        user, password = self._options.get("username"), self._options.get("password")
+        if user:
+            return (str(user), str(password or ""))
+        return (str(password),) if password else ()
+
+    def connect(self, timeout: float) -> socket.socket:
+        """Open a blocking socket, TLS already spoken, within `timeout` seconds.
+
+        Raises:
+            OSError, ssl.SSLError, redis.exceptions.RedisError: as the network or Sentinel has it.
+        """
+        connection = self._connection(timeout)
+        if isinstance(self._pool, redis.sentinel.SentinelConnectionPool):
+            connection.host, connection.port = self._pool.get_master_address()
+        # redis-py's one call that opens a socket with all of a client's options and sends nothing. It is
+        # private but the same from redis-py 3 to 8; tests/test_connect.py fails where it goes.
+        return connection._connect()  # type: ignore[no-any-return]
+
+    def _connection(self, timeout: float) -> Any:
+        options = {key: value for key, value in self._options.items() if key not in _NOT_FOR_A_CONNECTION}
+        options |= {"socket_connect_timeout": timeout, "socket_timeout": timeout}
+        return self._kind(**options)
+
+
+def kind_opens_files(kind: type) -> bool:
+    """Tell whether redis-py's connection class is the one for unix sockets."""
+    return issubclass(kind, redis_connection.UnixDomainSocketConnection)
+
+
+def masters_of(masters: object) -> list[Master]:
+    """Make Masters of what a client was given.
+
+    Args:
+        masters: a URL, a redis-py client (of either face), or an iterable of them.
+
+    Raises:
+        ConfigurationError: there are none, one is malformed, or two have the same address.
+    """
+    if isinstance(masters, (str, bytes, redis.Redis, redis.asyncio.Redis)):
+        masters = [masters]
+    if not isinstance(masters, Iterable):
+        raise ConfigurationError(f"masters: URLs or redis-py clients are needed, not {type(masters).__name__}")
+    found = [_master_of(item, f"masters[{index}]") for index, item in enumerate(masters)]
+    if not found:
+        raise ConfigurationError("masters: at least one is needed, such as 'redis://127.0.0.1:6379'")
+    seen: dict[str, int] = {}
+    for index, master in enumerate(found):
+        first = seen.setdefault(master.address, index)
+        if first != index:
+            raise ConfigurationError(
+                f"masters[{index}]: {master.address} is masters[{first}] already; "
+                "a quorum needs independent servers, each named once"
+            )
+    return found
+
+
+def _master_of(item: object, where: str) -> Master:
+    try:
+        if isinstance(item, bytes):
+            item = item.decode()
+        if isinstance(item, str):
+            return _from_url(item, where)
+        if isinstance(item, (redis.Redis, redis.asyncio.Redis)):
+            return _from_client(item)
+    except ConfigurationError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"{where}: {_without_secrets(error, item)}") from None
+    raise ConfigurationError(f"{where}: a URL or a redis-py client is needed, not {type(item).__name__}")
+
+
+def _without_secrets(error: Exception, item: object) -> str:
+    """Return what redis-py or urllib found wrong, unless it quotes the URL, which may hold a password."""
+    text = str(error)
+    if isinstance(item, str) and any(part and part in text for part in (item, urlsplit(item).netloc)):
+        return "the URL is malformed"
+    return f"the URL or client is malformed: {text}"
+
+
+def _from_url(url: str, where: str) -> Master:
+    scheme, colon, rest = url.partition("://")
+    if not colon or scheme.lower() not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        what = f"unknown scheme {scheme!r}" if colon else "a URL without a scheme"
+        raise ConfigurationError(f"{where}: {what}; one of {known} is needed")
+    scheme = scheme.lower()
+    if scheme != "unix":
+        path = urlsplit(f"redis://{rest}").path.strip("/")
+        if path and not path.isdecimal():
+            raise ConfigurationError(f"{where}: the path must be a database number, not {path!r}")
+    options = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
+    kind = options.pop("connection_class", redis_connection.Connection)
+    if kind_opens_files(kind) and not options.get("path"):
+        raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")
+    if issubclass(kind, redis_connection.SSLConnection):
+        options = _verifying(options)
+    return Master(kind, options)
+
+
+def _verifying(options: dict[str, Any]) -> dict[str, Any]:
+    """Have TLS verify chain and host name where the options do not say otherwise (redis-py < 6 did not)."""
+    checks = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_min_version": ssl.TLSVersion.TLSv1_2}
+    return checks | options
+
+
+def _from_client(client: Any) -> Master:
+    """Take over a redis-py client's settings; the client itself is neither used nor closed."""
+    pool = client.connection_pool
+    options = dict(pool.connection_kwargs)
+    name = pool.connection_class.__name__
+    if "Unix" in name:
+        return Master(redis_connection.UnixDomainSocketConnection, options)
+    if isinstance(pool, redis.sentinel.SentinelConnectionPool):
+        kind = redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection
+        return Master(kind, options, pool)
+    return Master(redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection, options)
+
+
+def key_of(prefix: bytes, name: object) -> bytes:
+    """Return the key that stands for a lock's name on the masters.
+
+    Raises:
+        TypeError: the name is neither str nor bytes.
+        ConfigurationError: it is empty, holds a NUL, or is longer than 512 bytes with its prefix.
+    """
+    if isinstance(name, str):
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError("name: it cannot be encoded as UTF-8", name=name) from None
+    elif isinstance(name, bytes):
+        raw = name
+    else:
+        raise TypeError(f"name: str or bytes is needed, not {type(name).__name__}")
+    key = prefix + raw
+    if not raw or len(key) > MAX_NAME_BYTES or b"\0" in key:
+        what = "it is empty" if not raw else "it holds a NUL" if b"\0" in key else f"{len(key)} bytes with the prefix"
+        raise ConfigurationError(f"name: 1 to {MAX_NAME_BYTES} bytes without NUL are needed; {what}", name=raw[:64])
+    return key
+
+
+def ttl_ms_of(ttl: object, drift_factor: float) -> int:
+    """Return a time to live in whole milliseconds, as the masters count it.
+
+    Raises:
+        TypeError: it is no number.
+        ConfigurationError: it is not finite, below 1 ms, or so short that the drift allowance eats it up.
+    """
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
+        raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
+    if not math.isfinite(ttl) or not 1 <= (milliseconds := round(ttl * 1000)) <= MAX_TTL_MS:
+        raise ConfigurationError(f"ttl: a finite number of seconds, at least 0.001, is needed; got {ttl}")
+    if milliseconds <= milliseconds * drift_factor + 2:
+        raise ConfigurationError(
+            f"ttl: {ttl} s leaves no validity after the drift allowance of "
+            f"{milliseconds * drift_factor + 2:.2f} ms; take a longer one"
+        )
+    return milliseconds
+
+
+def timeout_of(timeout: object, blocking: bool) -> float | None:
+    """Return how many seconds to wait for a lock; None is for ever.
+
+    Raises:
+        TypeError: it is no number.
+        ConfigurationError: it is negative or NaN, or given for a call that does not block.
+    """
+    if not blocking:
+        if timeout is not None:
+            raise ConfigurationError("timeout: a call with blocking=False takes none")
+        return 0.0
+    return seconds_of("timeout", timeout)
+
+
+def seconds_of(what: str, value: object) -> float | None:
+    """Return a waiting time in seconds, None for "no bound"; `what` names the argument in errors."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what}: seconds as a number or None are needed, not {type(value).__name__}")
+    if math.isnan(value) or value < 0:
+        raise ConfigurationError(f"{what}: seconds of at least 0, or None, are needed; got {value}")
+    return None if math.isinf(value) else float(value)

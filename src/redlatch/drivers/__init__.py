@@ -1,0 +1,1 @@
+"""What runs the protocol's generators: one driver for threads, one for asyncio."""

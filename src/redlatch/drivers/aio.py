@@ -1,0 +1,290 @@
+"""The driver for asyncio (and uvloop): one flush a loop turn, replies set futures, one timer for all.
+
+Everything runs in the loop's thread. Commands of one turn leave in one write per master (`call_soon`);
+what a socket has is parsed once per readable event. Only dialling happens elsewhere (`wire.connect`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from ..config import Master
+from ..errors import WrongLoop
+from ..protocol.commands import Command
+from ..protocol.policy import MILLISECOND, SECOND, Policy
+from ..protocol.quorum import Ask, Steps, Tell
+from ..wire.connect import Connection
+from ..wire.impl import Implementation
+from .roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+
+
+class AsyncDriver:
+    """Runs the protocol's generators for any number of tasks of one event loop."""
+
+    def __init__(self, impl: Implementation, masters: list[Master], policy: Policy) -> None:
+        self._impl = impl
+        self._size, self._quorum = len(masters), policy.quorum
+        self._clock = policy.clock
+        self._roster = Roster(impl, masters, policy.quorum, self._deliver)
+        self._fleet: Any = None  # made by connect()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._quorate, self._complete = asyncio.Event(), asyncio.Event()
+        self._flushing = False
+        self._writing: dict[int, int] = {}  # link index: descriptor that is watched for room to send
+        self._deadlines = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that the client was connected in."""
+        return self._roster.forked
+
+    async def run(self, steps: Steps) -> Any:
+        """Run a generator to its end and return what it returns."""
+        if asyncio.get_running_loop() is not self._home:
+            await self.connect()
+        outcome: Any = None
+        while True:
+            self._roster.check()
+            try:
+                effect = steps.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            if type(effect) is Ask:
+                outcome = await self._ask(effect.command, effect.until_ns)
+            elif type(effect) is Tell:
+                outcome = self._submit(effect.command, None)
+            else:
+                outcome = await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+
+    async def connect(self) -> None:
+        """Dial every master, and wait until a quorum is there and the others had a moment, too.
+
+        Raises:
+            ConfigurationError: a master is a replica or stands in the list twice.
+            WrongLoop: the client was first used in another event loop.
+        """
+        self._roster.check()
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            self._fleet = self._roster.start()
+        elif self._loop is not loop:
+            raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
+        await _within(self._quorate, 2 * DIAL_TIMEOUT)
+        await _within(self._complete, GRACE)
+        self._roster.check()
+        self._home = loop
+
+    def tell(self, command: Command) -> None:
+        """Send a command to every master at once, without waiting for an answer."""
+        if self._fleet is None or self._roster.closed or self._roster.forked:
+            return
+        self._submit(command, None)
+        self._flush()
+
+    async def close(self) -> None:
+        """Wait a bounded time for the answers to releases under way, then close every connection."""
+        if self._roster.closed:
+            return
+        if self._fleet is None or self._roster.forked:
+            self._roster.closed = True
+            return
+        if self._loop is not asyncio.get_running_loop():
+            raise WrongLoop("client: it must be closed in the event loop it was used in")
+        self._flush()
+        until = self._clock() + DRAIN_NS
+        while self._fleet.owing() and self._clock() < until:
+            await asyncio.sleep(0.001)
+        for link in self._fleet.links:
+            if link.reader is not None:
+                self._unwatch(link.index, self._fleet.wires.fileno(link.index))
+        self._roster.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for ballot in self._deadlines.clear():
+            _tell(ballot.waiter)
+
+    # --- one ask -----------------------------------------------------------------------------------
+
+    async def _ask(self, command: Command, until_ns: int) -> Any:
+        assert self._loop is not None
+        future = self._loop.create_future()
+        ballot = self._submit(command, future)
+        now = self._clock()
+        self._deadlines.add(ballot, now, until_ns)
+        if self._timer is None or until_ns < self._timer_ns:
+            self._arm(now)
+        await future
+        return ballot
+
+    def _submit(self, command: Command, future: asyncio.Future[None] | None) -> Any:
+        ballot = self._impl.ballot(command, self._size, self._quorum, future)
+        fleet = self._fleet
+        fleet.submit(ballot)
+        if fleet.decided or fleet.fallen:
+            self._settle()
+        if not self._flushing and self._loop is not None:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        return ballot
+
+    # --- callbacks of the loop ---------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send what is staged; watch the sockets that did not take all of it."""
+        self._flushing = False
+        fleet = self._fleet
+        if self._roster.closed:
+            return
+        fleet.mend()
+        fleet.flush()
+        if fleet.decided or fleet.fallen:
+            self._settle()
+        for link in fleet.links:
+            if fleet.wires.unsent(link.index):
+                self._watch_room(link.index)
+            elif link.index in self._writing:
+                self._unwatch_room(link.index)
+
+    def _readable(self, index: int) -> None:
+        fleet = self._fleet
+        fleet.mend()
+        fleet.receive(index)
+        if fleet.decided or fleet.fallen:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Set the futures of decided ballots, and have broken connections dialled again."""
+        fleet = self._fleet
+        decided, fleet.decided = fleet.decided, []
+        for ballot in decided:
+            _tell(ballot.waiter)
+        while fleet.fallen:
+            link, sock = fleet.fallen.pop()
+            self._unwatch(link.index, sock.fileno())
+            sock.close()
+            self._roster.redial(link.index, link.cause)
+
+    def _watch_room(self, index: int) -> None:
+        if index not in self._writing and self._loop is not None:
+            self._writing[index] = self._fleet.wires.fileno(index)
+            self._loop.add_writer(self._writing[index], self._flush)
+
+    def _unwatch_room(self, index: int) -> None:
+        descriptor = self._writing.pop(index, None)
+        if descriptor is not None and self._loop is not None:
+            self._loop.remove_writer(descriptor)
+
+    def _unwatch(self, index: int, descriptor: int) -> None:
+        self._unwatch_room(index)
+        if self._loop is not None:
+            self._loop.remove_reader(descriptor)
+
+    # --- deadlines ---------------------------------------------------------------------------------
+
+    def _arm(self, now_ns: int) -> None:
+        """Set the one timer to the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        earliest = self._deadlines.earliest()
+        if earliest is not None and self._loop is not None:
+            self._timer_ns = earliest
+            self._timer = self._loop.call_later(max(0, earliest - now_ns) / SECOND, self._expire)
+
+    def _expire(self) -> None:
+        """End the waits whose time is over, after one last look at the sockets."""
+        self._timer = None
+        for link in self._fleet.links:
+            if link.reader is not None:
+                self._readable(link.index)
+        now = self._clock()
+        for ballot in self._deadlines.due(now):
+            _tell(ballot.waiter)
+        self._arm(now)
+
+    # --- dialling ----------------------------------------------------------------------------------
+
+    def _deliver(self, index: int, outcome: Outcome) -> None:
+        """Take the outcome of a dialling thread, in that thread, to the loop."""
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._arrive, index, outcome)
+        except RuntimeError:  # the loop is closed, and with it this client
+            self._roster.close()
+            if isinstance(outcome, Connection):
+                outcome.sock.close()
+
+    def _arrive(self, index: int, outcome: Outcome) -> None:
+        self._roster.arrive(index, outcome)
+        if self._fleet.links[index].reader is not None and self._loop is not None:
+            self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
+        self._flush()
+        if self._roster.quorate():
+            self._quorate.set()
+        if not self._roster.unsettled:
+            self._complete.set()
+
+
+class Deadlines:
+    """The ballots that wait, by how long they wait: equal waits end in the order they began.
+
+    So each queue is sorted by construction, what is decided leaves from its head, and adding is O(1),
+    without a timer or a heap entry for each.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[tuple[int, Any]]] = {}
+
+    def add(self, ballot: Any, now_ns: int, until_ns: int) -> None:
+        """Add a ballot that waits until `until_ns`."""
+        patience = (until_ns - now_ns) // MILLISECOND
+        queue = self._queues.get(patience)
+        if queue is None:
+            queue = self._queues[patience] = deque()
+        while queue and queue[0][1].decided:
+            queue.popleft()
+        queue.append((until_ns, ballot))
+
+    def earliest(self) -> int | None:
+        """Return the earliest deadline of a ballot that is not decided; forget those that are."""
+        for patience, queue in list(self._queues.items()):
+            while queue and queue[0][1].decided:
+                queue.popleft()
+            if not queue:
+                del self._queues[patience]
+        return min((queue[0][0] for queue in self._queues.values()), default=None)
+
+    def due(self, now_ns: int) -> list[Any]:
+        """Remove and return the ballots whose time is over."""
+        over = []
+        for queue in self._queues.values():
+            while queue and queue[0][0] <= now_ns:
+                over.append(queue.popleft()[1])
+        return over
+
+    def clear(self) -> list[Any]:
+        """Remove and return every ballot."""
+        ballots = [ballot for queue in self._queues.values() for _, ballot in queue]
+        self._queues.clear()
+        return ballots
+
+
+def _tell(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, for at most `seconds`."""
+    if not event.is_set():
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            pass

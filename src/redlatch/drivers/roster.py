@@ -1,0 +1,144 @@
+"""What both drivers share: the fleet, who dials its masters, and whether this client may be used at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..config import Master
+from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterRefused
+from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
+from ..wire.impl import Implementation
+
+# How long close() waits for the answers to releases that are on their way.
+DRAIN_NS = 1_000_000_000
+
+# Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
+# masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
+DIAL_TIMEOUT = 2.0
+GRACE = 0.25
+
+Outcome = Connection | Exception
+Deliver = Callable[[int, Outcome], None]
+
+logger = logging.getLogger("redlatch")
+_alive: weakref.WeakSet[Roster] = weakref.WeakSet()
+
+
+class Roster:
+    """One client's masters: which are connected, which are dialled, and what is wrong with the list.
+
+    Not safe for two threads at once; the driver calls it in its own turn. Only `deliver` is called from
+    the dialling threads.
+
+    Args:
+        deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
+    """
+
+    def __init__(self, impl: Implementation, masters: list[Master], quorum: int, deliver: Deliver) -> None:
+        # Nothing is shared with a child forked off before `start`, so such a client may be used there.
+        self.fleet: Any = None
+        self.quorum = quorum
+        self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
+        self.closed = False
+        self.forked = False
+        self._misconfigured: ConfigurationError | None = None
+        self._impl = impl
+        self._masters = masters
+        self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
+
+    def start(self) -> Any:
+        """Make the fleet and begin to dial every master."""
+        self.fleet = self._impl.fleet([master.address for master in self._masters], self.quorum)
+        _alive.add(self)
+        for index in range(len(self._masters)):
+            self._dialler.start(index)
+        return self.fleet
+
+    def quorate(self) -> bool:
+        """Tell whether a quorum is connected, or every master has been tried."""
+        up = sum(link.reader is not None for link in self.fleet.links)
+        return up >= self.quorum or not self.unsettled
+
+    def check(self) -> None:
+        """Raise what keeps this client from being used here.
+
+        Raises:
+            ClientForked, ClientClosed, ConfigurationError: as they say.
+        """
+        if self.forked:
+            raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
+        if self.closed:
+            raise ClientClosed("client: it is closed")
+        if self._misconfigured is not None:
+            raise self._misconfigured.with_traceback(None)
+
+    def arrive(self, index: int, outcome: Outcome) -> None:
+        """Take what dialling a master came to: adopt its connection, or note why it has no vote."""
+        first = index in self.unsettled
+        self.unsettled.discard(index)
+        if isinstance(outcome, Connection):
+            if self.closed:
+                outcome.sock.close()
+                return
+            twin = self._twin(index, outcome.traits.run_id)
+            if twin is None:
+                self._adopt(index, outcome)
+                return
+            outcome.sock.close()
+            self._dialler.start(index, LONGEST_PAUSE)
+            outcome = MasterRefused(
+                f"{self._masters[index].address} is the same server as masters[{twin}] "
+                f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
+            )
+        if first:
+            if isinstance(outcome, MasterRefused):
+                self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
+            logger.warning("master %s is out of reach: %s", self._masters[index].address, outcome)
+        self.fleet.fail(index, outcome)
+
+    def _adopt(self, index: int, connection: Connection) -> None:
+        link, traits = self.fleet.links[index], connection.traits
+        if link.traits is not None and link.traits.run_id != traits.run_id:
+            logger.warning("master %s is another server process than before; it may have lost locks", link.address)
+        self.fleet.adopt(index, connection.sock, traits, traits.dialect)
+
+    def _twin(self, index: int, run_id: str) -> int | None:
+        for link in self.fleet.links:
+            if link.index != index and link.reader is not None and link.traits.run_id == run_id:
+                return int(link.index)
+        return None
+
+    def redial(self, index: int, cause: BaseException | None) -> None:
+        """Dial a master whose connection broke."""
+        logger.info("connection to master %s broke: %s", self._masters[index].address, cause)
+        self._dialler.start(index)
+
+    def close(self) -> None:
+        """Stop dialling and close every socket; harmless when repeated."""
+        self.closed = True
+        self._dialler.close()
+        if self.fleet is not None:
+            self.fleet.wires.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_dialler"):
+            self.close()
+
+    def disown(self) -> None:
+        """In a forked child: own nothing. The parent's connections stay as they are, its locks too."""
+        self.forked = True
+        self._dialler.close()
+        self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
+
+
+def _disown_all() -> None:
+    for roster in list(_alive):
+        roster.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

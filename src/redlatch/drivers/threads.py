@@ -1,0 +1,311 @@
+"""The driver for threads: the first thread that waits drives the sockets for all.
+
+Theory of operation. Whoever asks puts its ballot in the inbox and tries to take the role of driver. The
+driver submits what is in the inbox, sends, polls and counts until its own ballot is decided; then it
+leaves, and wakes one of the sleepers to take over. The others sleep on a lock of their own until their
+ballot is decided or they are promoted. There is no I/O thread and no lock per connection.
+
+No wake-up is lost:
+  * A sleeper enters the queue *before* it tries for the role a last time, and a driver looks at the queue
+    *after* it gave the role up: one of the two sees the other.
+  * The same holds for the inbox, which a leaving driver looks at once more.
+  * A driver sets `_polling` before it looks at the inbox a last time and polls; who enqueues looks at
+    `_polling` afterwards, and wakes the poll.
+
+Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also
+names its owner, so that a `finally` gives up just what was taken; the engine marks half-done work as torn,
+and whoever leaves mends it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+from ..config import Master
+from ..protocol.commands import Command
+from ..protocol.policy import SECOND, Policy
+from ..protocol.quorum import Ask, Steps, Tell
+from ..wire.connect import Connection
+from ..wire.impl import Implementation
+from .roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+
+_ROLE = 0
+
+# A sleeper whose time is over lets the driver look at the sockets once more: after a pause of the whole
+# process the answers may be there, unread.
+_LAST_LOOK_NS = 50_000_000
+
+
+class Sleeper:
+    """A thread that waits for its ballot, or to be promoted to driver."""
+
+    __slots__ = ("_lock", "asleep")
+
+    def __init__(self) -> None:
+        self.asleep = True
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def sleep(self, timeout_ns: int) -> None:
+        """Sleep until woken, for at most `timeout_ns`."""
+        self._lock.acquire(timeout=max(0, timeout_ns) / SECOND)
+
+    def wake(self) -> None:
+        """Wake the thread, or have its next sleep return at once."""
+        if self.asleep:
+            self.asleep = False
+            try:
+                self._lock.release()
+            except RuntimeError:
+                pass  # a leaving driver and its successor woke it both
+
+
+class ThreadDriver:
+    """Runs the protocol's generators for any number of threads."""
+
+    def __init__(self, impl: Implementation, masters: list[Master], policy: Policy) -> None:
+        self._impl = impl
+        self._policy = policy
+        self._size, self._quorum = len(masters), policy.quorum
+        self._clock = policy.clock
+        deliver = _weakly(weakref.WeakMethod(self._deliver))
+        self._roster = Roster(impl, masters, policy.quorum, deliver)
+        self._fleet: Any = None  # made by connect()
+        self._role: dict[int, object] = {}
+        self._inbox: deque[Any] = deque()  # ballots to submit
+        self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
+        self._sleepers: deque[Sleeper] = deque()
+        self._polling = False
+        self._connected = False
+        self._connecting = threading.Lock()
+        self._quorate, self._complete, self._closing = threading.Event(), threading.Event(), threading.Event()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that the client was connected in."""
+        return self._roster.forked
+
+    def run(self, steps: Steps) -> Any:
+        """Run a generator to its end and return what it returns."""
+        if not self._connected:
+            self.connect()
+        outcome: Any = None
+        while True:
+            self._roster.check()
+            try:
+                effect = steps.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            if type(effect) is Ask:
+                outcome = self._ask(effect.command, effect.until_ns)
+            elif type(effect) is Tell:
+                outcome = self.tell(effect.command)
+            else:
+                outcome = self._closing.wait(max(0, effect.until_ns - self._clock()) / SECOND)
+
+    def connect(self) -> None:
+        """Dial every master, and wait until a quorum is there and the others had a moment, too.
+
+        Raises:
+            ConfigurationError: a master is a replica or stands in the list twice.
+        """
+        self._roster.check()
+        with self._connecting:
+            if self._fleet is None:
+                self._fleet = self._roster.start()
+        self._quorate.wait(2 * DIAL_TIMEOUT)
+        self._complete.wait(GRACE)
+        self._roster.check()
+        self._connected = True
+
+    def tell(self, command: Command) -> None:
+        """Send a command to every master without waiting for an answer."""
+        if self._fleet is None or self._roster.closed or self._roster.forked:
+            return
+        self._inbox.append(self._impl.ballot(command, self._size, self._quorum, None))
+        self._serve()
+
+    def close(self) -> None:
+        """Wait a bounded time for the answers to releases under way, then close every connection."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        if self._fleet is None or self._roster.forked:
+            self._roster.closed = True
+            return
+        until = self._clock() + DRAIN_NS
+        me = object()
+        while self._role.setdefault(_ROLE, me) is not me and self._clock() < until:
+            self._fleet.wires.wake()
+            time.sleep(0.0005)  # the driver leaves as soon as its own ballot is decided
+        try:
+            self._take_all()
+            while self._fleet.owing() and self._clock() < until:
+                self._fleet.pump(until - self._clock())
+                self._settle()
+        finally:
+            self._roster.close()
+            self._role.pop(_ROLE, None)
+            while self._sleepers:
+                self._sleepers.popleft().wake()
+
+    # --- one ask -----------------------------------------------------------------------------------
+
+    def _ask(self, command: Command, until_ns: int) -> Any:
+        ballot = self._impl.ballot(command, self._size, self._quorum, None)
+        try:
+            if self._role.setdefault(_ROLE, ballot) is ballot:
+                self._inbox.append(ballot)
+                self._drive(ballot, until_ns)
+                return ballot
+        finally:
+            if self._role.get(_ROLE) is ballot:
+                self._leave()
+        self._wait_for(ballot, until_ns)
+        return ballot
+
+    def _wait_for(self, ballot: Any, until_ns: int) -> None:
+        """Sleep until another thread has driven our ballot to its verdict, or drive when promoted."""
+        sleeper = ballot.waiter = Sleeper()
+        self._inbox.append(ballot)
+        try:
+            self._sleep_or_drive(ballot, sleeper, until_ns)
+        finally:
+            # A promotion that came while we were leaving is passed on; `asleep` first, so that either
+            # the leaving driver sees it, or we see that there is no driver any more.
+            sleeper.asleep = False
+            if not self._role:
+                self._promote()
+
+    def _sleep_or_drive(self, ballot: Any, sleeper: Sleeper, until_ns: int) -> None:
+        last_look = False
+        while not ballot.decided and not self._roster.closed:
+            self._sleepers.append(sleeper)
+            try:
+                if self._role.setdefault(_ROLE, ballot) is ballot:
+                    self._drive(ballot, until_ns)
+                    return
+            finally:
+                if self._role.get(_ROLE) is ballot:
+                    self._leave()
+            if self._polling:
+                self._fleet.wires.wake()
+            left = until_ns - self._clock()
+            if left <= 0 and last_look:
+                return
+            last_look = left <= 0
+            sleeper.sleep(_LAST_LOOK_NS if last_look else left)
+            sleeper.asleep = True  # before `decided` is looked at again, so that no verdict goes unheard
+
+    # --- the role of driver ------------------------------------------------------------------------
+
+    def _drive(self, ballot: Any, until_ns: int) -> None:
+        """Move everybody's commands and replies until our own ballot is decided or its time is over."""
+        fleet = self._fleet
+        while True:
+            self._take_all()
+            if ballot.decided:
+                return
+            left = until_ns - self._clock()
+            self._polling = True
+            if not self._inbox and not self._arrivals:
+                fleet.pump(left)
+            self._polling = False
+            if fleet.decided or fleet.fallen:
+                self._settle()
+            if ballot.decided or left <= 0:
+                return
+
+    def _take_all(self) -> None:
+        """Submit what the others enqueued, and send."""
+        fleet, inbox = self._fleet, self._inbox
+        while self._arrivals:
+            self._roster.arrive(*self._arrivals.popleft())
+            self._note_progress()
+        while inbox:
+            ballot = inbox[0]
+            if ballot.command.releases:  # interrupted here, a release goes out twice rather than never
+                fleet.submit(ballot)
+                inbox.popleft()
+            else:
+                inbox.popleft()
+                fleet.submit(ballot)
+        fleet.flush()
+        if fleet.decided or fleet.fallen:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wake the owners of decided ballots, and have broken connections dialled again."""
+        fleet = self._fleet
+        decided, fleet.decided = fleet.decided, []
+        for ballot in decided:
+            ballot.waiter.wake()
+        while fleet.fallen:
+            link, sock = fleet.fallen.pop()
+            sock.close()
+            self._roster.redial(link.index, link.cause)
+
+    def _leave(self) -> None:
+        """Give the role up, and see to it that somebody takes what is left to do."""
+        self._polling = False
+        try:
+            self._fleet.mend()
+            self._settle()
+        finally:
+            del self._role[_ROLE]
+            self._promote()
+
+    def _promote(self) -> None:
+        """Wake a sleeper to drive; where nobody sleeps, do what is left."""
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if sleeper.asleep:
+                sleeper.wake()
+                return
+        if self._inbox or self._arrivals:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Submit and send what is enqueued, or wake the driver to do it."""
+        me = object()
+        try:
+            if self._role.setdefault(_ROLE, me) is me:
+                self._take_all()
+        finally:
+            if self._role.get(_ROLE) is me:
+                self._leave()
+        if self._polling:
+            self._fleet.wires.wake()
+
+    # --- dialling ----------------------------------------------------------------------------------
+
+    def _deliver(self, index: int, outcome: Outcome) -> None:
+        """Take the outcome of a dialling thread, in that thread."""
+        self._arrivals.append((index, outcome))
+        if self._roster.closed and isinstance(outcome, Connection):
+            outcome.sock.close()
+            return
+        self._serve()
+
+    def _note_progress(self) -> None:
+        if self._roster.quorate():
+            self._quorate.set()
+        if not self._roster.unsettled:
+            self._complete.set()
+
+
+def _weakly(method: weakref.WeakMethod[Any]) -> Any:
+    """Call a method while its object lives: a dialling thread alone does not keep a client alive."""
+
+    def deliver(index: int, outcome: Outcome) -> None:
+        target = method()
+        if target is not None:
+            target(index, outcome)
+        elif isinstance(outcome, Connection):
+            outcome.sock.close()
+
+    return deliver

@@ -1,0 +1,1 @@
+"""The lock family, the part that both faces share."""

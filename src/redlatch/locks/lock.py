@@ -1,0 +1,153 @@
+"""The lock, the part that both faces share: its state, its checks, and what each call does.
+
+`client.Lock` and `aio.AsyncLock` add only how a generator is run: with or without await.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .. import config
+from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..protocol import quorum
+from ..protocol.policy import SECOND, Policy
+from ..protocol.quorum import FREE, HELD, Hold, Steps
+
+
+class Driver(Protocol):
+    """What a lock needs of either driver beside running generators."""
+
+    @property
+    def forked(self) -> bool: ...
+
+    def tell(self, command: Any) -> None: ...
+
+
+class BaseLock:
+    """One holder's lock on one name.
+
+    Args:
+        driver: runs the generators.
+        policy: what all locks of the client have in common.
+        name: what is locked.
+        key: its key on the masters.
+        ttl_ms: the time to live.
+        timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
+    """
+
+    __slots__ = ("_driver", "_hold", "_policy", "_timeout", "_ttl_ms")
+
+    def __init__(
+        self, driver: Driver, policy: Policy, name: str | bytes, key: bytes, ttl_ms: int, timeout: float | None
+    ) -> None:
+        self._driver = driver
+        self._policy = policy
+        self._hold = Hold(name, key)
+        self._ttl_ms = ttl_ms
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        left = self.remaining()
+        return f"<{type(self).__name__} {self.name!r} {f'held for {left:.3f} s more' if left else 'not held'}>"
+
+    @property
+    def name(self) -> str | bytes:
+        """The name as it was given."""
+        return self._hold.name
+
+    @property
+    def ttl(self) -> float:
+        """The time to live in seconds, in whole milliseconds, as the masters count it."""
+        return self._ttl_ms / 1000
+
+    @property
+    def token(self) -> bytes | None:
+        """The value under the key while this object holds the lock, new for every attempt; else None."""
+        return self._hold.token if self._hold.state == HELD else None
+
+    @property
+    def deadline_ns(self) -> int:
+        """Until when the lock may be believed, on the boot-time clock (CLOCK_BOOTTIME) in ns; 0 when free."""
+        return self._hold.deadline_ns
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from before the first byte of the last won acquire or extend to after its last counted vote."""
+        return self._hold.elapsed_ns / SECOND
+
+    def remaining(self) -> float:
+        """Return the seconds of validity that are left, 0.0 when there is none; no I/O."""
+        hold = self._hold
+        if hold.state != HELD or self._driver.forked:
+            return 0.0
+        return max(0, hold.deadline_ns - self._policy.clock()) / SECOND
+
+    def check(self) -> None:
+        """Raise unless the lock may still be believed; no I/O.
+
+        Raises:
+            LockLost: the validity is over.
+            NotOwned: the lock was never acquired, or is released.
+            ClientForked: this process was forked off the holder's.
+        """
+        if self._driver.forked:
+            raise ClientForked(f"{self.name!r} is held by the parent process, not by this child", name=self.name)
+        if self._hold.state != HELD:
+            raise NotOwned(f"{self.name!r} is not held", name=self.name)
+        if self.remaining() <= 0:
+            raise LockLost(f"{self.name!r} was lost: its validity ran out", name=self.name)
+
+    # --- what the calls do, for the faces to run ---------------------------------------------------
+
+    def _acquiring(self, blocking: bool, timeout: float | None) -> Steps:
+        """Check the arguments and claim the hold; whoever runs the steps undoes them when interrupted."""
+        if blocking and timeout is None:
+            timeout = self._timeout
+        seconds = config.timeout_of(timeout, blocking)
+        give_up_ns = None if seconds is None else self._policy.clock() + int(seconds * SECOND)
+        self._hold.claim()
+        return quorum.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
+
+    def _extending(self, ttl: float | None) -> Steps:
+        ttl_ms = self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor)
+        return quorum.extend(self._policy, self._hold, ttl_ms)
+
+    def _releasing(self) -> Steps:
+        return quorum.release(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+
+    def _asking_locked(self) -> Steps:
+        return quorum.locked(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+
+    def _asking_owned(self) -> Steps:
+        return quorum.owned(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+
+    def _undo(self) -> None:
+        """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""
+        command = self._hold.abandon()
+        if command is not None:
+            self._driver.tell(command)
+
+    def _insist(self) -> None:
+        """Let a release that was interrupted go on without its caller; it may also be called again."""
+        command = self._hold.insist()
+        if command is not None:
+            self._driver.tell(command)
+
+    def _not_won(self) -> LockError:
+        """Return what ``with`` raises when the lock was not won in time."""
+        waited = self._timeout or 0.0
+        if not waited:
+            return LockBusy(f"{self.name!r} is held by somebody else", name=self.name)
+        return LockTimeout(
+            f"{self.name!r} was held by somebody else for the {waited} s of its timeout", name=self.name, elapsed=waited
+        )
+
+    @property
+    def _left_to_release(self) -> bool:
+        """Whether leaving a ``with`` has to release: not if the body did so itself."""
+        return self._hold.state != FREE
+
+
+def note_failure(body: BaseException, error: LockError) -> None:
+    """Tell of a failed release on the exception that the body of a ``with`` raised; it is not replaced."""
+    body.add_note(f"redlatch: {type(error).__name__} when the lock was released: {error}")

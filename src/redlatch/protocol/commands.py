@@ -1,0 +1,122 @@
+"""Every command as bytes, and which reply to it is which vote: the one place that knows both.
+
+A command's bytes depend on the server's dialect: `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4)
+release four times cheaper than a script; every server knows the scripts, by SHA or in full.
+"""
+
+from __future__ import annotations
+
+from .scripts import EXTEND, LOCKED, OWNED, RELEASE, Script
+
+# How a server is spoken to. FULL_TEXT works everywhere and loads the script on the way.
+FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
+
+OK = b"OK"
+
+
+def pack(*words: bytes | str | int) -> bytes:
+    """Build one command as RESP: an array of length-prefixed strings, so that no word can inject another."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        if not isinstance(word, bytes):
+            word = str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+    return b"".join(parts)
+
+
+class Command:
+    """One command of a token.
+
+    Attributes:
+        yes, no: the replies that are votes; anything else is a failure or closes the connection.
+        releases: whether it must reach a master that may hold the key, even after a reconnect.
+        key, token: what it is about.
+        since_ns: when the first command of this token was made; before it no server can know the token.
+    """
+
+    __slots__ = ("key", "since_ns", "token")
+    yes: object = 1
+    no: object = 0
+    releases = False
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self.key = key
+        self.token = token
+        self.since_ns = since_ns
+
+    def payload(self, dialect: int) -> bytes:
+        """Return the bytes for a server of that dialect."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r}>"
+
+
+class Acquire(Command):
+    """SET key token NX PX ttl: one atomic command, never without a TTL."""
+
+    __slots__ = ("ttl_ms",)
+    yes = OK
+    no = None
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        super().__init__(key, token, since_ns)
+        self.ttl_ms = ttl_ms
+
+    def payload(self, dialect: int) -> bytes:
+        key, token, ttl = self.key, self.token, b"%d" % self.ttl_ms
+        return b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (
+            len(key), key, len(token), token, len(ttl), ttl,
+        )  # fmt: skip
+
+
+class Release(Command):
+    """Delete the key if it holds the token."""
+
+    __slots__ = ()
+    releases = True
+
+    def payload(self, dialect: int) -> bytes:
+        key, token = self.key, self.token
+        if dialect == DELIFEQ:
+            return b"*3\r\n$7\r\nDELIFEQ\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(token), token)
+        if dialect == DELEX:
+            return b"*4\r\n$5\r\nDELEX\r\n$%d\r\n%b\r\n$4\r\nIFEQ\r\n$%d\r\n%b\r\n" % (len(key), key, len(token), token)
+        return _call(RELEASE, dialect, key, token)
+
+
+class Extend(Command):
+    """Let the key live ttl_ms from now if it holds the token (PEXPIRE, which works at maxmemory too)."""
+
+    __slots__ = ("ttl_ms",)
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        super().__init__(key, token, since_ns)
+        self.ttl_ms = ttl_ms
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(EXTEND, dialect, self.key, self.token, b"%d" % self.ttl_ms)
+
+
+class Owned(Command):
+    """Ask whether the key holds the token."""
+
+    __slots__ = ()
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(OWNED, dialect, self.key, self.token)
+
+
+class Locked(Command):
+    """Ask whether there is a key at all."""
+
+    __slots__ = ()
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(LOCKED, dialect, self.key)
+
+
+def _call(script: Script, dialect: int, key: bytes, *arguments: bytes) -> bytes:
+    if dialect == FULL_TEXT:
+        return pack(b"EVAL", script.text, b"1", key, *arguments)
+    return pack(b"EVALSHA", script.sha, b"1", key, *arguments)

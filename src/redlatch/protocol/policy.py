@@ -1,0 +1,90 @@
+"""The numbers of the algorithm: quorum, drift, validity, how long an attempt waits, when it is tried again.
+
+All arithmetic is on integers of nanoseconds since boot (`wire.net.now_ns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+
+# "1 % + 2 ms" is the allowance that redlock-py, pottery, RedLock.net and aioredlock make for clocks of
+# different rates; 2 ms also covers the 1 ms grain of Redis' expiry.
+DRIFT_FLOOR_NS = 2 * MILLISECOND
+
+
+def quorum_of(masters: int) -> int:
+    """Return how many of `masters` must agree: more than half."""
+    return masters // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Jittered exponential back-off between two attempts on a lock that somebody else holds.
+
+    The n-th pause is drawn evenly from 0 to min(longest, first * 2**n) ("full jitter": contenders that
+    started together do not meet again, see the Redis documentation on distributed locks).
+
+    Args:
+        first: seconds, the bound of the first pause. Default 0.004.
+        longest: seconds, the bound that the others grow to. Default 0.050.
+    """
+
+    first: float = 0.004
+    longest: float = 0.050
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= self.longest < float("inf"):
+            raise ValueError(
+                f"retry: 0 < first <= longest is needed, in seconds; got first={self.first}, longest={self.longest}"
+            )
+
+    def pause_ns(self, attempt: int, random: float) -> int:
+        """Return the pause after attempt number `attempt` (from 0); `random` is even in [0, 1)."""
+        bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
+        return int(bound * random * SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one client's locks have in common.
+
+    Args:
+        masters: their addresses, for messages.
+        drift_factor: the share of the ttl that clocks may go wrong by.
+        attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, at least 100 ms.
+        retry: the pauses between attempts.
+        clock: nanoseconds since boot.
+        random: a float in [0, 1).
+        token: a value never used before, for every attempt.
+    """
+
+    masters: tuple[str, ...]
+    drift_factor: float
+    attempt_ns: int | None
+    retry: Retry
+    clock: Callable[[], int]
+    random: Callable[[], float]
+    token: Callable[[], bytes]
+
+    @property
+    def quorum(self) -> int:
+        return quorum_of(len(self.masters))
+
+    def validity_ns(self, ttl_ms: int) -> int:
+        """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""
+        return ttl_ms * MILLISECOND - drift_ns(ttl_ms, self.drift_factor)
+
+    def patience_ns(self, ttl_ms: int) -> int:
+        """Return how long one round of commands waits for answers (the Redis page: small against the ttl)."""
+        if self.attempt_ns is not None:
+            return self.attempt_ns
+        return max(100 * MILLISECOND, ttl_ms * MILLISECOND // 20)
+
+
+def drift_ns(ttl_ms: int, drift_factor: float) -> int:
+    """Return what is taken off a ttl for clocks that run at different rates."""
+    return int(ttl_ms * MILLISECOND * drift_factor) + DRIFT_FLOOR_NS

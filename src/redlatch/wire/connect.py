@@ -1,0 +1,248 @@
+"""Dialling: a socket, a handshake in one round trip, and again with back-off while a master is down.
+
+Dialling is blocking code in a short-lived thread of its own for both faces, off the hot path; what it
+hands over is a non-blocking socket whose server is known.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis.exceptions as redis_errors
+from hiredis import HiredisError, Reader
+
+from ..config import Master
+from ..errors import MasterRefused
+from ..protocol import scripts
+from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, pack
+
+CLIENT_NAME = b"redlatch"
+MAX_HANDSHAKE_BYTES = 262144
+
+# Seconds between two tries to reach a master that is down: jittered, doubling from the first to the last.
+# A second at most, so that a master is back in use within about a second of its return.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+_NOTHING = object()
+
+_ERROR_KINDS: dict[str, type[Exception]] = {
+    "NOAUTH": redis_errors.AuthenticationError,
+    "WRONGPASS": redis_errors.AuthenticationError,
+    "NOPERM": redis_errors.NoPermissionError,
+    "LOADING": redis_errors.BusyLoadingError,
+    "READONLY": redis_errors.ReadOnlyError,
+    "OOM": redis_errors.OutOfMemoryError,
+    "NOSCRIPT": redis_errors.NoScriptError,
+}
+
+
+def reply_error(text: str) -> Exception:
+    """Make redis-py's exception of an error reply, so that causes look as their readers know them."""
+    return _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)(text)
+
+
+class Traits:
+    """What the handshake learned of a server.
+
+    Attributes:
+        run_id: the server's own random name, new at every start.
+        server, version: "valkey" or "redis", and its version as a tuple of numbers.
+        role: "master", or what else it said.
+        protocol: 3, or 2 where HELLO was refused.
+        dialect: the cheapest way to call it (see protocol.commands).
+    """
+
+    reply_error = staticmethod(reply_error)
+
+    def __init__(self, info: dict[str, str], protocol: int) -> None:
+        self.run_id = info.get("run_id", "")
+        self.server = info.get("server_name", "redis")
+        self.version = _version_of(info.get(f"{self.server}_version") or info.get("redis_version", ""))
+        self.role = info.get("role", "unknown")
+        self.protocol = protocol
+        self.dialect = _dialect_of(self.server, self.version)
+
+    def lacks(self, error: Exception, dialect: int) -> bool:
+        """Tell whether an error means that this dialect does not work here, but a script's full text may."""
+        return dialect != FULL_TEXT and str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
+
+    def downgrade(self, error: Exception, dialect: int) -> int:
+        """Return the dialect to go on with; a native command that is not allowed is not tried again."""
+        return dialect if str(error).startswith("NOSCRIPT") else BY_SHA
+
+
+def _version_of(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+def _dialect_of(server: str, version: tuple[int, ...]) -> int:
+    if server == "valkey":
+        return DELIFEQ if version >= (9,) else BY_SHA
+    return DELEX if version >= (8, 4) else BY_SHA
+
+
+class Connection:
+    """A connection that is ready for commands: a non-blocking socket and its server's traits."""
+
+    def __init__(self, sock: socket.socket, traits: Traits) -> None:
+        self.sock = sock
+        self.traits = traits
+
+
+def dial(master: Master, timeout: float) -> Connection:
+    """Connect to a master and shake hands within about `timeout` seconds each.
+
+    Raises:
+        OSError, redis.exceptions.RedisError, MasterRefused: why it has no vote.
+    """
+    sock = master.connect(timeout)
+    try:
+        traits = _shake_hands(_Talk(sock, timeout), master)
+        if traits.role != "master":
+            raise MasterRefused(f"{master.address} is a {traits.role}, not a master; give its master instead")
+        if not traits.run_id:
+            raise MasterRefused(f"{master.address} does not tell its run_id (INFO server); masters must be told apart")
+        sock.setblocking(False)
+        return Connection(sock, traits)
+    except BaseException:
+        sock.close()
+        raise
+
+
+class _Talk:
+    """A blocking conversation: commands out in one send, one reply for each."""
+
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
+        self.sock = sock
+        self.until = time.monotonic() + timeout
+        self.reader = Reader(notEnoughData=_NOTHING, replyError=reply_error)
+
+    def ask(self, commands: list[bytes]) -> list[Any]:
+        self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+        self.sock.sendall(b"".join(commands))
+        replies: list[Any] = []
+        received = 0
+        while len(replies) < len(commands):
+            try:
+                reply = self.reader.gets()
+            except HiredisError as error:
+                raise MasterRefused(f"the answer is no RESP: {error}") from None
+            if reply is not _NOTHING:
+                replies.append(reply)
+                continue
+            self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+            data = self.sock.recv(65536)
+            received += len(data)
+            if not data:
+                raise ConnectionResetError("the server closed the connection during the handshake")
+            if received > MAX_HANDSHAKE_BYTES:
+                raise MasterRefused(f"more than {MAX_HANDSHAKE_BYTES} bytes in answer to the handshake")
+            self.reader.feed(data)
+        return replies
+
+
+def _shake_hands(talk: _Talk, master: Master) -> Traits:
+    """Say hello, log in, choose the database, load the scripts and ask who is there, in one round trip.
+
+    A server that does not know HELLO (Redis 5, some proxies) gets a second one in RESP2.
+    """
+    credentials = master.credentials()
+    user = credentials if len(credentials) == 2 else (("default", *credentials) if credentials else ())
+    hello, *rest = talk.ask([pack(b"HELLO", 3, *((b"AUTH", *user) if user else ())), *_introduction(master)])
+    protocol = 3
+    if isinstance(hello, Exception):
+        if not str(hello).startswith(("ERR", "NOPROTO")):
+            raise hello
+        protocol = 2
+        login = [pack(b"AUTH", *credentials)] if credentials else []
+        answers = talk.ask([*login, *_introduction(master)])
+        for answer in answers[: len(login)]:
+            _insist(answer)
+        rest = answers[len(login) :]
+    return _traits_of(rest, master, protocol)
+
+
+def _introduction(master: Master) -> list[bytes]:
+    select = [pack(b"SELECT", master.db)] if master.db else []
+    load = [pack(b"SCRIPT", b"LOAD", script.text) for script in scripts.ALL]
+    return [
+        *select,
+        pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
+        *load,
+        pack(b"INFO", b"server"),
+        pack(b"INFO", b"replication"),
+    ]
+
+
+def _traits_of(replies: list[Any], master: Master, protocol: int) -> Traits:
+    if master.db:
+        _insist(replies.pop(0))
+    replies.pop(0)  # a connection without a name works as well
+    for _ in scripts.ALL:  # where loading is not allowed the full text may be; a server that starts is no master yet
+        answer = replies.pop(0)
+        if isinstance(answer, redis_errors.BusyLoadingError):
+            raise answer
+    info: dict[str, str] = {}
+    for answer in replies:
+        _insist(answer)
+        if not isinstance(answer, bytes):
+            raise MasterRefused(f"{master.address} answered INFO with {type(answer).__name__}")
+        for line in answer.decode(errors="replace").splitlines():
+            field, _, value = line.partition(":")
+            info[field] = value
+    return Traits(info, protocol)
+
+
+def _insist(answer: Any) -> None:
+    if isinstance(answer, Exception):
+        raise answer
+
+
+class Dialler:
+    """Dials masters that have no connection, each in a thread of its own that ends when it is reached.
+
+    Args:
+        masters: the masters, by index.
+        timeout: seconds for one connect and for one handshake.
+        ready: called in the dialling thread with (index, Connection).
+        failed: called in the dialling thread with (index, exception), after every failed try.
+    """
+
+    def __init__(
+        self,
+        masters: list[Master],
+        timeout: float,
+        ready: Callable[[int, Connection], None],
+        failed: Callable[[int, Exception], None],
+    ) -> None:
+        self._masters = masters
+        self._timeout = timeout
+        self._ready = ready
+        self._failed = failed
+        self._closed = threading.Event()
+
+    def start(self, index: int, pause: float = 0.0) -> None:
+        """Begin to dial master `index`, after `pause` seconds."""
+        if not self._closed.is_set():
+            thread = threading.Thread(target=self._run, args=(index, pause), name="redlatch-dial", daemon=True)
+            thread.start()
+
+    def close(self) -> None:
+        """Have every dialling thread end after its current try; harmless when repeated."""
+        self._closed.set()
+
+    def _run(self, index: int, pause: float) -> None:
+        while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
+            try:
+                connection = dial(self._masters[index], self._timeout)
+            except Exception as error:  # whatever keeps a master from voting is that master's cause
+                self._failed(index, error)
+            else:
+                self._ready(index, connection)
+                return
+            pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2))

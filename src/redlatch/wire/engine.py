@@ -1,0 +1,286 @@
+"""The engine: many commands in flight on N connections, and their votes counted.
+
+Rules:
+  * Replies of one connection come in the order of its commands, so each `Link` keeps the ballots it
+    owes a reply in a FIFO. A reply always falls to the oldest one, also when everybody who asked has
+    left; hence no reply is ever counted for another command.
+  * Anything unexpected (a reply of another type, more replies than commands, bytes that are no RESP)
+    closes that connection. Its open votes become failures, never a yes or a no.
+  * A release is never forgotten: one that got no answer on a connection that broke, or that came
+    while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
+    where there is none.
+  * An exception that leaves an operation half done (Ctrl-C in pure Python may strike anywhere) leaves
+    `torn` set; `mend` then closes every connection, since their FIFOs can no longer be trusted.
+
+One text, twice: this file runs as it stands, and compiled as `redlatch.wire._engine_c` with the types
+of `ext/redlatch/wire/_engine_c.pxd`. The system calls come in with `wires`.
+
+A command (see `protocol.commands`) is any object with `yes` and `no`, the replies that are votes;
+`payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a release that must
+not be forgotten; and `since_ns`, when the first command of the same token was made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hiredis import Reader
+
+DOWN, DIALLING, UP = 0, 1, 2
+
+# What a link may owe us before it counts as stopped: a master that takes commands and answers none
+# must not hold the memory of the whole process.
+MAX_PENDING = 65536
+MAX_UNSENT = 4 << 20
+
+# A reply line in flight; hiredis keeps what is incomplete, so this bounds its buffer.
+MAX_PARTIAL = 65536
+
+# Dialect 0 is the script's full text: it works on every server and loads the script.
+FULL_TEXT = 0
+
+_NOTHING = object()
+
+
+class Ballot:
+    """One command's votes, decided as soon as they cannot change the verdict any more."""
+
+    def __init__(self, command, size, quorum, waiter=None):
+        self.command = command
+        self.size = size
+        self.quorum = quorum
+        self.waiter = waiter  # the driver's: whom to tell
+        self.yes = 0
+        self.no = 0
+        self.failed = 0
+        self.decided = False
+        self.resent = 0  # bit i: link i got the full text of the script already
+        self.causes = None  # {link index: exception} of the failed votes
+
+    def settled(self):
+        """Tell whether the verdict stands: a quorum said yes, or no quorum can any more."""
+        return self.yes >= self.quorum or self.no + self.failed > self.size - self.quorum
+
+
+class Link:
+    """One master's connection: its state, the ballots that wait for its replies, what it is owed."""
+
+    def __init__(self, index, address):
+        self.index = index
+        self.address = address  # without credentials
+        self.state = DIALLING
+        self.reader = None
+        self.pending = deque()  # ballots in the order of the commands sent
+        self.parked = deque()  # ballots that came while the connection is being made
+        self.owed = {}  # releases whose fate is unknown, by token
+        self.traits = None  # what the handshake learned: run_id, version, ...
+        self.dialect = FULL_TEXT
+        self.cause = None  # why it is down
+        self.lost_ns = -1  # when the last connection broke
+
+    def __repr__(self):
+        return f"<Link {self.address} {('down', 'dialling', 'up')[self.state]}>"
+
+
+class Fleet:
+    """N links: submit a command to all, flush, pump the replies. One caller at a time."""
+
+    def __init__(self, wires, net, addresses, quorum):
+        self.wires = wires
+        self.net = net
+        self.links = [Link(index, address) for index, address in enumerate(addresses)]
+        self.size = len(self.links)
+        self.quorum = quorum
+        self.decided = []  # ballots with a waiter, decided since the driver last looked
+        self.fallen = []  # (link, its socket or None) that broke since the driver last looked
+        self.torn = False
+
+    def submit(self, ballot):
+        """Stage the ballot's command on every link that is up; the others park it or vote at once."""
+        command = ballot.command
+        self.torn = True
+        dialect = -1
+        payload = b""
+        for link in self.links:
+            if link.state == UP:
+                if link.dialect != dialect:
+                    dialect = link.dialect
+                    payload = command.payload(dialect)
+                self.wires.stage(link.index, payload)
+                link.pending.append(ballot)
+                if len(link.pending) > MAX_PENDING or self.wires.unsent(link.index) > MAX_UNSENT:
+                    self._drop(link, TimeoutError("the master takes commands and answers none"))
+            elif link.state == DIALLING and len(link.parked) < MAX_PENDING:
+                link.parked.append(ballot)
+            else:
+                self._missed(link, ballot)
+        self.torn = False
+
+    def flush(self):
+        """Send what is staged, one system call a link."""
+        self.torn = True
+        for index, error in self.wires.send():
+            self._drop(self.links[index], error)
+        self.torn = False
+
+    def pump(self, timeout_ns):
+        """Wait for replies for at most `timeout_ns` and count them."""
+        came = self.wires.wait(timeout_ns)
+        self.torn = True
+        for index, data in came:
+            self._feed(self.links[index], data)
+        self.wires.taken = False
+        self.torn = False
+
+    def receive(self, index):
+        """Count the replies that link `index` has now; for drivers that are told by an event loop."""
+        self.torn = True
+        data = self.wires.receive(index)
+        if data is not None:
+            self._feed(self.links[index], data)
+        self.torn = False
+
+    def adopt(self, index, sock, traits, dialect):
+        """Take a connection whose handshake is done; send what is owed, then what was parked."""
+        link = self.links[index]
+        self.torn = True
+        self.wires.attach(index, sock)
+        link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
+        link.traits = traits
+        link.dialect = dialect
+        link.cause = None
+        link.state = UP
+        owed, link.owed = link.owed, {}
+        parked, link.parked = link.parked, deque()
+        for command in owed.values():
+            self._resend(link, Ballot(command, self.size, self.quorum))
+        for ballot in parked:
+            self._resend(link, ballot)
+        self.torn = False
+
+    def fail(self, index, cause):
+        """Note that dialling link `index` failed: from now on it votes "failed" at once."""
+        link = self.links[index]
+        self.torn = True
+        link.state = DOWN
+        link.cause = cause
+        parked, link.parked = link.parked, deque()
+        for ballot in parked:
+            self._missed(link, ballot)
+        self.torn = False
+
+    def mend(self):
+        """Close every connection if an exception left an operation half done."""
+        if self.torn or self.wires.taken:
+            for link in self.links:
+                if link.state == UP:
+                    self._drop(link, ConnectionAbortedError("interrupted in the middle of an operation"))
+            self.wires.taken = False
+            self.torn = False
+
+    def owing(self):
+        """Count the replies to releases that have not come yet on links that are up."""
+        return sum(ballot.command.releases for link in self.links for ballot in link.pending)
+
+    def _resend(self, link, ballot):
+        self.wires.stage(link.index, ballot.command.payload(link.dialect))
+        link.pending.append(ballot)
+
+    def _feed(self, link, data):
+        """Give bytes to the parser and each reply to the oldest ballot; or the link up."""
+        if link.state != UP:
+            return  # broken by an earlier event of the same round
+        if isinstance(data, BaseException):
+            self._drop(link, data)
+            return
+        # Every reply to a vote is a line of its own: no array or map is ever parsed, whose length
+        # field could make the parser allocate.
+        reader = link.reader
+        if self.net.aggregate(data, not reader.has_data()):
+            self._drop(link, _unexpected(link, "an array, a map or a push"))
+            return
+        try:
+            reader.feed(data)
+            while True:
+                reply = reader.gets()
+                if reply is _NOTHING:
+                    break
+                if not self._count(link, reply):
+                    return
+        except Exception as error:  # hiredis.ProtocolError, and whatever else a parser may raise
+            self._drop(link, error)
+            return
+        if reader.has_data() and reader.len() > MAX_PARTIAL:
+            self._drop(link, _unexpected(link, "a line without an end"))
+
+    def _count(self, link, reply):
+        """Give one reply to the oldest ballot of the link; False if the link had to be dropped."""
+        if not link.pending:
+            self._drop(link, _unexpected(link, "a reply that nobody asked for"))
+            return False
+        ballot = link.pending.popleft()
+        command = ballot.command
+        if reply.__class__ is command.yes.__class__ and reply == command.yes:
+            ballot.yes += 1
+            self._tally(ballot)
+        elif reply.__class__ is command.no.__class__ and reply == command.no:
+            ballot.no += 1
+            self._tally(ballot)
+        elif isinstance(reply, Exception):
+            self._refused(link, ballot, reply)
+        else:
+            link.pending.appendleft(ballot)
+            self._drop(link, _unexpected(link, type(reply).__name__))
+            return False
+        return True
+
+    def _refused(self, link, ballot, error):
+        """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
+        bit = 1 << link.index
+        if not ballot.resent & bit and link.traits.lacks(error, link.dialect):
+            text = ballot.command.payload(FULL_TEXT)
+            ballot.resent |= bit
+            link.dialect = link.traits.downgrade(error, link.dialect)
+            self.wires.stage(link.index, text)
+            link.pending.append(ballot)
+            return
+        self._failed(link, ballot, error)
+
+    def _failed(self, link, ballot, cause):
+        if ballot.causes is None:
+            ballot.causes = {}
+        ballot.causes[link.index] = cause
+        ballot.failed += 1
+        self._tally(ballot)
+
+    def _missed(self, link, ballot):
+        """Vote "failed" for a link that got nothing; owe it a release if it may hold the key."""
+        command = ballot.command
+        if command.releases and command.since_ns <= link.lost_ns:
+            link.owed[command.token] = command
+        self._failed(link, ballot, link.cause)
+
+    def _tally(self, ballot):
+        if not ballot.decided and ballot.settled():
+            ballot.decided = True
+            if ballot.waiter is not None:
+                self.decided.append(ballot)
+
+    def _drop(self, link, cause):
+        """Close the link; what it had not answered counts as failed, and its releases are owed."""
+        if link.state != UP:
+            return
+        link.state = DIALLING
+        link.cause = cause
+        link.reader = None
+        link.lost_ns = self.net.now_ns()
+        self.fallen.append((link, self.wires.detach(link.index)))
+        pending, link.pending = link.pending, deque()
+        for ballot in pending:
+            if ballot.command.releases:
+                link.owed[ballot.command.token] = ballot.command
+            self._failed(link, ballot, cause)
+
+
+def _unexpected(link, what):
+    return ConnectionError(f"{link.address} answered with {what}; the connection was closed")
