@@ -53,11 +53,15 @@ class Contender:
         """Acquire and release the lock called name, or raise Refused."""
         raise NotImplementedError
 
+    def close(self):
+        """Close what open opened, where the client asks for it."""
+
     def serve(self, urls, lines, answer):
         """Obey the lines until they end."""
         self.open(urls)
         for line in lines:
             answer(self.run(Order(line)))
+        self.close()
 
     def run(self, order):
         """Run one order with as many threads as its width says."""
@@ -80,7 +84,7 @@ class Contender:
 
 
 class AsyncContender(Contender):
-    """A lock client whose open and cycle are coroutines; its loop keeps running between rounds."""
+    """A lock client whose open, cycle and close are coroutines; its loop keeps running between rounds."""
 
     loop = "asyncio"
 
@@ -92,6 +96,7 @@ class AsyncContender(Contender):
         await self.open(urls)
         while line := await asyncio.to_thread(lines.readline):
             answer(await self._run(Order(line)))
+        await self.close()
 
     async def _run(self, order):
         if order.mode not in ("cycle", "tasks"):
@@ -197,6 +202,9 @@ class Redlatch(Contender):
             raise Refused(name)
         lock.release()
 
+    def close(self):
+        self.client.close()
+
 
 @contender("redlatch-aio-c", implementation="c")
 @contender("redlatch-aio-python", implementation="python")
@@ -212,6 +220,9 @@ class AsyncRedlatch(AsyncContender):
         if not await lock.acquire(blocking=False):
             raise Refused(name)
         await lock.release()
+
+    async def close(self):
+        await self.client.close()
 
 
 def import_redlatch(implementation):

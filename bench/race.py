@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import redis
-from redlatch import embedded
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -28,9 +27,10 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-
 from rounds import Entry, Race, Scenario, one_core, summary
 from tables import machine_line, scenario_table
+
+from redlatch import embedded
 
 HERE = Path(__file__).parent
 LATEST = HERE / "results" / "latest.json"
