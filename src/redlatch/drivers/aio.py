@@ -72,7 +72,8 @@ class AsyncDriver:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            self._fleet = self._roster.start()
+            self._fleet = self._roster.muster()
+            self._roster.start()
         elif self._loop is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
         await _within(self._quorate, 2 * DIAL_TIMEOUT)

@@ -39,7 +39,7 @@ class Roster:
     """
 
     def __init__(self, impl: Implementation, masters: list[Master], quorum: int, deliver: Deliver) -> None:
-        # Nothing is shared with a child forked off before `start`, so such a client may be used there.
+        # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
         self.fleet: Any = None
         self.quorum = quorum
         self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
@@ -50,13 +50,16 @@ class Roster:
         self._masters = masters
         self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
 
-    def start(self) -> Any:
-        """Make the fleet and begin to dial every master."""
+    def muster(self) -> Any:
+        """Make the fleet, nobody connected yet, and return it."""
         self.fleet = self._impl.fleet([master.address for master in self._masters], self.quorum)
         _alive.add(self)
+        return self.fleet
+
+    def start(self) -> None:
+        """Begin to dial every master; outcomes may be delivered before this returns."""
         for index in range(len(self._masters)):
             self._dialler.start(index)
-        return self.fleet
 
     def quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried."""

@@ -116,7 +116,8 @@ class ThreadDriver:
         self._roster.check()
         with self._connecting:
             if self._fleet is None:
-                self._fleet = self._roster.start()
+                self._fleet = self._roster.muster()
+                self._roster.start()
         self._quorate.wait(2 * DIAL_TIMEOUT)
         self._complete.wait(GRACE)
         self._roster.check()

@@ -1,0 +1,57 @@
+# The types of src/redlatch/wire/engine.py when it is compiled as redlatch.wire._engine_c.
+# The rules and the meaning of every field are told there.
+
+cdef class Ballot:
+    cdef public object command
+    cdef public object waiter
+    cdef public dict causes
+    cdef public int size
+    cdef public int quorum
+    cdef public int yes
+    cdef public int no
+    cdef public int failed
+    cdef public bint decided
+    cdef public object resent      # a bit for each link, of any number
+
+    cpdef bint settled(self)
+
+
+cdef class Link:
+    cdef public int index
+    cdef public str address
+    cdef public int state          # DOWN, DIALLING, UP
+    cdef public object reader
+    cdef public object pending     # deque of Ballot
+    cdef public object parked
+    cdef public dict owed
+    cdef public object traits
+    cdef public int dialect
+    cdef public object cause
+    cdef public long long lost_ns
+
+
+cdef class Fleet:
+    cdef public object wires
+    cdef public object net
+    cdef public list links
+    cdef public int size
+    cdef public int quorum
+    cdef public list decided
+    cdef public list fallen
+    cdef public bint torn
+
+    # for the drivers
+    cpdef submit(self, Ballot ballot)
+    cpdef flush(self)
+    cpdef pump(self, long long timeout_ns)
+    cpdef receive(self, int index)
+
+    # inside
+    cdef _resend(self, Link link, Ballot ballot)
+    cdef _feed(self, Link link, data)
+    cdef bint _count(self, Link link, reply) except -1
+    cdef _refused(self, Link link, Ballot ballot, error)
+    cdef _failed(self, Link link, Ballot ballot, cause)
+    cdef _missed(self, Link link, Ballot ballot)
+    cdef _tally(self, Ballot ballot)
+    cdef _drop(self, Link link, cause)

@@ -1,0 +1,365 @@
+"""System calls without the GIL: gathered sends, one poll, gathered receives, the clock.
+
+The interface of `src/redlatch/wire/net.py`, where it is described. Each group of calls gives the GIL up
+once. Sockets that speak TLS are Python objects and are served through them, with the GIL.
+"""
+
+import os
+import ssl
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
+from posix.time cimport clock_gettime, timespec
+
+from redlatch.wire.net import take, would_block
+
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <poll.h>
+    #include <sys/types.h>
+    #include <sys/socket.h>
+    #include <time.h>
+    #include <unistd.h>
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0
+    #endif
+    #ifdef CLOCK_BOOTTIME
+    #define REDLATCH_CLOCK CLOCK_BOOTTIME
+    #else
+    #define REDLATCH_CLOCK CLOCK_MONOTONIC
+    #endif
+    #if defined(__linux__)
+    #define redlatch_poll(fds, n, ts) ppoll(fds, n, ts, NULL)
+    #else
+    static int redlatch_poll(struct pollfd *fds, nfds_t n, struct timespec *ts) {
+        return poll(fds, n, (int)(ts->tv_sec * 1000 + (ts->tv_nsec + 999999) / 1000000));
+    }
+    #endif
+    """
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    short POLLIN
+    short POLLOUT
+    int MSG_NOSIGNAL
+    int REDLATCH_CLOCK
+    int redlatch_poll(pollfd *fds, unsigned long n, timespec *timeout) nogil
+    ssize_t recv(int fd, void *buffer, size_t size, int flags) nogil
+    ssize_t send(int fd, const void *buffer, size_t size, int flags) nogil
+    ssize_t read(int fd, void *buffer, size_t size) nogil
+    ssize_t write(int fd, const void *buffer, size_t size) nogil
+
+cdef enum:
+    ROOM = 16384  # bytes of one receive, and of an outgoing buffer to begin with
+
+
+cdef inline long long clock_ns() noexcept nogil:
+    cdef timespec at
+    clock_gettime(REDLATCH_CLOCK, &at)
+    return <long long>at.tv_sec * 1000000000 + at.tv_nsec
+
+
+def now_ns():
+    """Read the clock that every deadline is measured with, in nanoseconds since boot."""
+    return clock_ns()
+
+
+cdef inline bint opens(char byte) noexcept nogil:
+    return byte == b'*' or byte == b'%' or byte == b'~' or byte == b'>' or byte == b'|'
+
+
+def aggregate(bytes data not None, bint line_start):
+    """Tell whether a line in `data` opens an array, map, set, push or attribute.
+
+    Args:
+        data: bytes as they came, cut anywhere.
+        line_start: whether the first byte of `data` begins a line.
+    """
+    cdef const char *at = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), index
+    if size == 0:
+        return False
+    if line_start and opens(at[0]):
+        return True
+    for index in range(1, size):
+        if at[index - 1] == b'\n' and opens(at[index]):
+            return True
+    return False
+
+
+cdef struct Wire:
+    int fd           # -1: no socket
+    bint tls
+    char *unsent     # bytes from `start` to `end` wait to be sent
+    size_t start
+    size_t end
+    size_t room
+    char *came       # ROOM bytes for one receive
+    ssize_t result   # of the last system call: bytes, 0 at the end of the stream, or -errno
+
+
+cdef class Wires:
+    """N non-blocking sockets by index, each with its unsent bytes.
+
+    Not safe for two threads at once, but for `wake`.
+    """
+
+    cdef Wire *wires
+    cdef pollfd *polled
+    cdef int count
+    cdef int wake_in
+    cdef int wake_out
+    cdef list socks
+    cdef public bint taken
+
+    def __cinit__(self, int count):
+        self.wake_in = self.wake_out = -1
+        self.count = 0
+        self.wires = <Wire *>calloc(count, sizeof(Wire))
+        self.polled = <pollfd *>calloc(count + 1, sizeof(pollfd))
+        if self.wires == NULL or self.polled == NULL:
+            raise MemoryError
+        self.count = count
+        for index in range(count):
+            self.wires[index].fd = -1
+            self.polled[index].fd = -1
+            self.wires[index].came = <char *>malloc(ROOM)
+            self.wires[index].unsent = <char *>malloc(ROOM)
+            self.wires[index].room = ROOM
+            if self.wires[index].came == NULL or self.wires[index].unsent == NULL:
+                raise MemoryError
+
+    def __init__(self, count):
+        self.socks = [None] * count
+        self.wake_in, self.wake_out = os.pipe()
+        os.set_blocking(self.wake_in, False)
+        os.set_blocking(self.wake_out, False)
+        self.polled[count].fd = self.wake_in
+        self.polled[count].events = POLLIN
+
+    def __dealloc__(self):
+        if self.wires != NULL:
+            for index in range(self.count):
+                free(self.wires[index].came)
+                free(self.wires[index].unsent)
+            free(self.wires)
+        free(self.polled)
+
+    cdef Wire *_at(self, int index) except NULL:
+        if index < 0 or index >= self.count:
+            raise IndexError(index)
+        return &self.wires[index]
+
+    def attach(self, int index, sock not None):
+        """Take over a connected, non-blocking socket as number `index`."""
+        cdef Wire *wire = self._at(index)
+        self.socks[index] = sock
+        wire.fd = sock.fileno()
+        wire.tls = isinstance(sock, ssl.SSLSocket)
+        wire.start = wire.end = 0
+        self.polled[index].fd = wire.fd
+        self.polled[index].events = POLLIN
+
+    def detach(self, int index):
+        """Give the socket back, open, for the caller to close; forget what was unsent."""
+        cdef Wire *wire = self._at(index)
+        sock = self.socks[index]
+        self.socks[index] = None
+        wire.fd = self.polled[index].fd = -1
+        wire.start = wire.end = 0
+        return sock
+
+    def fileno(self, int index):
+        """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
+        return self._at(index).fd
+
+    def stage(self, int index, bytes data not None):
+        """Append `data` to what the next `send` offers to socket `index`."""
+        cdef Wire *wire = self._at(index)
+        cdef size_t size = PyBytes_GET_SIZE(data), room
+        cdef char *larger
+        if wire.start == wire.end:
+            wire.start = wire.end = 0
+        if wire.end + size > wire.room and wire.start:
+            memmove(wire.unsent, wire.unsent + wire.start, wire.end - wire.start)
+            wire.end -= wire.start
+            wire.start = 0
+        if wire.end + size > wire.room:
+            room = max(2 * wire.room, wire.end + size)
+            larger = <char *>realloc(wire.unsent, room)
+            if larger == NULL:
+                raise MemoryError
+            wire.unsent = larger
+            wire.room = room
+        memcpy(wire.unsent + wire.end, PyBytes_AS_STRING(data), size)
+        wire.end += size
+
+    def unsent(self, int index):
+        """Count the bytes that socket `index` has not taken yet."""
+        cdef Wire *wire = self._at(index)
+        return wire.end - wire.start
+
+    def send(self):
+        """Offer every socket its staged bytes once.
+
+        Returns:
+            The sockets that are broken, each with its error; bytes that did not fit stay staged.
+        """
+        cdef int index
+        cdef Wire *wire
+        cdef list broken = []
+        with nogil:
+            for index in range(self.count):
+                wire = &self.wires[index]
+                wire.result = 0
+                if wire.fd >= 0 and wire.end > wire.start and not wire.tls:
+                    self._offer(wire)
+        for index in range(self.count):
+            wire = &self.wires[index]
+            if wire.fd >= 0 and wire.tls and wire.end > wire.start:
+                error = self._offer_tls(index)
+            else:
+                error = _error_of(wire.result)
+            if error is not None:
+                broken.append((index, error))
+            self.polled[index].events = POLLIN | (POLLOUT if wire.end > wire.start else 0)
+        return broken
+
+    cdef void _offer(self, Wire *wire) noexcept nogil:
+        cdef ssize_t sent = send(wire.fd, wire.unsent + wire.start, wire.end - wire.start, MSG_NOSIGNAL)
+        if sent >= 0:
+            wire.start += sent
+            wire.result = 0
+        else:
+            wire.result = -errno
+
+    cdef object _offer_tls(self, int index):
+        cdef Wire *wire = &self.wires[index]
+        cdef bytes data = PyBytes_FromStringAndSize(wire.unsent + wire.start, wire.end - wire.start)
+        try:
+            wire.start += <size_t>self.socks[index].send(data)
+        except OSError as error:
+            if not would_block(error):
+                return error
+        return None
+
+    def wait(self, long long timeout_ns):
+        """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
+
+        Returns:
+            What came, by socket: bytes, or the error that broke it (the end of the stream included).
+        """
+        cdef int ready, index, failure
+        cdef long long left = max(timeout_ns, 0)
+        cdef long long until = clock_ns() + left
+        cdef timespec timeout
+        cdef list came = []
+        while True:
+            timeout.tv_sec = left // 1000000000
+            timeout.tv_nsec = left % 1000000000
+            with nogil:
+                ready = redlatch_poll(self.polled, self.count + 1, &timeout)
+                failure = errno if ready < 0 else 0
+                if ready > 0:
+                    self._serve()
+            if ready >= 0:
+                break
+            if failure != EINTR:
+                raise OSError(failure, os.strerror(failure))
+            PyErr_CheckSignals()
+            left = max(until - clock_ns(), 0)
+        if ready:
+            self.taken = True
+            for index in range(self.count):
+                if self.polled[index].fd >= 0 and self.polled[index].revents:
+                    self._collect(index, came)
+        return came
+
+    cdef void _serve(self) noexcept nogil:
+        """Do the system calls of every ready socket that is not TLS."""
+        cdef char scrap[256]
+        cdef Wire *wire
+        cdef int index
+        for index in range(self.count):
+            wire = &self.wires[index]
+            if wire.fd < 0 or wire.tls or not self.polled[index].revents:
+                continue
+            wire.result = -EAGAIN
+            if self.polled[index].revents & POLLOUT:
+                self._offer(wire)
+                if wire.result == 0:
+                    wire.result = -EAGAIN
+                if wire.end == wire.start:
+                    self.polled[index].events = POLLIN
+            if self.polled[index].revents & ~POLLOUT and wire.result == -EAGAIN:
+                wire.result = recv(wire.fd, wire.came, ROOM, 0)
+                if wire.result < 0:
+                    wire.result = -errno
+        if self.polled[self.count].revents:
+            while read(self.wake_in, scrap, sizeof(scrap)) > 0:
+                pass
+
+    cdef int _collect(self, int index, list came) except -1:
+        """Add what socket `index` got, or its error, to `came`."""
+        cdef Wire *wire = &self.wires[index]
+        data = None
+        if wire.tls:
+            if self.polled[index].revents & POLLOUT:
+                data = self._offer_tls(index)
+                if wire.end == wire.start:
+                    self.polled[index].events = POLLIN
+            if data is None and self.polled[index].revents & ~POLLOUT:
+                data = take(self.socks[index])
+        elif wire.result > 0:
+            data = PyBytes_FromStringAndSize(wire.came, wire.result)
+        elif wire.result == 0:
+            data = ConnectionResetError("the server closed the connection")
+        else:
+            data = _error_of(wire.result)
+        if data is not None:
+            came.append((index, data))
+        return 0
+
+    def receive(self, int index):
+        """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
+        cdef Wire *wire = self._at(index)
+        if wire.fd < 0:
+            return None
+        if wire.tls:
+            return take(self.socks[index])
+        wire.result = recv(wire.fd, wire.came, ROOM, 0)
+        if wire.result > 0:
+            return PyBytes_FromStringAndSize(wire.came, wire.result)
+        if wire.result == 0:
+            return ConnectionResetError("the server closed the connection")
+        return _error_of(-errno)
+
+    def wake(self):
+        """Make a `wait` in another thread return at once, or the next one."""
+        write(self.wake_out, b"\0", 1)  # a full pipe is full of wake-ups already
+
+    def close(self):
+        """Close every socket and the wake-up pipe; harmless when repeated."""
+        for index in range(self.count):
+            sock = self.detach(index)
+            if sock is not None:
+                sock.close()
+        if self.wake_in >= 0:
+            os.close(self.wake_in)
+            os.close(self.wake_out)
+            self.wake_in = self.wake_out = self.polled[self.count].fd = -1
+
+
+cdef object _error_of(ssize_t result):
+    """Return the error of a system call's result; None where it did not fail, or only was not ready."""
+    if result >= 0 or result == -EAGAIN or result == -EINTR:
+        return None
+    return OSError(<int>-result, os.strerror(<int>-result))

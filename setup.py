@@ -1,0 +1,57 @@
+"""Build the compiled half of redlatch; everything else is in pyproject.toml.
+
+REDLATCH_BUILD_EXT=1 makes a failed build an error, =0 skips it; without it a failed build leaves the pure
+package, with one warning.
+"""
+
+import os
+import sys
+from glob import glob
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+REQUIRED = os.environ.get("REDLATCH_BUILD_EXT") == "1"
+SKIPPED = os.environ.get("REDLATCH_BUILD_EXT") == "0"
+
+SOURCES = {
+    "redlatch.wire._engine_c": "src/redlatch/wire/engine.py",
+    "redlatch.wire._net_c": "ext/redlatch/wire/_net_c.pyx",
+}
+
+
+class OptionalBuild(build_ext):
+    """Build what can be built; say once, in one line, what could not."""
+
+    def run(self):
+        try:
+            super().run()
+        except Exception as error:
+            if REQUIRED:
+                raise
+            self.extensions = []  # nothing to copy into an editable install either
+            print(
+                f"WARNING: redlatch was built without its compiled half and will run slower ({error}); "
+                "a C compiler and Python's headers (Debian: gcc python3-dev) are what it needs",
+                file=sys.stderr,
+            )
+
+
+def extensions():
+    if SKIPPED:
+        return []
+    from Cython.Build import cythonize
+
+    flags = os.environ.get("REDLATCH_CFLAGS", "").split()
+    return cythonize(
+        [
+            Extension(name, [source], depends=sorted(glob("ext/**/*.p*", recursive=True)), extra_compile_args=flags)
+            for name, source in SOURCES.items()
+        ],
+        build_dir="build/cython",
+        include_path=["ext"],
+        compiler_directives={"language_level": 3, "binding": True, "embedsignature": False},
+    )
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
