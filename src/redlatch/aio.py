@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from .drivers.aio import AsyncDriver
-from .errors import AlreadyHeld, LockError
+from .errors import LockError
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .protocol.policy import Retry
@@ -16,6 +16,7 @@ class AsyncLock(BaseLock):
     """A distributed lock for asyncio tasks; made by `AsyncClient.lock`. One object is one holder at a time."""
 
     __slots__ = ()
+    _driver: AsyncDriver
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.

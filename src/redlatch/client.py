@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from .drivers.threads import ThreadDriver
-from .errors import AlreadyHeld, LockError
+from .errors import LockError
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .protocol.policy import Retry
@@ -16,6 +16,7 @@ class Lock(BaseLock):
     """A distributed lock for threads; made by `Client.lock`. One object is one holder at a time."""
 
     __slots__ = ()
+    _driver: ThreadDriver
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.

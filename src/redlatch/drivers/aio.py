@@ -54,12 +54,13 @@ class AsyncDriver:
                 effect = steps.send(outcome)
             except StopIteration as stop:
                 return stop.value
-            if type(effect) is Ask:
+            outcome = None
+            if isinstance(effect, Ask):
                 outcome = await self._ask(effect.command, effect.until_ns)
-            elif type(effect) is Tell:
-                outcome = self._submit(effect.command, None)
+            elif isinstance(effect, Tell):
+                self._submit(effect.command, None)
             else:
-                outcome = await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+                await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
 
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.

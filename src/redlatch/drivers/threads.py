@@ -100,12 +100,13 @@ class ThreadDriver:
                 effect = steps.send(outcome)
             except StopIteration as stop:
                 return stop.value
-            if type(effect) is Ask:
+            outcome = None
+            if isinstance(effect, Ask):
                 outcome = self._ask(effect.command, effect.until_ns)
-            elif type(effect) is Tell:
-                outcome = self.tell(effect.command)
+            elif isinstance(effect, Tell):
+                self.tell(effect.command)
             else:
-                outcome = self._closing.wait(max(0, effect.until_ns - self._clock()) / SECOND)
+                self._closing.wait(max(0, effect.until_ns - self._clock()) / SECOND)
 
     def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.

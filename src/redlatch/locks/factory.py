@@ -29,7 +29,9 @@ class BaseClient:
         retry: Retry | None,
     ) -> None:
         if not isinstance(drift_factor, (int, float)) or not 0 <= drift_factor < 1:
-            raise ConfigurationError(f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}")
+            raise ConfigurationError(
+                f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}"
+            )
         if retry is not None and not isinstance(retry, Retry):
             raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
         config.ttl_ms_of(ttl, drift_factor)

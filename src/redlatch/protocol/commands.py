@@ -18,9 +18,8 @@ def pack(*words: bytes | str | int) -> bytes:
     """Build one command as RESP: an array of length-prefixed strings, so that no word can inject another."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
-        if not isinstance(word, bytes):
-            word = str(word).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+        raw = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
     return b"".join(parts)
 
 

