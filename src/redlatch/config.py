@@ -74,7 +74,7 @@ class Master:
         """
         connection = self._connection(timeout)
         if isinstance(self._pool, redis.sentinel.SentinelConnectionPool):
-            connection.host, connection.port = self._pool.get_master_address()
+            connection.host, connection.port = self._pool.get_master_address()  # type: ignore[no-untyped-call]
         # redis-py's one call that opens a socket with all of a client's options and sends nothing. It is
         # private but the same from redis-py 3 to 8; tests/test_connect.py fails where it goes.
         return connection._connect()  # type: ignore[no-any-return]
@@ -151,7 +151,9 @@ def _from_url(url: str, where: str) -> Master:
         path = urlsplit(f"redis://{rest}").path.strip("/")
         if path and not path.isdecimal():
             raise ConfigurationError(f"{where}: the path must be a database number, not {path!r}")
-    options = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
+    options: dict[str, Any] = redis_connection.parse_url(  # type: ignore[no-untyped-call]
+        f"{scheme.replace('valkey', 'redis')}://{rest}"
+    )
     kind = options.pop("connection_class", redis_connection.Connection)
     if kind_opens_files(kind) and not options.get("path"):
         raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")

@@ -152,8 +152,8 @@ def _shake_hands(talk: _Talk, master: Master) -> Traits:
     A server that does not know HELLO (Redis 5, some proxies) gets a second one in RESP2.
     """
     credentials = master.credentials()
-    user = credentials if len(credentials) == 2 else (("default", *credentials) if credentials else ())
-    hello, *rest = talk.ask([pack(b"HELLO", 3, *((b"AUTH", *user) if user else ())), *_introduction(master)])
+    user = ("default", *credentials) if len(credentials) == 1 else credentials
+    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *_introduction(master)])
     protocol = 3
     if isinstance(hello, Exception):
         if not str(hello).startswith(("ERR", "NOPROTO")):
