@@ -3,8 +3,8 @@
     python bench/contenders.py NAME URL...
 
 A line of stdin is "MODE AMOUNT [WIDTH]", as it is for bench/floor: MODE is "cycle" (one caller), "threads" or "tasks"
-(WIDTH callers at once), AMOUNT is a number of cycles ("2000") or of seconds ("0.5s"). The answer is one line of JSON. A
-cycle that does not get its lock ends the process: a lock refused in a few microseconds must not improve anybody's figure.
+(WIDTH callers at once), AMOUNT is a number of cycles ("2000") or of seconds ("0.5s"). The answer is one line of JSON.
+A cycle that does not get its lock ends the process: a lock refused in microseconds must not improve anybody's figure.
 
 To add a peer, write a class with `open` and `cycle`, and register it by name:
 

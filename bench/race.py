@@ -2,9 +2,9 @@
 
     python bench/race.py [--quick] [--masters 5] [--only NAME] [--json FILE]
 
-The floor is bench/floor.c: raw sockets, one poll, every reply verified. A ratio on a time says how many times longer than its base a
-contender takes, a ratio on a rate how many times more it does. `rounds.py` says how they are formed. The figures, with every
-round behind them, go to bench/results/latest.json too.
+The floor is bench/floor.c: raw sockets, one poll, every reply verified. A ratio on a time says how many times longer
+than its base a contender takes, a ratio on a rate how many times more it does. `rounds.py` says how they are formed.
+The figures, with every round behind them, go to bench/results/latest.json too.
 """
 
 import argparse
@@ -49,11 +49,12 @@ def scenarios(masters):
     n = f"N={masters}"
     latency = (("p50 / floor", "p50_us", FLOOR.label), ("p99 / floor", "p99_us", FLOOR.label))
     return [
-        # Waking a core that sleeps costs 30-40 us in a virtual machine, more than the rest of a round trip, and depends on where the
-        # scheduler happens to put each server: ratios of 1.8 to 7.6 were seen for one client. On one core there is none of it, what
-        # is left is work, and the same ratio is 2.90..2.93. The figures of both kinds are shown, as a service meets both.
-        Scenario(f"work-n{masters}", f"One cycle, one caller, all on one core, {n}", all_masters, latency, one_core=True),
-        Scenario("work-n1", "One cycle, one caller, all on one core, N=1", one_master, latency, one_core=True),
+        # Waking a core that sleeps costs 30-40 us in a virtual machine, more than the rest of a round trip, and depends
+        # on where the scheduler happens to put each server: ratios of 1.8 to 7.6 were seen for one client. On one core
+        # there is none of it, what is left is work, and the same ratio is 2.90..2.93. Both kinds of figures are shown,
+        # as a service meets both.
+        Scenario(f"work-n{masters}", f"One cycle, one caller, one core, {n}", all_masters, latency, one_core=True),
+        Scenario("work-n1", "One cycle, one caller, one core, N=1", one_master, latency, one_core=True),
         Scenario(f"cycle-n{masters}", f"One cycle, one caller, all cores, {n}", all_masters, latency),
         Scenario("cycle-n1", "One cycle, one caller, all cores, N=1", one_master, latency),
         throughput(masters),

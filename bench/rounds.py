@@ -1,8 +1,8 @@
 """Interleave contenders in rounds, and say what the rounds have in common.
 
-Figures of different minutes cannot be compared on a shared machine; figures of one round, taken within a second or two of each
-other, can. So every contender is a process that stays connected, a round gives each of them its turn, a ratio is formed inside one
-round, and what is reported is the median of the rounds' ratios with the smallest and the largest.
+Figures of different minutes cannot be compared on a shared machine; figures of one round, taken within a second or two
+of each other, can. So every contender is a process that stays connected, a round gives each of them its turn, a ratio
+is formed inside one round, and what is reported is the median of the rounds' ratios with the smallest and the largest.
 """
 
 import json
@@ -94,8 +94,9 @@ class Racer:
         else:
             command = [sys.executable, str(HERE / "contenders.py"), entry.contender, *urls]
         self.entry = entry
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0)
+        self._errors = tempfile.TemporaryFile()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, bufsize=0)
         self.pid = self._process.pid
 
     def run(self, amount, seconds=0.0):

@@ -2,8 +2,8 @@
 
     pytest bench/test_hot_functions.py
 
-The sockets are socketpairs without a server behind them, and replies come a hundred at a time, so that what is left of system
-calls is small. `ns_each` in the extra info is a vote, or a command, of one link.
+The sockets are socketpairs without a server behind them, and replies come a hundred at a time, so that what is left of
+system calls is small. `ns_each` in the extra info is a vote, or a command, of one link.
 """
 
 import socket
