@@ -9,7 +9,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # What the compiled half is made of: a change builds it anew.
-BUILT_FROM := pyproject.toml setup.py src/redlatch/wire/engine.py $(wildcard ext/redlatch/*/*)
+BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*) \
+    $(addprefix src/redlatch/,wire/engine.py $(addprefix protocol/,commands.py policy.py quorum.py) \
+    $(addprefix drivers/,threads.py aio.py))
 
 .PHONY: demo test bench lint sanitize clean
 
@@ -26,7 +28,7 @@ lint: $(VENV)/.with-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint ext
+	PATH="$(BIN):$$PATH" cython-lint ext  # it calls pycodestyle
 
 # The suite on a build with AddressSanitizer and UBSan, in a virtual environment of its own.
 sanitize:
@@ -37,7 +39,7 @@ sanitize:
 	    .venv-asan/bin/python -m pytest $(TESTS)
 
 clean:
-	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/*/*.so bench/floor
+	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so bench/floor
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

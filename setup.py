@@ -14,10 +14,10 @@ from setuptools.command.build_ext import build_ext
 REQUIRED = os.environ.get("REDLATCH_BUILD_EXT") == "1"
 SKIPPED = os.environ.get("REDLATCH_BUILD_EXT") == "0"
 
-SOURCES = {
-    "redlatch.wire._engine_c": "src/redlatch/wire/engine.py",
-    "redlatch.wire._net_c": "ext/redlatch/wire/_net_c.pyx",
-}
+# Each is compiled as redlatch._c.<name>: the Python text as it stands, with the types of its .pxd in ext/.
+TEXTS = ("wire.engine", "protocol.commands", "protocol.policy", "protocol.quorum", "drivers.threads", "drivers.aio")
+SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
+SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
 
 
 class OptionalBuild(build_ext):
@@ -43,14 +43,21 @@ def extensions():
     from Cython.Build import cythonize
 
     flags = os.environ.get("REDLATCH_CFLAGS", "").split()
+    depends = sorted(glob("ext/**/*.p*", recursive=True))
     return cythonize(
         [
-            Extension(name, [source], depends=sorted(glob("ext/**/*.p*", recursive=True)), extra_compile_args=flags)
+            Extension(f"redlatch._c.{name}", [source], depends=depends, extra_compile_args=flags)
             for name, source in SOURCES.items()
         ],
         build_dir="build/cython",
         include_path=["ext"],
-        compiler_directives={"language_level": 3, "binding": True, "embedsignature": False},
+        # Types come from the .pxd files alone: annotations are for readers and for mypy.
+        compiler_directives={
+            "language_level": 3,
+            "binding": True,
+            "embedsignature": False,
+            "annotation_typing": False,
+        },
     )
 
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from redlatch import impl
 from redlatch.protocol import commands
-from redlatch.wire import impl
 from redlatch.wire.connect import Traits
 
 LINKS = 5
@@ -35,7 +35,8 @@ def implementation(request):
 @pytest.fixture
 def wired(implementation):
     """A fleet whose links are up, and the masters' ends of their sockets."""
-    fleet = implementation.fleet([f"master-{i}" for i in range(LINKS)], QUORUM)
+    engine = implementation.module("wire.engine")
+    fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM)
     ends = []
     for index in range(LINKS):
         ours, theirs = socket.socketpair()
@@ -43,21 +44,21 @@ def wired(implementation):
         theirs.setblocking(False)
         fleet.adopt(index, ours, Traits(VALKEY, 3), commands.DELIFEQ)
         ends.append(theirs)
-    yield SimpleNamespace(fleet=fleet, ends=ends, ballot=implementation.ballot)
+    yield SimpleNamespace(fleet=fleet, ends=ends, ballot=engine.Ballot, acquire=own(implementation, "Acquire"))
     fleet.wires.close()
     for end in ends:
         end.close()
 
 
-def command_class(implementation, name):
-    """Return the implementation's own class of command, where it has one."""
-    return getattr(getattr(implementation, "commands", commands), name)
+def own(implementation, name):
+    """Return the implementation's own class of command."""
+    return getattr(implementation.module("protocol.commands"), name)
 
 
 def submit_batch(wired):
     """Submit a batch of acquires and send them."""
     for _ in range(BATCH):
-        wired.fleet.submit(wired.ballot(commands.Acquire(KEY, TOKEN, 0, 10_000), LINKS, QUORUM, wired))
+        wired.fleet.submit(wired.ballot(wired.acquire(KEY, TOKEN, 0, 10_000), LINKS, QUORUM, wired))
     wired.fleet.flush()
 
 
@@ -78,20 +79,20 @@ def receive_all(wired):
 
 
 def test_building_an_acquire(benchmark, implementation):
-    acquire = command_class(implementation, "Acquire")
+    acquire = own(implementation, "Acquire")
     text = benchmark(lambda: acquire(KEY, TOKEN, 0, 10_000).payload(commands.DELIFEQ))
     assert text.startswith(b"*6\r\n$3\r\nSET\r\n")
 
 
 def test_building_a_release(benchmark, implementation):
-    release = command_class(implementation, "Release")
+    release = own(implementation, "Release")
     text = benchmark(lambda: release(KEY, TOKEN, 0).payload(commands.DELIFEQ))
     assert text.startswith(b"*3\r\n$7\r\nDELIFEQ\r\n")
 
 
 def test_making_a_ballot(benchmark, implementation):
-    command = commands.Acquire(KEY, TOKEN, 0, 10_000)
-    benchmark(implementation.ballot, command, LINKS, QUORUM, None)
+    command = own(implementation, "Acquire")(KEY, TOKEN, 0, 10_000)
+    benchmark(implementation.module("wire.engine").Ballot, command, LINKS, QUORUM, None)
 
 
 def test_counting_votes(benchmark, wired):
@@ -124,8 +125,8 @@ def test_submitting_and_flushing(benchmark, wired):
 
 def test_looking_for_aggregates(benchmark, implementation):
     replies = b"+OK\r\n" * BATCH
-    assert not benchmark(implementation.net.aggregate, replies, True)
+    assert not benchmark(implementation.module("wire.net").aggregate, replies, True)
 
 
 def test_reading_the_clock(benchmark, implementation):
-    assert benchmark(implementation.net.now_ns) > 0
+    assert benchmark(implementation.module("wire.net").now_ns) > 0

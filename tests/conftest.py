@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from redlatch import embedded
-from redlatch.wire import impl
+from redlatch import embedded, impl
 
 
 def _redis_62() -> str | None:

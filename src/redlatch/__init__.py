@@ -80,7 +80,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "IMPL":  # "c" or "python": which implementation runs
-        value = importlib.import_module(".wire.impl", __name__).current.name
+        value = importlib.import_module(".impl", __name__).current.name
     elif name in _HOMES:
         value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from .drivers.aio import AsyncDriver
+from .drivers.aio import Driver
 from .errors import LockError
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
@@ -16,7 +16,7 @@ class AsyncLock(BaseLock):
     """A distributed lock for asyncio tasks; made by `AsyncClient.lock`. One object is one holder at a time."""
 
     __slots__ = ()
-    _driver: AsyncDriver
+    _driver: Driver
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.
@@ -114,7 +114,7 @@ class AsyncClient(BaseClient):
         ConfigurationError, TypeError: naming the argument that cannot work.
     """
 
-    _driver: AsyncDriver
+    _driver: Driver
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class AsyncClient(BaseClient):
         attempt_timeout: float | None = None,
         retry: Retry | None = None,
     ) -> None:
-        super().__init__(AsyncDriver, masters, ttl, prefix, drift_factor, attempt_timeout, retry)
+        super().__init__("aio", masters, ttl, prefix, drift_factor, attempt_timeout, retry)
 
     def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> AsyncLock:
         """Make a lock object; nothing is sent yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from .drivers.threads import ThreadDriver
+from .drivers.threads import Driver
 from .errors import LockError
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
@@ -16,7 +16,7 @@ class Lock(BaseLock):
     """A distributed lock for threads; made by `Client.lock`. One object is one holder at a time."""
 
     __slots__ = ()
-    _driver: ThreadDriver
+    _driver: Driver
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.
@@ -114,7 +114,7 @@ class Client(BaseClient):
         ConfigurationError, TypeError: naming the argument that cannot work.
     """
 
-    _driver: ThreadDriver
+    _driver: Driver
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Client(BaseClient):
         attempt_timeout: float | None = None,
         retry: Retry | None = None,
     ) -> None:
-        super().__init__(ThreadDriver, masters, ttl, prefix, drift_factor, attempt_timeout, retry)
+        super().__init__("threads", masters, ttl, prefix, drift_factor, attempt_timeout, retry)
 
     def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> Lock:
         """Make a lock object; nothing is sent yet.

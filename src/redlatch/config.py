@@ -23,7 +23,7 @@ from .errors import ConfigurationError
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 MAX_NAME_BYTES = 512
-MAX_TTL_MS = 1 << 53
+MAX_TTL_MS = 100 * 365 * 86_400_000  # a hundred years: sums of two such times still fit 63 bits of ns
 
 # Options of redis-py's pools and clients that say nothing about how a socket is opened.
 _NOT_FOR_A_CONNECTION = frozenset({"connection_class", "max_connections", "timeout", "queue_class", "connection_pool"})

@@ -10,24 +10,26 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from ..config import Master
-from ..errors import WrongLoop
+from redlatch.config import Master
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from redlatch.errors import WrongLoop
+from redlatch.wire.connect import Connection
+
+from ..protocol import quorum
 from ..protocol.commands import Command
 from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.quorum import Ask, Steps, Tell
-from ..wire.connect import Connection
-from ..wire.impl import Implementation
-from .roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from ..wire.engine import Ballot, Fleet
 
 
-class AsyncDriver:
+class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
-    def __init__(self, impl: Implementation, masters: list[Master], policy: Policy) -> None:
-        self._impl = impl
+    def __init__(self, masters: list[Master], policy: Policy) -> None:
         self._size, self._quorum = len(masters), policy.quorum
         self._clock = policy.clock
-        self._roster = Roster(impl, masters, policy.quorum, self._deliver)
+        self.protocol = quorum
+        self._roster = Roster(masters, policy.quorum, Fleet, self._deliver)
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
@@ -125,7 +127,7 @@ class AsyncDriver:
         return ballot
 
     def _submit(self, command: Command, future: asyncio.Future[None] | None) -> Any:
-        ballot = self._impl.ballot(command, self._size, self._quorum, future)
+        ballot = Ballot(command, self._size, self._quorum, future)
         fleet = self._fleet
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:

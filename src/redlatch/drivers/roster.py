@@ -11,7 +11,6 @@ from typing import Any
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterRefused
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from ..wire.impl import Implementation
 
 # How long close() waits for the answers to releases that are on their way.
 DRAIN_NS = 1_000_000_000
@@ -23,6 +22,7 @@ GRACE = 0.25
 
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
+Muster = Callable[[list[str], int], Any]
 
 logger = logging.getLogger("redlatch")
 _alive: weakref.WeakSet[Roster] = weakref.WeakSet()
@@ -35,10 +35,11 @@ class Roster:
     the dialling threads.
 
     Args:
+        muster: makes the engine's Fleet of these addresses and this quorum.
         deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
     """
 
-    def __init__(self, impl: Implementation, masters: list[Master], quorum: int, deliver: Deliver) -> None:
+    def __init__(self, masters: list[Master], quorum: int, muster: Muster, deliver: Deliver) -> None:
         # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
         self.fleet: Any = None
         self.quorum = quorum
@@ -46,13 +47,13 @@ class Roster:
         self.closed = False
         self.forked = False
         self._misconfigured: ConfigurationError | None = None
-        self._impl = impl
+        self._muster = muster
         self._masters = masters
         self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
 
     def muster(self) -> Any:
         """Make the fleet, nobody connected yet, and return it."""
-        self.fleet = self._impl.fleet([master.address for master in self._masters], self.quorum)
+        self.fleet = self._muster([master.address for master in self._masters], self.quorum)
         _alive.add(self)
         return self.fleet
 

@@ -25,13 +25,15 @@ import weakref
 from collections import deque
 from typing import Any
 
-from ..config import Master
+from redlatch.config import Master
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from redlatch.wire.connect import Connection
+
+from ..protocol import quorum
 from ..protocol.commands import Command
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Ask, Steps, Tell
-from ..wire.connect import Connection
-from ..wire.impl import Implementation
-from .roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from ..wire.engine import Ballot, Fleet
 
 _ROLE = 0
 
@@ -64,16 +66,15 @@ class Sleeper:
                 pass  # a leaving driver and its successor woke it both
 
 
-class ThreadDriver:
+class Driver:
     """Runs the protocol's generators for any number of threads."""
 
-    def __init__(self, impl: Implementation, masters: list[Master], policy: Policy) -> None:
-        self._impl = impl
-        self._policy = policy
+    def __init__(self, masters: list[Master], policy: Policy) -> None:
         self._size, self._quorum = len(masters), policy.quorum
         self._clock = policy.clock
-        deliver = _weakly(weakref.WeakMethod(self._deliver))
-        self._roster = Roster(impl, masters, policy.quorum, deliver)
+        self.protocol = quorum
+        deliver = _weakly(weakref.ref(self))
+        self._roster = Roster(masters, policy.quorum, Fleet, deliver)
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, object] = {}
         self._inbox: deque[Any] = deque()  # ballots to submit
@@ -128,7 +129,7 @@ class ThreadDriver:
         """Send a command to every master without waiting for an answer."""
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
-        self._inbox.append(self._impl.ballot(command, self._size, self._quorum, None))
+        self._inbox.append(Ballot(command, self._size, self._quorum, None))
         self._serve()
 
     def close(self) -> None:
@@ -158,7 +159,7 @@ class ThreadDriver:
     # --- one ask -----------------------------------------------------------------------------------
 
     def _ask(self, command: Command, until_ns: int) -> Any:
-        ballot = self._impl.ballot(command, self._size, self._quorum, None)
+        ballot = Ballot(command, self._size, self._quorum, None)
         try:
             if self._role.setdefault(_ROLE, ballot) is ballot:
                 self._inbox.append(ballot)
@@ -285,7 +286,7 @@ class ThreadDriver:
 
     # --- dialling ----------------------------------------------------------------------------------
 
-    def _deliver(self, index: int, outcome: Outcome) -> None:
+    def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of a dialling thread, in that thread."""
         self._arrivals.append((index, outcome))
         if self._roster.closed and isinstance(outcome, Connection):
@@ -300,13 +301,13 @@ class ThreadDriver:
             self._complete.set()
 
 
-def _weakly(method: weakref.WeakMethod[Any]) -> Any:
-    """Call a method while its object lives: a dialling thread alone does not keep a client alive."""
+def _weakly(reference: weakref.ref[Driver]) -> Any:
+    """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
 
     def deliver(index: int, outcome: Outcome) -> None:
-        target = method()
-        if target is not None:
-            target(index, outcome)
+        driver = reference()
+        if driver is not None:
+            driver.deliver(index, outcome)
         elif isinstance(outcome, Connection):
             outcome.sock.close()
 

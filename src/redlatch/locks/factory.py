@@ -6,13 +6,11 @@ import itertools
 import math
 import random
 import secrets
-from collections.abc import Callable
 from typing import Any
 
-from .. import config
+from .. import config, impl
 from ..errors import ConfigurationError
 from ..protocol.policy import SECOND, Policy, Retry
-from ..wire import impl
 
 
 class BaseClient:
@@ -20,7 +18,7 @@ class BaseClient:
 
     def __init__(
         self,
-        driver: Callable[[impl.Implementation, list[config.Master], Policy], Any],
+        driver: str,
         masters: object,
         ttl: float,
         prefix: str | bytes,
@@ -39,16 +37,16 @@ class BaseClient:
         self._prefix = _prefix_of(prefix)
         self._masters = config.masters_of(masters)
         implementation = impl.current
-        self._policy = Policy(
+        self._policy: Policy = implementation.module("protocol.policy").Policy(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
             attempt_ns=_attempt_ns(attempt_timeout),
             retry=retry or Retry(),
-            clock=implementation.net.now_ns,
+            clock=implementation.module("wire.net").now_ns,
             random=random.Random().random,
             token=Tokens(),
         )
-        self._driver = driver(implementation, self._masters, self._policy)
+        self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"

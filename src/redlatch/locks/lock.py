@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Protocol
 
 from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
-from ..protocol import quorum
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import FREE, HELD, Hold, Steps
 
 
 class Driver(Protocol):
     """What a lock needs of either driver beside running generators."""
+
+    @property
+    def protocol(self) -> ModuleType:
+        """`protocol.quorum` of the driver's own build."""
 
     @property
     def forked(self) -> bool: ...
@@ -42,7 +46,7 @@ class BaseLock:
     ) -> None:
         self._driver = driver
         self._policy = policy
-        self._hold = Hold(name, key)
+        self._hold: Hold = driver.protocol.Hold(name, key)
         self._ttl_ms = ttl_ms
         self._timeout = timeout
 
@@ -106,20 +110,25 @@ class BaseLock:
         seconds = config.timeout_of(timeout, blocking)
         give_up_ns = None if seconds is None else self._policy.clock() + int(seconds * SECOND)
         self._hold.claim()
-        return quorum.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
+        steps: Steps = self._driver.protocol.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
+        return steps
 
     def _extending(self, ttl: float | None) -> Steps:
         ttl_ms = self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor)
-        return quorum.extend(self._policy, self._hold, ttl_ms)
+        steps: Steps = self._driver.protocol.extend(self._policy, self._hold, ttl_ms)
+        return steps
 
     def _releasing(self) -> Steps:
-        return quorum.release(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        steps: Steps = self._driver.protocol.release(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        return steps
 
     def _asking_locked(self) -> Steps:
-        return quorum.locked(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        steps: Steps = self._driver.protocol.locked(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        return steps
 
     def _asking_owned(self) -> Steps:
-        return quorum.owned(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        steps: Steps = self._driver.protocol.owned(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+        return steps
 
     def _undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""

@@ -2,11 +2,13 @@
 
 A command's bytes depend on the server's dialect: `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4)
 release four times cheaper than a script; every server knows the scripts, by SHA or in full.
+
+One text, twice: it is compiled as `redlatch._c.protocol.commands` (see `redlatch._c`).
 """
 
 from __future__ import annotations
 
-from .scripts import EXTEND, LOCKED, OWNED, RELEASE, Script
+from redlatch.protocol.scripts import EXTEND, LOCKED, OWNED, RELEASE, Script
 
 # How a server is spoken to. FULL_TEXT works everywhere and loads the script on the way.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
@@ -33,12 +35,12 @@ class Command:
         since_ns: when the first command of this token was made; before it no server can know the token.
     """
 
-    __slots__ = ("key", "since_ns", "token")
-    yes: object = 1
-    no: object = 0
-    releases = False
+    __slots__ = ("key", "no", "releases", "since_ns", "token", "yes")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self.yes: object = 1
+        self.no: object = 0
+        self.releases = False
         self.key = key
         self.token = token
         self.since_ns = since_ns
@@ -55,11 +57,11 @@ class Acquire(Command):
     """SET key token NX PX ttl: one atomic command, never without a TTL."""
 
     __slots__ = ("ttl_ms",)
-    yes = OK
-    no = None
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
-        super().__init__(key, token, since_ns)
+        Command.__init__(self, key, token, since_ns)
+        self.yes = OK
+        self.no = None
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:
@@ -73,7 +75,10 @@ class Release(Command):
     """Delete the key if it holds the token."""
 
     __slots__ = ()
-    releases = True
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        Command.__init__(self, key, token, since_ns)
+        self.releases = True
 
     def payload(self, dialect: int) -> bytes:
         key, token = self.key, self.token
@@ -90,7 +95,7 @@ class Extend(Command):
     __slots__ = ("ttl_ms",)
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
-        super().__init__(key, token, since_ns)
+        Command.__init__(self, key, token, since_ns)
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:

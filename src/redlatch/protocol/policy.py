@@ -1,6 +1,7 @@
 """The numbers of the algorithm: quorum, drift, validity, how long an attempt waits, when it is tried again.
 
-All arithmetic is on integers of nanoseconds since boot (`wire.net.now_ns`).
+All arithmetic is on integers of nanoseconds since boot (`wire.net.now_ns`). One text, twice: it is compiled as
+`redlatch._c.protocol.policy` (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ class Retry:
         return int(bound * random * SECOND)
 
 
-@dataclass(frozen=True, slots=True)
 class Policy:
     """What one client's locks have in common.
 
@@ -60,19 +60,32 @@ class Policy:
         clock: nanoseconds since boot.
         random: a float in [0, 1).
         token: a value never used before, for every attempt.
+
+    Attributes:
+        quorum: how many masters must agree.
     """
 
-    masters: tuple[str, ...]
-    drift_factor: float
-    attempt_ns: int | None
-    retry: Retry
-    clock: Callable[[], int]
-    random: Callable[[], float]
-    token: Callable[[], bytes]
+    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "token")
 
-    @property
-    def quorum(self) -> int:
-        return quorum_of(len(self.masters))
+    def __init__(
+        self,
+        *,
+        masters: tuple[str, ...],
+        drift_factor: float,
+        attempt_ns: int | None,
+        retry: Retry,
+        clock: Callable[[], int],
+        random: Callable[[], float],
+        token: Callable[[], bytes],
+    ) -> None:
+        self.masters = masters
+        self.quorum = quorum_of(len(masters))
+        self.drift_factor = drift_factor
+        self.attempt_ns = attempt_ns
+        self.retry = retry
+        self.clock = clock
+        self.random = random
+        self.token = token
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""

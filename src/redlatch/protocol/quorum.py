@@ -8,6 +8,7 @@ A generator yields what it wants done and is sent the outcome:
   Pause(until_ns)         wait; get None
 
 It does no I/O, reads no clock of its own and draws no random number: those come in with the Policy.
+One text, twice: it is compiled as `redlatch._c.protocol.quorum` (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -17,7 +18,8 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
-from ..errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
+
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
 from .policy import SECOND, Policy
 
@@ -239,10 +241,11 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
             resent = True
             continue
         forgotten = _refused(ballot) and not resent
-        error = _lost("its validity ran out" if late else "a quorum has forgotten it", hold)
         hold.free()
-        if late or forgotten:
-            raise error
+        if late:
+            raise _lost("its validity ran out", hold)
+        if forgotten:
+            raise _lost("a quorum has forgotten it", hold)
         return
 
 
@@ -273,13 +276,15 @@ def _inquire(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
 
 def _refused(ballot: Any) -> bool:
     """Tell whether so many masters said no that no quorum can have said yes."""
-    return bool(ballot.no > ballot.size - ballot.quorum)
+    refused: bool = ballot.no > ballot.size - ballot.quorum
+    return refused
 
 
 def _unavailable(ballot: Any) -> bool:
     """Tell whether failed and silent masters alone made a verdict impossible."""
     silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
-    return bool(ballot.failed + silent > ballot.size - ballot.quorum)
+    unavailable: bool = ballot.failed + silent > ballot.size - ballot.quorum
+    return unavailable
 
 
 def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Any, elapsed_ns: int) -> QuorumUnavailable:

@@ -12,8 +12,8 @@ Rules:
   * An exception that leaves an operation half done (Ctrl-C in pure Python may strike anywhere) leaves
     `torn` set; `mend` then closes every connection, since their FIFOs can no longer be trusted.
 
-One text, twice: this file runs as it stands, and compiled as `redlatch.wire._engine_c` with the types
-of `ext/redlatch/wire/_engine_c.pxd`. The system calls come in with `wires`.
+One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
+of `ext/redlatch/_c/wire/engine.pxd`.
 
 A command (see `protocol.commands`) is any object with `yes` and `no`, the replies that are votes;
 `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a release that must
@@ -23,8 +23,11 @@ not be forgotten; and `since_ns`, when the first command of the same token was m
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from hiredis import Reader
+
+from . import net
 
 DOWN, DIALLING, UP = 0, 1, 2
 
@@ -39,14 +42,19 @@ MAX_PARTIAL = 65536
 # Dialect 0 is the script's full text: it works on every server and loads the script.
 FULL_TEXT = 0
 
-_NOTHING = object()
+_NOTHING: Any = object()
+
+# Nearly every chunk is one of these lines and nothing else: looking it up costs a fifth of asking the parser.
+_LINES: dict[bytes, Any] = {b"+OK\r\n": b"OK", b":1\r\n": 1, b":0\r\n": 0, b"_\r\n": None, b"$-1\r\n": None}
 
 
 class Ballot:
     """One command's votes, decided as soon as they cannot change the verdict any more."""
 
-    def __init__(self, command, size, quorum, waiter=None):
+    def __init__(self, command: Any, size: int, quorum: int, waiter: Any = None) -> None:
         self.command = command
+        self.yes_reply = command.yes
+        self.no_reply = command.no
         self.size = size
         self.quorum = quorum
         self.waiter = waiter  # the driver's: whom to tell
@@ -55,9 +63,9 @@ class Ballot:
         self.failed = 0
         self.decided = False
         self.resent = 0  # bit i: link i got the full text of the script already
-        self.causes = None  # {link index: exception} of the failed votes
+        self.causes: dict[int, BaseException] | None = None  # of the failed votes, by link
 
-    def settled(self):
+    def settled(self) -> bool:
         """Tell whether the verdict stands: a quorum said yes, or no quorum can any more."""
         return self.yes >= self.quorum or self.no + self.failed > self.size - self.quorum
 
@@ -65,37 +73,37 @@ class Ballot:
 class Link:
     """One master's connection: its state, the ballots that wait for its replies, what it is owed."""
 
-    def __init__(self, index, address):
+    def __init__(self, index: int, address: str) -> None:
         self.index = index
         self.address = address  # without credentials
         self.state = DIALLING
-        self.reader = None
-        self.pending = deque()  # ballots in the order of the commands sent
-        self.parked = deque()  # ballots that came while the connection is being made
-        self.owed = {}  # releases whose fate is unknown, by token
-        self.traits = None  # what the handshake learned: run_id, version, ...
+        self.reader: Any = None
+        self.partial = False  # the reader holds the beginning of a reply
+        self.pending: deque[Ballot] = deque()  # ballots in the order of the commands sent
+        self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
+        self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
+        self.traits: Any = None  # what the handshake learned: run_id, version, ...
         self.dialect = FULL_TEXT
-        self.cause = None  # why it is down
+        self.cause: BaseException | None = None  # why it is down
         self.lost_ns = -1  # when the last connection broke
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Link {self.address} {('down', 'dialling', 'up')[self.state]}>"
 
 
 class Fleet:
     """N links: submit a command to all, flush, pump the replies. One caller at a time."""
 
-    def __init__(self, wires, net, addresses, quorum):
-        self.wires = wires
-        self.net = net
+    def __init__(self, addresses: list[str], quorum: int) -> None:
+        self.wires = net.Wires(len(addresses))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size = len(self.links)
         self.quorum = quorum
-        self.decided = []  # ballots with a waiter, decided since the driver last looked
-        self.fallen = []  # (link, its socket or None) that broke since the driver last looked
+        self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
+        self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
         self.torn = False
 
-    def submit(self, ballot):
+    def submit(self, ballot: Ballot) -> None:
         """Stage the ballot's command on every link that is up; the others park it or vote at once."""
         command = ballot.command
         self.torn = True
@@ -116,14 +124,14 @@ class Fleet:
                 self._missed(link, ballot)
         self.torn = False
 
-    def flush(self):
+    def flush(self) -> None:
         """Send what is staged, one system call a link."""
         self.torn = True
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
         self.torn = False
 
-    def pump(self, timeout_ns):
+    def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` and count them."""
         came = self.wires.wait(timeout_ns)
         self.torn = True
@@ -132,7 +140,7 @@ class Fleet:
         self.wires.taken = False
         self.torn = False
 
-    def receive(self, index):
+    def receive(self, index: int) -> None:
         """Count the replies that link `index` has now; for drivers that are told by an event loop."""
         self.torn = True
         data = self.wires.receive(index)
@@ -140,11 +148,12 @@ class Fleet:
             self._feed(self.links[index], data)
         self.torn = False
 
-    def adopt(self, index, sock, traits, dialect):
+    def adopt(self, index: int, sock: Any, traits: Any, dialect: int) -> None:
         """Take a connection whose handshake is done; send what is owed, then what was parked."""
         link = self.links[index]
         self.torn = True
         self.wires.attach(index, sock)
+        link.partial = False
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.dialect = dialect
@@ -158,7 +167,7 @@ class Fleet:
             self._resend(link, ballot)
         self.torn = False
 
-    def fail(self, index, cause):
+    def fail(self, index: int, cause: BaseException) -> None:
         """Note that dialling link `index` failed: from now on it votes "failed" at once."""
         link = self.links[index]
         self.torn = True
@@ -169,7 +178,7 @@ class Fleet:
             self._missed(link, ballot)
         self.torn = False
 
-    def mend(self):
+    def mend(self) -> None:
         """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
@@ -178,25 +187,30 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
-    def owing(self):
+    def owing(self) -> int:
         """Count the replies to releases that have not come yet on links that are up."""
         return sum(ballot.command.releases for link in self.links for ballot in link.pending)
 
-    def _resend(self, link, ballot):
+    def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
 
-    def _feed(self, link, data):
+    def _feed(self, link: Link, data: Any) -> None:
         """Give bytes to the parser and each reply to the oldest ballot; or the link up."""
         if link.state != UP:
             return  # broken by an earlier event of the same round
         if isinstance(data, BaseException):
             self._drop(link, data)
             return
+        if not link.partial:
+            reply = _LINES.get(data, _NOTHING)
+            if reply is not _NOTHING:
+                self._count(link, reply)
+                return
         # Every reply to a vote is a line of its own: no array or map is ever parsed, whose length
         # field could make the parser allocate.
         reader = link.reader
-        if self.net.aggregate(data, not reader.has_data()):
+        if net.aggregate(data, not link.partial):
             self._drop(link, _unexpected(link, "an array, a map or a push"))
             return
         try:
@@ -210,20 +224,20 @@ class Fleet:
         except Exception as error:  # hiredis.ProtocolError, and whatever else a parser may raise
             self._drop(link, error)
             return
-        if reader.has_data() and reader.len() > MAX_PARTIAL:
+        link.partial = reader.has_data()
+        if link.partial and reader.len() > MAX_PARTIAL:
             self._drop(link, _unexpected(link, "a line without an end"))
 
-    def _count(self, link, reply):
+    def _count(self, link: Link, reply: Any) -> bool:
         """Give one reply to the oldest ballot of the link; False if the link had to be dropped."""
         if not link.pending:
             self._drop(link, _unexpected(link, "a reply that nobody asked for"))
             return False
         ballot = link.pending.popleft()
-        command = ballot.command
-        if reply.__class__ is command.yes.__class__ and reply == command.yes:
+        if reply.__class__ is ballot.yes_reply.__class__ and reply == ballot.yes_reply:
             ballot.yes += 1
             self._tally(ballot)
-        elif reply.__class__ is command.no.__class__ and reply == command.no:
+        elif reply.__class__ is ballot.no_reply.__class__ and reply == ballot.no_reply:
             ballot.no += 1
             self._tally(ballot)
         elif isinstance(reply, Exception):
@@ -234,7 +248,7 @@ class Fleet:
             return False
         return True
 
-    def _refused(self, link, ballot, error):
+    def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
         """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
         bit = 1 << link.index
         if not ballot.resent & bit and link.traits.lacks(error, link.dialect):
@@ -246,34 +260,34 @@ class Fleet:
             return
         self._failed(link, ballot, error)
 
-    def _failed(self, link, ballot, cause):
+    def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
             ballot.causes = {}
         ballot.causes[link.index] = cause
         ballot.failed += 1
         self._tally(ballot)
 
-    def _missed(self, link, ballot):
+    def _missed(self, link: Link, ballot: Ballot) -> None:
         """Vote "failed" for a link that got nothing; owe it a release if it may hold the key."""
         command = ballot.command
         if command.releases and command.since_ns <= link.lost_ns:
             link.owed[command.token] = command
         self._failed(link, ballot, link.cause)
 
-    def _tally(self, ballot):
+    def _tally(self, ballot: Ballot) -> None:
         if not ballot.decided and ballot.settled():
             ballot.decided = True
             if ballot.waiter is not None:
                 self.decided.append(ballot)
 
-    def _drop(self, link, cause):
+    def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link; what it had not answered counts as failed, and its releases are owed."""
         if link.state != UP:
             return
         link.state = DIALLING
         link.cause = cause
         link.reader = None
-        link.lost_ns = self.net.now_ns()
+        link.lost_ns = net.now_ns()
         self.fallen.append((link, self.wires.detach(link.index)))
         pending, link.pending = link.pending, deque()
         for ballot in pending:
@@ -282,5 +296,5 @@ class Fleet:
             self._failed(link, ballot, cause)
 
 
-def _unexpected(link, what):
+def _unexpected(link: Link, what: str) -> ConnectionError:
     return ConnectionError(f"{link.address} answered with {what}; the connection was closed")

@@ -1,6 +1,6 @@
 """System calls in pure Python: gathered sends, one poll, gathered receives, the clock.
 
-`ext/redlatch/wire/_net_c.pyx` is the same interface with the GIL released round each group of
+`ext/redlatch/_c/wire/net.pyx` is the same interface with the GIL released round each group of
 calls; `tests/test_net.py` holds the two to each other. This is the one layer that exists twice.
 """
 

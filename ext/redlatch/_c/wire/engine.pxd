@@ -1,8 +1,15 @@
-# The types of src/redlatch/wire/engine.py when it is compiled as redlatch.wire._engine_c.
+# The types of src/redlatch/wire/engine.py when it is compiled as redlatch._c.wire.engine.
 # The rules and the meaning of every field are told there.
+
+cimport cython
+
+from redlatch._c.wire.net cimport Wires
+
 
 cdef class Ballot:
     cdef public object command
+    cdef public object yes_reply
+    cdef public object no_reply
     cdef public object waiter
     cdef public dict causes
     cdef public int size
@@ -21,6 +28,7 @@ cdef class Link:
     cdef public str address
     cdef public int state          # DOWN, DIALLING, UP
     cdef public object reader
+    cdef public bint partial
     cdef public object pending     # deque of Ballot
     cdef public object parked
     cdef public dict owed
@@ -31,24 +39,27 @@ cdef class Link:
 
 
 cdef class Fleet:
-    cdef public object wires
-    cdef public object net
-    cdef public list links
-    cdef public int size
-    cdef public int quorum
+    cdef readonly Wires wires
+    cdef readonly list links
+    cdef readonly int size
+    cdef readonly int quorum
     cdef public list decided
     cdef public list fallen
     cdef public bint torn
 
     # for the drivers
+    @cython.locals(link=Link, dialect=int, payload=bytes)
     cpdef submit(self, Ballot ballot)
     cpdef flush(self)
+    @cython.locals(index=int)
     cpdef pump(self, long long timeout_ns)
     cpdef receive(self, int index)
+    cpdef mend(self)
 
     # inside
     cdef _resend(self, Link link, Ballot ballot)
     cdef _feed(self, Link link, data)
+    @cython.locals(ballot=Ballot)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
     cdef _failed(self, Link link, Ballot ballot, cause)

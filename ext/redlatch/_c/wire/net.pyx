@@ -43,10 +43,6 @@ cdef extern from *:
     }
     #endif
     """
-    struct pollfd:
-        int fd
-        short events
-        short revents
     short POLLIN
     short POLLOUT
     int MSG_NOSIGNAL
@@ -95,30 +91,11 @@ def aggregate(bytes data not None, bint line_start):
     return False
 
 
-cdef struct Wire:
-    int fd           # -1: no socket
-    bint tls
-    char *unsent     # bytes from `start` to `end` wait to be sent
-    size_t start
-    size_t end
-    size_t room
-    char *came       # ROOM bytes for one receive
-    ssize_t result   # of the last system call: bytes, 0 at the end of the stream, or -errno
-
-
 cdef class Wires:
     """N non-blocking sockets by index, each with its unsent bytes.
 
     Not safe for two threads at once, but for `wake`.
     """
-
-    cdef Wire *wires
-    cdef pollfd *polled
-    cdef int count
-    cdef int wake_in
-    cdef int wake_out
-    cdef list socks
-    cdef public bint taken
 
     def __cinit__(self, int count):
         self.wake_in = self.wake_out = -1
@@ -177,14 +154,14 @@ cdef class Wires:
         wire.start = wire.end = 0
         return sock
 
-    def fileno(self, int index):
+    cpdef int fileno(self, int index) except? -1:
         """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
         return self._at(index).fd
 
-    def stage(self, int index, bytes data not None):
+    cpdef stage(self, int index, bytes data):
         """Append `data` to what the next `send` offers to socket `index`."""
         cdef Wire *wire = self._at(index)
-        cdef size_t size = PyBytes_GET_SIZE(data), room
+        cdef size_t size = len(data), room  # len() refuses None
         cdef char *larger
         if wire.start == wire.end:
             wire.start = wire.end = 0
@@ -202,12 +179,12 @@ cdef class Wires:
         memcpy(wire.unsent + wire.end, PyBytes_AS_STRING(data), size)
         wire.end += size
 
-    def unsent(self, int index):
+    cpdef size_t unsent(self, int index) except? 0:
         """Count the bytes that socket `index` has not taken yet."""
         cdef Wire *wire = self._at(index)
         return wire.end - wire.start
 
-    def send(self):
+    cpdef list send(self):
         """Offer every socket its staged bytes once.
 
         Returns:
@@ -251,7 +228,7 @@ cdef class Wires:
                 return error
         return None
 
-    def wait(self, long long timeout_ns):
+    cpdef list wait(self, long long timeout_ns):
         """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
 
         Returns:
@@ -328,7 +305,7 @@ cdef class Wires:
             came.append((index, data))
         return 0
 
-    def receive(self, int index):
+    cpdef receive(self, int index):
         """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
         cdef Wire *wire = self._at(index)
         if wire.fd < 0:

@@ -11,30 +11,23 @@ import importlib
 import os
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
-COMPILED, PURE = "c", "python"
-_MODULES = {
-    COMPILED: ("redlatch.wire._engine_c", "redlatch.wire._net_c"),
-    PURE: ("redlatch.wire.engine", "redlatch.wire.net"),
-}
+_PACKAGES = {"c": "redlatch._c", "python": "redlatch"}
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One build of the hot path: its name ("c" or "python"), the engine and the system calls."""
+    """One build of the hot modules.
+
+    Args:
+        name: "c" or "python".
+    """
 
     name: str
-    engine: ModuleType
-    net: ModuleType
 
-    def fleet(self, addresses: list[str], quorum: int) -> Any:
-        """Make the engine for these masters, none of them connected yet."""
-        return self.engine.Fleet(self.net.Wires(len(addresses)), self.net, addresses, quorum)
-
-    def ballot(self, command: object, size: int, quorum: int, waiter: object) -> Any:
-        """Make the count of one command's votes."""
-        return self.engine.Ballot(command, size, quorum, waiter)
+    def module(self, path: str) -> ModuleType:
+        """Return a hot module of this build, such as "wire.engine"."""
+        return importlib.import_module(f"{_PACKAGES[self.name]}.{path}")
 
 
 def load(name: str) -> Implementation:
@@ -46,16 +39,17 @@ def load(name: str) -> Implementation:
     Raises:
         ImportError: there is no such implementation, or it was not built.
     """
-    if name not in _MODULES:
+    if name not in _PACKAGES:
         raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}")
+    found = Implementation(name)
     try:
-        engine, net = (importlib.import_module(module) for module in _MODULES[name])
+        found.module("drivers.threads")  # which imports all the others but one
     except ImportError as error:
         raise ImportError(
             f"the {name!r} implementation of redlatch cannot be imported: {error}; "
             "the compiled one needs a C compiler and Python's headers when redlatch is installed"
         ) from error
-    return Implementation(name, engine, net)
+    return found
 
 
 def _choose() -> Implementation:
@@ -63,9 +57,9 @@ def _choose() -> Implementation:
     if forced:
         return load(forced)
     try:
-        return load(COMPILED)
+        return load("c")
     except ImportError:
-        return load(PURE)
+        return load("python")
 
 
 current = _choose()

@@ -1,0 +1,57 @@
+# The types of src/redlatch/drivers/threads.py when it is compiled.
+
+cimport cython
+
+from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.policy cimport Policy
+from redlatch._c.protocol.quorum cimport Ask, Tell
+from redlatch._c.wire.engine cimport Ballot, Fleet
+
+
+cdef class Sleeper:
+    cdef public bint asleep
+    cdef object _lock
+
+    cpdef sleep(self, long long timeout_ns)
+    cpdef wake(self)
+
+
+cdef class Driver:
+    cdef object __weakref__
+    cdef readonly object protocol
+    cdef object _clock
+    cdef int _size
+    cdef int _quorum
+    cdef object _roster
+    cdef Fleet _fleet
+    cdef dict _role
+    cdef object _inbox
+    cdef object _arrivals
+    cdef object _sleepers
+    cdef bint _polling
+    cdef bint _connected
+    cdef object _connecting
+    cdef object _quorate
+    cdef object _complete
+    cdef object _closing
+
+    cpdef run(self, steps)
+    cpdef tell(self, Command command)
+
+    @cython.locals(ballot=Ballot)
+    cdef _ask(self, Command command, long long until_ns)
+    @cython.locals(sleeper=Sleeper)
+    cdef _wait_for(self, Ballot ballot, long long until_ns)
+    @cython.locals(last_look=bint, left=cython.longlong)
+    cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper, long long until_ns)
+    @cython.locals(fleet=Fleet, left=cython.longlong)
+    cdef _drive(self, Ballot ballot, long long until_ns)
+    @cython.locals(fleet=Fleet, ballot=Ballot)
+    cdef _take_all(self)
+    @cython.locals(fleet=Fleet, ballot=Ballot)
+    cdef _settle(self)
+    cdef _leave(self)
+    @cython.locals(sleeper=Sleeper)
+    cdef _promote(self)
+    cdef _serve(self)
+    cdef _note_progress(self)

@@ -1,0 +1,18 @@
+# The types of src/redlatch/protocol/policy.py when it is compiled.
+
+
+cdef class Policy:
+    cdef readonly tuple masters
+    cdef readonly int quorum
+    cdef readonly double drift_factor
+    cdef readonly object attempt_ns
+    cdef readonly object retry
+    cdef readonly object clock
+    cdef readonly object random
+    cdef readonly object token
+
+    cpdef long long validity_ns(self, long long ttl_ms)
+    cpdef long long patience_ns(self, long long ttl_ms)
+
+
+cpdef long long drift_ns(long long ttl_ms, double drift_factor)

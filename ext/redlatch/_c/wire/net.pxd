@@ -1,0 +1,41 @@
+# The compiled system calls, for the compiled engine; described in src/redlatch/wire/net.py.
+
+cdef struct Wire:
+    int fd           # -1: no socket
+    bint tls
+    char *unsent     # bytes from `start` to `end` wait to be sent
+    size_t start
+    size_t end
+    size_t room
+    char *came       # ROOM bytes for one receive
+    ssize_t result   # of the last system call: bytes, 0 at the end of the stream, or -errno
+
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+
+
+cdef class Wires:
+    cdef Wire *wires
+    cdef pollfd *polled
+    cdef int count
+    cdef int wake_in
+    cdef int wake_out
+    cdef list socks
+    cdef public bint taken
+
+    cpdef int fileno(self, int index) except? -1
+    cpdef stage(self, int index, bytes data)
+    cpdef size_t unsent(self, int index) except? 0
+    cpdef list send(self)
+    cpdef list wait(self, long long timeout_ns)
+    cpdef receive(self, int index)
+
+    cdef Wire *_at(self, int index) except NULL
+    cdef void _offer(self, Wire *wire) noexcept nogil
+    cdef object _offer_tls(self, int index)
+    cdef void _serve(self) noexcept nogil
+    cdef int _collect(self, int index, list came) except -1
