@@ -15,7 +15,15 @@ REQUIRED = os.environ.get("REDLATCH_BUILD_EXT") == "1"
 SKIPPED = os.environ.get("REDLATCH_BUILD_EXT") == "0"
 
 # Each is compiled as redlatch._c.<name>: the Python text as it stands, with the types of its .pxd in ext/.
-TEXTS = ("wire.engine", "protocol.commands", "protocol.policy", "protocol.quorum", "drivers.threads", "drivers.aio")
+TEXTS = (
+    "protocol.commands",
+    "protocol.ballot",
+    "protocol.policy",
+    "protocol.quorum",
+    "wire.engine",
+    "drivers.threads",
+    "drivers.aio",
+)
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
 SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
 

@@ -16,10 +16,11 @@ from redlatch.errors import WrongLoop
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
+from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.policy import MILLISECOND, SECOND, Policy
-from ..protocol.quorum import Ask, Steps, Tell
-from ..wire.engine import Ballot, Fleet
+from ..protocol.quorum import Steps, Tell
+from ..wire.engine import Fleet
 
 
 class Driver:
@@ -49,18 +50,17 @@ class Driver:
         """Run a generator to its end and return what it returns."""
         if asyncio.get_running_loop() is not self._home:
             await self.connect()
-        outcome: Any = None
         while True:
-            self._roster.check()
+            if not self._roster.usable:
+                self._roster.check()
             try:
-                effect = steps.send(outcome)
+                effect = next(steps)
             except StopIteration as stop:
                 return stop.value
-            outcome = None
-            if isinstance(effect, Ask):
-                outcome = await self._ask(effect.command, effect.until_ns)
+            if isinstance(effect, Ballot):
+                await self._ask(effect)
             elif isinstance(effect, Tell):
-                self._submit(effect.command, None)
+                self._submit(Ballot(effect.command, self._size, self._quorum))
             else:
                 await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
 
@@ -88,7 +88,7 @@ class Driver:
         """Send a command to every master at once, without waiting for an answer."""
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
-        self._submit(command, None)
+        self._submit(Ballot(command, self._size, self._quorum))
         self._flush()
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class Driver:
         if self._roster.closed:
             return
         if self._fleet is None or self._roster.forked:
-            self._roster.closed = True
+            self._roster.close()
             return
         if self._loop is not asyncio.get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
@@ -115,19 +115,18 @@ class Driver:
 
     # --- one ask -----------------------------------------------------------------------------------
 
-    async def _ask(self, command: Command, until_ns: int) -> Any:
+    def _ask(self, ballot: Ballot) -> asyncio.Future[None]:
+        """Put a ballot to the vote; the future is done when it is decided, or its time is over."""
         assert self._loop is not None
-        future = self._loop.create_future()
-        ballot = self._submit(command, future)
+        future = ballot.waiter = self._loop.create_future()
+        self._submit(ballot)
         now = self._clock()
-        self._deadlines.add(ballot, now, until_ns)
-        if self._timer is None or until_ns < self._timer_ns:
+        self._deadlines.add(ballot, now)
+        if self._timer is None or ballot.until_ns < self._timer_ns:
             self._arm(now)
-        await future
-        return ballot
+        return future
 
-    def _submit(self, command: Command, future: asyncio.Future[None] | None) -> Any:
-        ballot = Ballot(command, self._size, self._quorum, future)
+    def _submit(self, ballot: Ballot) -> None:
         fleet = self._fleet
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
@@ -135,7 +134,6 @@ class Driver:
         if not self._flushing and self._loop is not None:
             self._flushing = True
             self._loop.call_soon(self._flush)
-        return ballot
 
     # --- callbacks of the loop ---------------------------------------------------------------------
 
@@ -243,38 +241,38 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[int, deque[tuple[int, Any]]] = {}
+        self._queues: dict[int, deque[Ballot]] = {}
 
-    def add(self, ballot: Any, now_ns: int, until_ns: int) -> None:
-        """Add a ballot that waits until `until_ns`."""
-        patience = (until_ns - now_ns) // MILLISECOND
+    def add(self, ballot: Ballot, now_ns: int) -> None:
+        """Add a ballot that waits until its `until_ns`."""
+        patience = (ballot.until_ns - now_ns) // MILLISECOND
         queue = self._queues.get(patience)
         if queue is None:
             queue = self._queues[patience] = deque()
-        while queue and queue[0][1].decided:
+        while queue and queue[0].decided:
             queue.popleft()
-        queue.append((until_ns, ballot))
+        queue.append(ballot)
 
     def earliest(self) -> int | None:
         """Return the earliest deadline of a ballot that is not decided; forget those that are."""
         for patience, queue in list(self._queues.items()):
-            while queue and queue[0][1].decided:
+            while queue and queue[0].decided:
                 queue.popleft()
             if not queue:
                 del self._queues[patience]
-        return min((queue[0][0] for queue in self._queues.values()), default=None)
+        return min((queue[0].until_ns for queue in self._queues.values()), default=None)
 
-    def due(self, now_ns: int) -> list[Any]:
+    def due(self, now_ns: int) -> list[Ballot]:
         """Remove and return the ballots whose time is over."""
         over = []
         for queue in self._queues.values():
-            while queue and queue[0][0] <= now_ns:
-                over.append(queue.popleft()[1])
+            while queue and queue[0].until_ns <= now_ns:
+                over.append(queue.popleft())
         return over
 
-    def clear(self) -> list[Any]:
+    def clear(self) -> list[Ballot]:
         """Remove and return every ballot."""
-        ballots = [ballot for queue in self._queues.values() for _, ballot in queue]
+        ballots = [ballot for queue in self._queues.values() for ballot in queue]
         self._queues.clear()
         return ballots
 

@@ -46,6 +46,7 @@ class Roster:
         self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self.closed = False
         self.forked = False
+        self.usable = True  # what `check` would say, for the hot path
         self._misconfigured: ConfigurationError | None = None
         self._muster = muster
         self._masters = masters
@@ -101,6 +102,7 @@ class Roster:
         if first:
             if isinstance(outcome, MasterRefused):
                 self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
+                self.usable = False
             logger.warning("master %s is out of reach: %s", self._masters[index].address, outcome)
         self.fleet.fail(index, outcome)
 
@@ -124,6 +126,7 @@ class Roster:
     def close(self) -> None:
         """Stop dialling and close every socket; harmless when repeated."""
         self.closed = True
+        self.usable = False
         self._dialler.close()
         if self.fleet is not None:
             self.fleet.wires.close()
@@ -135,6 +138,7 @@ class Roster:
     def disown(self) -> None:
         """In a forked child: own nothing. The parent's connections stay as they are, its locks too."""
         self.forked = True
+        self.usable = False
         self._dialler.close()
         self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
 

@@ -30,10 +30,11 @@ from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Rost
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
+from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.policy import SECOND, Policy
-from ..protocol.quorum import Ask, Steps, Tell
-from ..wire.engine import Ballot, Fleet
+from ..protocol.quorum import Steps, Tell
+from ..wire.engine import Fleet
 
 _ROLE = 0
 
@@ -77,7 +78,7 @@ class Driver:
         self._roster = Roster(masters, policy.quorum, Fleet, deliver)
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, object] = {}
-        self._inbox: deque[Any] = deque()  # ballots to submit
+        self._inbox: deque[Ballot] = deque()  # ballots to submit
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._sleepers: deque[Sleeper] = deque()
         self._polling = False
@@ -94,16 +95,15 @@ class Driver:
         """Run a generator to its end and return what it returns."""
         if not self._connected:
             self.connect()
-        outcome: Any = None
         while True:
-            self._roster.check()
+            if not self._roster.usable:
+                self._roster.check()
             try:
-                effect = steps.send(outcome)
+                effect = next(steps)
             except StopIteration as stop:
                 return stop.value
-            outcome = None
-            if isinstance(effect, Ask):
-                outcome = self._ask(effect.command, effect.until_ns)
+            if isinstance(effect, Ballot):
+                self._ask(effect)
             elif isinstance(effect, Tell):
                 self.tell(effect.command)
             else:
@@ -129,7 +129,7 @@ class Driver:
         """Send a command to every master without waiting for an answer."""
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
-        self._inbox.append(Ballot(command, self._size, self._quorum, None))
+        self._inbox.append(Ballot(command, self._size, self._quorum))
         self._serve()
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Driver:
             return
         self._closing.set()
         if self._fleet is None or self._roster.forked:
-            self._roster.closed = True
+            self._roster.close()
             return
         until = self._clock() + DRAIN_NS
         me = object()
@@ -158,25 +158,23 @@ class Driver:
 
     # --- one ask -----------------------------------------------------------------------------------
 
-    def _ask(self, command: Command, until_ns: int) -> Any:
-        ballot = Ballot(command, self._size, self._quorum, None)
+    def _ask(self, ballot: Ballot) -> None:
+        """Have a ballot decided, or its time pass."""
         try:
             if self._role.setdefault(_ROLE, ballot) is ballot:
-                self._inbox.append(ballot)
-                self._drive(ballot, until_ns)
-                return ballot
+                self._drive(ballot, ballot)
+                return
         finally:
             if self._role.get(_ROLE) is ballot:
                 self._leave()
-        self._wait_for(ballot, until_ns)
-        return ballot
+        self._wait_for(ballot)
 
-    def _wait_for(self, ballot: Any, until_ns: int) -> None:
+    def _wait_for(self, ballot: Ballot) -> None:
         """Sleep until another thread has driven our ballot to its verdict, or drive when promoted."""
         sleeper = ballot.waiter = Sleeper()
         self._inbox.append(ballot)
         try:
-            self._sleep_or_drive(ballot, sleeper, until_ns)
+            self._sleep_or_drive(ballot, sleeper)
         finally:
             # A promotion that came while we were leaving is passed on; `asleep` first, so that either
             # the leaving driver sees it, or we see that there is no driver any more.
@@ -184,20 +182,20 @@ class Driver:
             if not self._role:
                 self._promote()
 
-    def _sleep_or_drive(self, ballot: Any, sleeper: Sleeper, until_ns: int) -> None:
+    def _sleep_or_drive(self, ballot: Ballot, sleeper: Sleeper) -> None:
         last_look = False
         while not ballot.decided and not self._roster.closed:
             self._sleepers.append(sleeper)
             try:
                 if self._role.setdefault(_ROLE, ballot) is ballot:
-                    self._drive(ballot, until_ns)
+                    self._drive(ballot, None)
                     return
             finally:
                 if self._role.get(_ROLE) is ballot:
                     self._leave()
             if self._polling:
                 self._fleet.wires.wake()
-            left = until_ns - self._clock()
+            left = ballot.until_ns - self._clock()
             if left <= 0 and last_look:
                 return
             last_look = left <= 0
@@ -206,14 +204,21 @@ class Driver:
 
     # --- the role of driver ------------------------------------------------------------------------
 
-    def _drive(self, ballot: Any, until_ns: int) -> None:
-        """Move everybody's commands and replies until our own ballot is decided or its time is over."""
+    def _drive(self, ballot: Ballot, fresh: Ballot | None) -> None:
+        """Move everybody's commands and replies until our own ballot is decided or its time is over.
+
+        Args:
+            ballot: our own.
+            fresh: the same where it has not been submitted yet, else None.
+        """
         fleet = self._fleet
+        if fresh is not None:
+            fleet.submit(fresh)
         while True:
             self._take_all()
             if ballot.decided:
                 return
-            left = until_ns - self._clock()
+            left = ballot.until_ns - self._clock()
             self._polling = True
             if not self._inbox and not self._arrivals:
                 fleet.pump(left)

@@ -15,6 +15,9 @@ FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
 
+# "$n\r\n" for every length that a name, a token or a number has: looking it up costs a quarter of formatting it.
+_LENGTHS = [b"$%d\r\n" % length for length in range(1024)]
+
 
 def pack(*words: bytes | str | int) -> bytes:
     """Build one command as RESP: an array of length-prefixed strings, so that no word can inject another."""
@@ -23,6 +26,13 @@ def pack(*words: bytes | str | int) -> bytes:
         raw = word if isinstance(word, bytes) else str(word).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
     return b"".join(parts)
+
+
+_SET = b"*6\r\n$3\r\nSET\r\n"
+_NX_PX = b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n"
+_DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
+_DELEX = b"*4\r\n$5\r\nDELEX\r\n"
+_IFEQ = b"\r\n$4\r\nIFEQ\r\n"
 
 
 class Command:
@@ -65,10 +75,21 @@ class Acquire(Command):
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:
-        key, token, ttl = self.key, self.token, b"%d" % self.ttl_ms
-        return b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (
-            len(key), key, len(token), token, len(ttl), ttl,
-        )  # fmt: skip
+        key, token, ttl = self.key, self.token, str(self.ttl_ms).encode()
+        return b"".join(
+            (
+                _SET,
+                _LENGTHS[len(key)],
+                key,
+                b"\r\n",
+                _LENGTHS[len(token)],
+                token,
+                _NX_PX,
+                _LENGTHS[len(ttl)],
+                ttl,
+                b"\r\n",
+            )
+        )
 
 
 class Release(Command):
@@ -83,9 +104,9 @@ class Release(Command):
     def payload(self, dialect: int) -> bytes:
         key, token = self.key, self.token
         if dialect == DELIFEQ:
-            return b"*3\r\n$7\r\nDELIFEQ\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(token), token)
+            return b"".join((_DELIFEQ, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, b"\r\n"))
         if dialect == DELEX:
-            return b"*4\r\n$5\r\nDELEX\r\n$%d\r\n%b\r\n$4\r\nIFEQ\r\n$%d\r\n%b\r\n" % (len(key), key, len(token), token)
+            return b"".join((_DELEX, _LENGTHS[len(key)], key, _IFEQ, _LENGTHS[len(token)], token, b"\r\n"))
         return _call(RELEASE, dialect, key, token)
 
 

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
-# "1 % + 2 ms" is the allowance that redlock-py, pottery, RedLock.net and aioredlock make for clocks of
-# different rates; 2 ms also covers the 1 ms grain of Redis' expiry.
-DRIFT_FLOOR_NS = 2 * MILLISECOND
-
 
 def quorum_of(masters: int) -> int:
     """Return how many of `masters` must agree: more than half."""
@@ -62,10 +58,10 @@ class Policy:
         token: a value never used before, for every attempt.
 
     Attributes:
-        quorum: how many masters must agree.
+        size, quorum: how many masters there are, and how many must agree.
     """
 
-    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "token")
+    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "size", "token")
 
     def __init__(
         self,
@@ -79,7 +75,8 @@ class Policy:
         token: Callable[[], bytes],
     ) -> None:
         self.masters = masters
-        self.quorum = quorum_of(len(masters))
+        self.size = len(masters)
+        self.quorum = quorum_of(self.size)
         self.drift_factor = drift_factor
         self.attempt_ns = attempt_ns
         self.retry = retry
@@ -89,15 +86,19 @@ class Policy:
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""
-        return ttl_ms * MILLISECOND - drift_ns(ttl_ms, self.drift_factor)
+        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
 
     def patience_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers (the Redis page: small against the ttl)."""
         if self.attempt_ns is not None:
             return self.attempt_ns
-        return max(100 * MILLISECOND, ttl_ms * MILLISECOND // 20)
+        return max(100_000_000, ttl_ms * 1_000_000 // 20)
 
 
 def drift_ns(ttl_ms: int, drift_factor: float) -> int:
-    """Return what is taken off a ttl for clocks that run at different rates."""
-    return int(ttl_ms * MILLISECOND * drift_factor) + DRIFT_FLOOR_NS
+    """Return what is taken off a ttl for clocks that run at different rates: drift_factor of it, and 2 ms.
+
+    "1 % + 2 ms" is the allowance of redlock-py, pottery, RedLock.net and aioredlock; 2 ms also cover the
+    1 ms grain of Redis' expiry.
+    """
+    return int(ttl_ms * 1_000_000 * drift_factor) + 2_000_000

@@ -1,11 +1,10 @@
 """Acquire, extend and release on a quorum, as generators: the algorithm, top to bottom.
 
-A generator yields what it wants done and is sent the outcome:
+A generator yields what it wants done, and goes on when it is:
 
-  Ask(command, until_ns)  send the command to every master; get the Ballot when it is decided, or as
-                          it stands at until_ns
-  Tell(command)           send the command to every master and go on at once; get None
-  Pause(until_ns)         wait; get None
+  Ballot           send its command to every master; done when it is decided, or its time is over
+  Tell(command)    send the command to every master; done at once
+  Pause(until_ns)  wait
 
 It does no I/O, reads no clock of its own and draws no random number: those come in with the Policy.
 One text, twice: it is compiled as `redlatch._c.protocol.quorum` (see `redlatch._c`).
@@ -20,21 +19,12 @@ from typing import Any
 
 from redlatch.errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
 
+from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
 from .policy import SECOND, Policy
 
 # What a Hold is doing. SETTLING: a release was sent whose answer is not known.
 FREE, ASKING, HELD, SETTLING = range(4)
-
-
-class Ask:
-    """Send `command` to every master and wait for the verdict, until `until_ns` at the latest."""
-
-    __slots__ = ("command", "until_ns")
-
-    def __init__(self, command: Command, until_ns: int) -> None:
-        self.command = command
-        self.until_ns = until_ns
 
 
 class Tell:
@@ -55,9 +45,8 @@ class Pause:
         self.until_ns = until_ns
 
 
-Effect = Ask | Tell | Pause
-# The generators are driven with Any: a Ballot comes in two builds that share no base class.
-Steps = Generator[Effect, Any, Any]
+Effect = Ballot | Tell | Pause
+Steps = Generator[Effect, None, Any]
 
 
 class Hold:
@@ -147,7 +136,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         if hold.state == HELD:
             return True
         now = policy.clock()
-        if _unavailable(ballot):
+        if ballot.unavailable():
             # Connections that broke under the commands are made anew at once, and what is sent
             # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
             failures += 1
@@ -170,8 +159,9 @@ def _attempt(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     deadline = started + policy.validity_ns(ttl_ms)
     hold.ask(policy.token(), started)
     command = Acquire(hold.key, hold.token, started, ttl_ms)
-    ballot = yield Ask(command, min(deadline, started + policy.patience_ns(ttl_ms)))
-    won = ballot.yes >= policy.quorum
+    ballot = Ballot(command, policy.size, policy.quorum, min(deadline, started + policy.patience_ns(ttl_ms)))
+    yield ballot
+    won = ballot.yes >= ballot.quorum
     settled = policy.clock()  # after the last counted vote, whatever is counted later
     hold.elapsed_ns = settled - started
     if won and settled < deadline:
@@ -199,12 +189,13 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
     command = Extend(hold.key, token, hold.since_ns, ttl_ms)
     for again in (True, False):
-        ballot = yield Ask(command, min(limit, started + policy.patience_ns(ttl_ms)))
+        ballot = Ballot(command, policy.size, policy.quorum, min(limit, started + policy.patience_ns(ttl_ms)))
+        yield ballot
         won = ballot.yes >= policy.quorum
         settled = policy.clock()
         if hold.token is not token or hold.state != HELD:
             raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
-        if settled >= limit or _refused(ballot):
+        if settled >= limit or ballot.refused():
             hold.deadline_ns = min(limit, settled)
             raise _lost("its validity ran out" if settled >= limit else "a quorum has forgotten it", hold)
         if won:
@@ -234,13 +225,14 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     hold.state = SETTLING
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
-        ballot = yield Ask(command, started + patience_ns)
-        if _unavailable(ballot):
+        ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
+        yield ballot
+        if ballot.unavailable():
             if resent or not ballot.decided:
                 raise _no_quorum("release", policy, hold, ballot, policy.clock() - started)
             resent = True
             continue
-        forgotten = _refused(ballot) and not resent
+        forgotten = ballot.refused() and not resent
         hold.free()
         if late:
             raise _lost("its validity ran out", hold)
@@ -266,28 +258,16 @@ def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
 def _inquire(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Steps:
     started = policy.clock()
     for again in (True, False):
-        ballot = yield Ask(command, started + patience_ns)
-        if not _unavailable(ballot):
+        ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
+        yield ballot
+        if not ballot.unavailable():
             break
         if not (again and ballot.decided):
             raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
     return ballot.yes >= policy.quorum
 
 
-def _refused(ballot: Any) -> bool:
-    """Tell whether so many masters said no that no quorum can have said yes."""
-    refused: bool = ballot.no > ballot.size - ballot.quorum
-    return refused
-
-
-def _unavailable(ballot: Any) -> bool:
-    """Tell whether failed and silent masters alone made a verdict impossible."""
-    silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
-    unavailable: bool = ballot.failed + silent > ballot.size - ballot.quorum
-    return unavailable
-
-
-def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Any, elapsed_ns: int) -> QuorumUnavailable:
+def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns: int) -> QuorumUnavailable:
     causes: dict[str, BaseException] = {
         policy.masters[index]: cause for index, cause in sorted((ballot.causes or {}).items())
     }

@@ -15,9 +15,9 @@ Rules:
 One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
 of `ext/redlatch/_c/wire/engine.pxd`.
 
-A command (see `protocol.commands`) is any object with `yes` and `no`, the replies that are votes;
-`payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a release that must
-not be forgotten; and `since_ns`, when the first command of the same token was made.
+Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `payload(dialect)`,
+its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; and
+`since_ns`, when the first command of the same token was made.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from typing import Any
 
 from hiredis import Reader
 
+from ..protocol.ballot import Ballot
+from ..protocol.commands import FULL_TEXT, OK
 from . import net
 
 DOWN, DIALLING, UP = 0, 1, 2
@@ -39,35 +41,10 @@ MAX_UNSENT = 4 << 20
 # A reply line in flight; hiredis keeps what is incomplete, so this bounds its buffer.
 MAX_PARTIAL = 65536
 
-# Dialect 0 is the script's full text: it works on every server and loads the script.
-FULL_TEXT = 0
-
 _NOTHING: Any = object()
 
 # Nearly every chunk is one of these lines and nothing else: looking it up costs a fifth of asking the parser.
-_LINES: dict[bytes, Any] = {b"+OK\r\n": b"OK", b":1\r\n": 1, b":0\r\n": 0, b"_\r\n": None, b"$-1\r\n": None}
-
-
-class Ballot:
-    """One command's votes, decided as soon as they cannot change the verdict any more."""
-
-    def __init__(self, command: Any, size: int, quorum: int, waiter: Any = None) -> None:
-        self.command = command
-        self.yes_reply = command.yes
-        self.no_reply = command.no
-        self.size = size
-        self.quorum = quorum
-        self.waiter = waiter  # the driver's: whom to tell
-        self.yes = 0
-        self.no = 0
-        self.failed = 0
-        self.decided = False
-        self.resent = 0  # bit i: link i got the full text of the script already
-        self.causes: dict[int, BaseException] | None = None  # of the failed votes, by link
-
-    def settled(self) -> bool:
-        """Tell whether the verdict stands: a quorum said yes, or no quorum can any more."""
-        return self.yes >= self.quorum or self.no + self.failed > self.size - self.quorum
+_LINES: dict[bytes, Any] = {b"+OK\r\n": OK, b":1\r\n": 1, b":0\r\n": 0, b"_\r\n": None, b"$-1\r\n": None}
 
 
 class Link:
@@ -234,10 +211,11 @@ class Fleet:
             self._drop(link, _unexpected(link, "a reply that nobody asked for"))
             return False
         ballot = link.pending.popleft()
-        if reply.__class__ is ballot.yes_reply.__class__ and reply == ballot.yes_reply:
+        command = ballot.command
+        if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
             ballot.yes += 1
             self._tally(ballot)
-        elif reply.__class__ is ballot.no_reply.__class__ and reply == ballot.no_reply:
+        elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
             ballot.no += 1
             self._tally(ballot)
         elif isinstance(reply, Exception):

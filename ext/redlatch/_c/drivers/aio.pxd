@@ -2,18 +2,21 @@
 
 cimport cython
 
+from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.quorum cimport Ask, Tell
-from redlatch._c.wire.engine cimport Ballot, Fleet
+from redlatch._c.protocol.quorum cimport Tell
+from redlatch._c.wire.engine cimport Fleet
 
 
+@cython.final
 cdef class Deadlines:
     cdef dict _queues
 
-    cpdef add(self, ballot, long long now_ns, long long until_ns)
+    cpdef add(self, Ballot ballot, long long now_ns)
 
 
+@cython.final
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
@@ -34,7 +37,7 @@ cdef class Driver:
 
     cpdef tell(self, Command command)
 
-    @cython.locals(ballot=Ballot)
-    cdef _submit(self, Command command, future)
+    cdef _ask(self, Ballot ballot)
+    cdef _submit(self, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _settle(self)

@@ -2,12 +2,14 @@
 
 cimport cython
 
+from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.quorum cimport Ask, Tell
-from redlatch._c.wire.engine cimport Ballot, Fleet
+from redlatch._c.protocol.quorum cimport Tell
+from redlatch._c.wire.engine cimport Fleet
 
 
+@cython.final
 cdef class Sleeper:
     cdef public bint asleep
     cdef object _lock
@@ -16,6 +18,7 @@ cdef class Sleeper:
     cpdef wake(self)
 
 
+@cython.final
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
@@ -38,14 +41,13 @@ cdef class Driver:
     cpdef run(self, steps)
     cpdef tell(self, Command command)
 
-    @cython.locals(ballot=Ballot)
-    cdef _ask(self, Command command, long long until_ns)
+    cdef _ask(self, Ballot ballot)
     @cython.locals(sleeper=Sleeper)
-    cdef _wait_for(self, Ballot ballot, long long until_ns)
+    cdef _wait_for(self, Ballot ballot)
     @cython.locals(last_look=bint, left=cython.longlong)
-    cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper, long long until_ns)
+    cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(fleet=Fleet, left=cython.longlong)
-    cdef _drive(self, Ballot ballot, long long until_ns)
+    cdef _drive(self, Ballot ballot, Ballot fresh)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _take_all(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)

@@ -1,8 +1,13 @@
 # The types of src/redlatch/protocol/policy.py when it is compiled.
 
 
+cimport cython
+
+
+@cython.final
 cdef class Policy:
     cdef readonly tuple masters
+    cdef readonly int size
     cdef readonly int quorum
     cdef readonly double drift_factor
     cdef readonly object attempt_ns

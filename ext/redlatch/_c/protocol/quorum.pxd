@@ -1,22 +1,23 @@
 # The types of src/redlatch/protocol/quorum.py when it is compiled.
 
+cimport cython
+
+from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Acquire, Command, Extend, Locked, Owned, Release
 from redlatch._c.protocol.policy cimport Policy
 
 
-cdef class Ask:
-    cdef readonly Command command
-    cdef readonly long long until_ns
-
-
+@cython.final
 cdef class Tell:
     cdef readonly Command command
 
 
+@cython.final
 cdef class Pause:
     cdef readonly long long until_ns
 
 
+@cython.final
 cdef class Hold:
     cdef readonly object name
     cdef readonly bytes key
@@ -34,6 +35,3 @@ cdef class Hold:
     cpdef insist(self)
     cpdef bint held(self, long long now_ns)
 
-
-cdef bint _refused(ballot) except -1
-cdef bint _unavailable(ballot) except -1

@@ -3,26 +3,12 @@
 
 cimport cython
 
+from redlatch._c.protocol.ballot cimport Ballot
+from redlatch._c.protocol.commands cimport Command
 from redlatch._c.wire.net cimport Wires
 
 
-cdef class Ballot:
-    cdef public object command
-    cdef public object yes_reply
-    cdef public object no_reply
-    cdef public object waiter
-    cdef public dict causes
-    cdef public int size
-    cdef public int quorum
-    cdef public int yes
-    cdef public int no
-    cdef public int failed
-    cdef public bint decided
-    cdef public object resent      # a bit for each link, of any number
-
-    cpdef bint settled(self)
-
-
+@cython.final
 cdef class Link:
     cdef public int index
     cdef public str address
@@ -38,6 +24,7 @@ cdef class Link:
     cdef public long long lost_ns
 
 
+@cython.final
 cdef class Fleet:
     cdef readonly Wires wires
     cdef readonly list links
@@ -48,7 +35,7 @@ cdef class Fleet:
     cdef public bint torn
 
     # for the drivers
-    @cython.locals(link=Link, dialect=int, payload=bytes)
+    @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
     cpdef submit(self, Ballot ballot)
     cpdef flush(self)
     @cython.locals(index=int)
@@ -59,7 +46,7 @@ cdef class Fleet:
     # inside
     cdef _resend(self, Link link, Ballot ballot)
     cdef _feed(self, Link link, data)
-    @cython.locals(ballot=Ballot)
+    @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
     cdef _failed(self, Link link, Ballot ballot, cause)

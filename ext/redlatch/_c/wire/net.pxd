@@ -1,5 +1,8 @@
 # The compiled system calls, for the compiled engine; described in src/redlatch/wire/net.py.
 
+cimport cython
+
+
 cdef struct Wire:
     int fd           # -1: no socket
     bint tls
@@ -18,6 +21,7 @@ cdef extern from "poll.h" nogil:
         short revents
 
 
+@cython.final
 cdef class Wires:
     cdef Wire *wires
     cdef pollfd *polled
