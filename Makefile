@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # What the compiled half is made of: a change builds it anew.
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*) \
-    $(addprefix src/redlatch/,wire/engine.py $(addprefix protocol/,commands.py ballot.py policy.py quorum.py) \
+    $(addprefix src/redlatch/,wire/engine.py $(addprefix protocol/,commands.py ballot.py policy.py hold.py quorum.py) \
     $(addprefix drivers/,threads.py aio.py))
 
 .PHONY: demo test bench lint sanitize clean

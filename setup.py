@@ -19,6 +19,7 @@ TEXTS = (
     "protocol.commands",
     "protocol.ballot",
     "protocol.policy",
+    "protocol.hold",
     "protocol.quorum",
     "wire.engine",
     "drivers.threads",

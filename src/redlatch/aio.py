@@ -35,10 +35,11 @@ class AsyncLock(BaseLock):
         """
         steps = self._acquiring(blocking, timeout)
         try:
-            return bool(await self._driver.run(steps))
+            await self._driver.run(steps)
         except BaseException:
             self._undo()
             raise
+        return self._won
 
     async def release(self) -> None:
         """Release the lock and wait for a quorum's answer; an interrupted release may be called again.

@@ -35,10 +35,11 @@ class Lock(BaseLock):
         """
         steps = self._acquiring(blocking, timeout)
         try:
-            return bool(self._driver.run(steps))
+            self._driver.run(steps)
         except BaseException:
             self._undo()
             raise
+        return self._won
 
     def release(self) -> None:
         """Release the lock and wait for a quorum's answer; an interrupted release may be called again.

@@ -19,7 +19,7 @@ from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.policy import MILLISECOND, SECOND, Policy
-from ..protocol.quorum import Steps, Tell
+from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
 
 
@@ -46,23 +46,22 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    async def run(self, steps: Steps) -> Any:
-        """Run a generator to its end and return what it returns."""
+    async def run(self, steps: Steps) -> bool | None:
+        """Do what a generator yields, to its end or its answer, which is returned."""
         if asyncio.get_running_loop() is not self._home:
             await self.connect()
-        while True:
+        for effect in steps:
             if not self._roster.usable:
                 self._roster.check()
-            try:
-                effect = next(steps)
-            except StopIteration as stop:
-                return stop.value
             if isinstance(effect, Ballot):
                 await self._ask(effect)
             elif isinstance(effect, Tell):
                 self._submit(Ballot(effect.command, self._size, self._quorum))
+            elif isinstance(effect, Answer):
+                return effect.value
             else:
                 await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+        return None
 
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.

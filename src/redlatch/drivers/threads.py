@@ -33,7 +33,7 @@ from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.policy import SECOND, Policy
-from ..protocol.quorum import Steps, Tell
+from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
 
 _ROLE = 0
@@ -91,23 +91,22 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    def run(self, steps: Steps) -> Any:
-        """Run a generator to its end and return what it returns."""
+    def run(self, steps: Steps) -> bool | None:
+        """Do what a generator yields, to its end or its answer, which is returned."""
         if not self._connected:
             self.connect()
-        while True:
+        for effect in steps:
             if not self._roster.usable:
                 self._roster.check()
-            try:
-                effect = next(steps)
-            except StopIteration as stop:
-                return stop.value
             if isinstance(effect, Ballot):
                 self._ask(effect)
             elif isinstance(effect, Tell):
                 self.tell(effect.command)
+            elif isinstance(effect, Answer):
+                return effect.value
             else:
                 self._closing.wait(max(0, effect.until_ns - self._clock()) / SECOND)
+        return None
 
     def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.

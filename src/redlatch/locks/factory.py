@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import secrets
@@ -10,6 +9,7 @@ from typing import Any
 
 from .. import config, impl
 from ..errors import ConfigurationError
+from ..protocol.hold import Hold
 from ..protocol.policy import SECOND, Policy, Retry
 
 
@@ -32,11 +32,11 @@ class BaseClient:
             )
         if retry is not None and not isinstance(retry, Retry):
             raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
-        config.ttl_ms_of(ttl, drift_factor)
-        self._ttl = ttl
+        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
         self._prefix = _prefix_of(prefix)
         self._masters = config.masters_of(masters)
         implementation = impl.current
+        self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._policy: Policy = implementation.module("protocol.policy").Policy(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
@@ -53,32 +53,34 @@ class BaseClient:
 
     def _lock_arguments(
         self, name: str | bytes, ttl: float | None, timeout: float | None
-    ) -> tuple[Any, Policy, str | bytes, bytes, int, float | None]:
+    ) -> tuple[Any, Policy, Hold, int, float | None]:
         """Check what a lock is asked for with; return the arguments of its constructor."""
         return (
             self._driver,
             self._policy,
-            name,
-            config.key_of(self._prefix, name),
-            config.ttl_ms_of(self._ttl if ttl is None else ttl, self._policy.drift_factor),
-            config.seconds_of("timeout", timeout),
+            self._hold_of(name, config.key_of(self._prefix, name)),
+            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor),
+            timeout if timeout is None else config.seconds_of("timeout", timeout),
         )
 
 
 class Tokens:
-    """Values that are never used twice: 80 random bits of this client, and a counter.
+    """Values that are never used twice: 128 random bits each, from the system, in hexadecimal.
 
-    The random part is drawn with the first token, which is after any fork that the client survives.
+    They are drawn by the hundred, the first ones with the first acquire: a client that has got so far is of no
+    use in a forked child, so no two processes share any.
     """
 
     def __init__(self) -> None:
-        self._prefix = b""
-        self._count = itertools.count()
+        self._drawn: list[bytes] = []
 
     def __call__(self) -> bytes:
-        if not self._prefix:
-            self._prefix = secrets.token_hex(10).encode()
-        return b"%b%012x" % (self._prefix, next(self._count))
+        try:
+            return self._drawn.pop()
+        except IndexError:
+            digits = secrets.token_hex(16 * 100).encode()
+            self._drawn += [digits[start : start + 32] for start in range(32, len(digits), 32)]
+            return digits[:32]
 
 
 def _prefix_of(prefix: object) -> bytes:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..protocol.hold import FREE, HELD, Hold
 from ..protocol.policy import SECOND, Policy
-from ..protocol.quorum import FREE, HELD, Hold, Steps
+from ..protocol.quorum import Steps
 
 
 class Driver(Protocol):
@@ -33,20 +34,17 @@ class BaseLock:
     Args:
         driver: runs the generators.
         policy: what all locks of the client have in common.
-        name: what is locked.
-        key: its key on the masters.
+        hold: the name and its key, not claimed yet.
         ttl_ms: the time to live.
         timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
     """
 
     __slots__ = ("_driver", "_hold", "_policy", "_timeout", "_ttl_ms")
 
-    def __init__(
-        self, driver: Driver, policy: Policy, name: str | bytes, key: bytes, ttl_ms: int, timeout: float | None
-    ) -> None:
+    def __init__(self, driver: Driver, policy: Policy, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
         self._driver = driver
         self._policy = policy
-        self._hold: Hold = driver.protocol.Hold(name, key)
+        self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
 
@@ -129,6 +127,11 @@ class BaseLock:
     def _asking_owned(self) -> Steps:
         steps: Steps = self._driver.protocol.owned(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
         return steps
+
+    @property
+    def _won(self) -> bool:
+        """Whether an acquire that has ended won the lock."""
+        return self._hold.state == HELD
 
     def _undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""

@@ -1,3 +1,4 @@
+# cython: annotation_typing=True
 """Acquire, extend and release on a quorum, as generators: the algorithm, top to bottom.
 
 A generator yields what it wants done, and goes on when it is:
@@ -5,6 +6,7 @@ A generator yields what it wants done, and goes on when it is:
   Ballot           send its command to every master; done when it is decided, or its time is over
   Tell(command)    send the command to every master; done at once
   Pause(until_ns)  wait
+  Answer(value)    return the value; the last effect of an inquiry
 
 It does no I/O, reads no clock of its own and draws no random number: those come in with the Policy.
 One text, twice: it is compiled as `redlatch._c.protocol.quorum` (see `redlatch._c`).
@@ -13,18 +15,14 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Iterator
 
-from redlatch.errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
+from .hold import HELD, SETTLING, Hold
 from .policy import SECOND, Policy
-
-# What a Hold is doing. SETTLING: a release was sent whose answer is not known.
-FREE, ASKING, HELD, SETTLING = range(4)
 
 
 class Tell:
@@ -45,86 +43,26 @@ class Pause:
         self.until_ns = until_ns
 
 
-Effect = Ballot | Tell | Pause
-Steps = Generator[Effect, None, Any]
+class Answer:
+    """Return `value` to whoever asked."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
 
 
-class Hold:
-    """One holder's claim on one name: the token of its last attempt and until when it may be believed.
-
-    The token is noted here before the first byte with it leaves, so that whoever interrupts an attempt
-    at any point can undo it (`abandon`). One Hold is one holder: a second `acquire` while one is under
-    way or held is refused, since two holders that share a token would release each other's lock.
-    """
-
-    __slots__ = ("_gate", "deadline_ns", "elapsed_ns", "key", "name", "since_ns", "state", "token")
-
-    def __init__(self, name: str | bytes, key: bytes) -> None:
-        self.name = name
-        self.key = key
-        self.state = FREE
-        self.token = b""
-        self.since_ns = 0
-        self.deadline_ns = 0
-        self.elapsed_ns = 0
-        self._gate = threading.Lock()
-
-    def claim(self) -> None:
-        """Reserve this Hold for one acquire, or refuse."""
-        if self.state == SETTLING:
-            self.free()
-        if not self._gate.acquire(blocking=False):
-            raise AlreadyHeld(
-                f"{self.name!r} is held, or asked for, through this lock object already; "
-                "release it first, or take one lock object per holder",
-                name=self.name,
-            )
-
-    def ask(self, token: bytes, since_ns: int) -> None:
-        """Note the token of an attempt that is about to begin."""
-        self.token = token
-        self.since_ns = since_ns
-        self.state = ASKING
-
-    def free(self) -> None:
-        """Hold nothing; the gate opens last."""
-        self.state = FREE
-        self.deadline_ns = 0
-        if self._gate.locked():
-            self._gate.release()
-
-    def abandon(self) -> Release | None:
-        """Give up whatever an interrupted call may have left on the masters.
-
-        Returns:
-            The command that undoes it, or None where nothing was sent.
-        """
-        undo = Release(self.key, self.token, self.since_ns) if self.state != FREE else None
-        self.free()
-        return undo
-
-    def insist(self) -> Release | None:
-        """Settle for an interrupted release: return the command to send again, or None where nothing is held."""
-        if self.state not in (HELD, SETTLING):
-            return None
-        self.state = SETTLING
-        return Release(self.key, self.token, self.since_ns)
-
-    def held(self, now_ns: int) -> bool:
-        """Tell whether the holder may still believe that the lock is its own."""
-        return self.state == HELD and now_ns < self.deadline_ns
+Effect = Ballot | Tell | Pause | Answer
+Steps = Iterator[Effect]
 
 
 def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
-    """Try until the lock is won or the time is over.
+    """Try until the lock is won or the time is over; every attempt has a new token, and is undone unless it won.
 
     Args:
         hold: claimed by the caller; it is HELD or FREE when this returns or raises.
         ttl_ms: the time to live on the masters.
         give_up_ns: when to stop trying; None is never. One attempt is always made.
-
-    Returns:
-        Whether it was won.
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running.
@@ -132,10 +70,18 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
     began = policy.clock()
     attempts = failures = 0
     while True:
-        ballot = yield from _attempt(policy, hold, ttl_ms)
-        if hold.state == HELD:
-            return True
-        now = policy.clock()
+        started = policy.clock()  # before the first byte leaves
+        deadline = started + policy.validity_ns(ttl_ms)
+        hold.ask(policy.token(), started)
+        until = min(deadline, started + policy.patience_ns(ttl_ms))
+        ballot = Ballot(Acquire(hold.key, hold.token, started, ttl_ms), policy.size, policy.quorum, until)
+        yield ballot
+        won = ballot.yes >= ballot.quorum
+        now = policy.clock()  # after the last counted vote, whatever is counted later
+        if won and now < deadline:
+            hold.keep(deadline, now - started)
+            return
+        yield Tell(Release(hold.key, hold.token, started))
         if ballot.unavailable():
             # Connections that broke under the commands are made anew at once, and what is sent
             # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
@@ -147,29 +93,10 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         failures = 0
         if give_up_ns is not None and now >= give_up_ns:
             hold.free()
-            return False
+            return
         wake = now + policy.retry.pause_ns(attempts, policy.random())
         attempts += 1
         yield Pause(wake if give_up_ns is None else min(wake, give_up_ns))
-
-
-def _attempt(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
-    """Ask every master once, with a new token; keep the lock or undo it on every one of them."""
-    started = policy.clock()
-    deadline = started + policy.validity_ns(ttl_ms)
-    hold.ask(policy.token(), started)
-    command = Acquire(hold.key, hold.token, started, ttl_ms)
-    ballot = Ballot(command, policy.size, policy.quorum, min(deadline, started + policy.patience_ns(ttl_ms)))
-    yield ballot
-    won = ballot.yes >= ballot.quorum
-    settled = policy.clock()  # after the last counted vote, whatever is counted later
-    hold.elapsed_ns = settled - started
-    if won and settled < deadline:
-        hold.deadline_ns = deadline
-        hold.state = HELD
-    else:
-        yield Tell(Release(hold.key, hold.token, started))
-    return ballot
 
 
 def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
@@ -242,29 +169,33 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
-    """Return whether anybody holds the name: a quorum of masters has a key for it."""
-    return _inquire(policy, hold, Locked(hold.key, b"", 0), patience_ns)
+    """Answer whether anybody holds the name: a quorum of masters has a key for it."""
+    for ballot in _inquiry(policy, hold, Locked(hold.key, b"", 0), patience_ns):
+        yield ballot
+    yield Answer(ballot.yes >= ballot.quorum)
 
 
 def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
-    """Return whether this holder still has the lock: by its own clock and on a quorum of masters."""
-    if not hold.held(policy.clock()):
-        return False
-    token = hold.token
-    mine = yield from _inquire(policy, hold, Owned(hold.key, token, hold.since_ns), patience_ns)
-    return mine and hold.token is token and hold.held(policy.clock())
+    """Answer whether this holder still has the lock: by its own clock and on a quorum of masters."""
+    mine = hold.held(policy.clock())
+    if mine:
+        token = hold.token
+        for ballot in _inquiry(policy, hold, Owned(hold.key, token, hold.since_ns), patience_ns):
+            yield ballot
+        mine = ballot.yes >= ballot.quorum and hold.token is token and hold.held(policy.clock())
+    yield Answer(mine)
 
 
-def _inquire(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Steps:
+def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
+    """Put a question once, and once more if connections broke under it; the last ballot has the answer."""
     started = policy.clock()
     for again in (True, False):
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
         yield ballot
         if not ballot.unavailable():
-            break
+            return
         if not (again and ballot.decided):
             raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
-    return ballot.yes >= policy.quorum
 
 
 def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns: int) -> QuorumUnavailable:

@@ -31,8 +31,6 @@ from ..protocol.ballot import Ballot
 from ..protocol.commands import FULL_TEXT, OK
 from . import net
 
-DOWN, DIALLING, UP = 0, 1, 2
-
 # What a link may owe us before it counts as stopped: a master that takes commands and answers none
 # must not hold the memory of the whole process.
 MAX_PENDING = 65536
@@ -53,10 +51,12 @@ class Link:
     def __init__(self, index: int, address: str) -> None:
         self.index = index
         self.address = address  # without credentials
-        self.state = DIALLING
+        self.up = False  # connected; a link that is neither up nor being dialled votes "failed" at once
+        self.dialling = True
         self.reader: Any = None
         self.partial = False  # the reader holds the beginning of a reply
-        self.pending: deque[Ballot] = deque()  # ballots in the order of the commands sent
+        self.pending: list[Any] = []  # ballots in the order of the commands sent; before `head` None
+        self.head = 0
         self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
         self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
         self.traits: Any = None  # what the handshake learned: run_id, version, ...
@@ -65,7 +65,19 @@ class Link:
         self.lost_ns = -1  # when the last connection broke
 
     def __repr__(self) -> str:
-        return f"<Link {self.address} {('down', 'dialling', 'up')[self.state]}>"
+        return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
+
+    def owing(self) -> int:
+        """Count the replies that have not come yet."""
+        return len(self.pending) - self.head
+
+    def advance(self) -> None:
+        """Forget the oldest ballot: its reply came."""
+        self.pending[self.head] = None
+        self.head += 1
+        if self.head == 256:  # now and then, what is done is cut off
+            del self.pending[:256]
+            self.head = 0
 
 
 class Fleet:
@@ -79,6 +91,9 @@ class Fleet:
         self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
         self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
         self.torn = False
+        self.max_pending = MAX_PENDING
+        self.max_unsent = MAX_UNSENT
+        self.lines = _LINES
 
     def submit(self, ballot: Ballot) -> None:
         """Stage the ballot's command on every link that is up; the others park it or vote at once."""
@@ -87,15 +102,15 @@ class Fleet:
         dialect = -1
         payload = b""
         for link in self.links:
-            if link.state == UP:
+            if link.up:
                 if link.dialect != dialect:
                     dialect = link.dialect
                     payload = command.payload(dialect)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
-                if len(link.pending) > MAX_PENDING or self.wires.unsent(link.index) > MAX_UNSENT:
+                if link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent:
                     self._drop(link, TimeoutError("the master takes commands and answers none"))
-            elif link.state == DIALLING and len(link.parked) < MAX_PENDING:
+            elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
                 self._missed(link, ballot)
@@ -135,7 +150,8 @@ class Fleet:
         link.traits = traits
         link.dialect = dialect
         link.cause = None
-        link.state = UP
+        link.up = True
+        link.dialling = False
         owed, link.owed = link.owed, {}
         parked, link.parked = link.parked, deque()
         for command in owed.values():
@@ -148,7 +164,7 @@ class Fleet:
         """Note that dialling link `index` failed: from now on it votes "failed" at once."""
         link = self.links[index]
         self.torn = True
-        link.state = DOWN
+        link.dialling = False
         link.cause = cause
         parked, link.parked = link.parked, deque()
         for ballot in parked:
@@ -159,14 +175,14 @@ class Fleet:
         """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
-                if link.state == UP:
+                if link.up:
                     self._drop(link, ConnectionAbortedError("interrupted in the middle of an operation"))
             self.wires.taken = False
             self.torn = False
 
     def owing(self) -> int:
         """Count the replies to releases that have not come yet on links that are up."""
-        return sum(ballot.command.releases for link in self.links for ballot in link.pending)
+        return sum(ballot.command.releases for link in self.links for ballot in link.pending[link.head :])
 
     def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
@@ -174,13 +190,13 @@ class Fleet:
 
     def _feed(self, link: Link, data: Any) -> None:
         """Give bytes to the parser and each reply to the oldest ballot; or the link up."""
-        if link.state != UP:
+        if not link.up:
             return  # broken by an earlier event of the same round
-        if isinstance(data, BaseException):
+        if type(data) is not bytes:  # an exception
             self._drop(link, data)
             return
         if not link.partial:
-            reply = _LINES.get(data, _NOTHING)
+            reply = self.lines.get(data, _NOTHING)
             if reply is not _NOTHING:
                 self._count(link, reply)
                 return
@@ -207,21 +223,23 @@ class Fleet:
 
     def _count(self, link: Link, reply: Any) -> bool:
         """Give one reply to the oldest ballot of the link; False if the link had to be dropped."""
-        if not link.pending:
+        if not link.owing():
             self._drop(link, _unexpected(link, "a reply that nobody asked for"))
             return False
-        ballot = link.pending.popleft()
+        ballot = link.pending[link.head]
         command = ballot.command
         if reply is command.yes or (type(reply) is type(command.yes) and reply == command.yes):
+            link.advance()
             ballot.yes += 1
             self._tally(ballot)
         elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
+            link.advance()
             ballot.no += 1
             self._tally(ballot)
         elif isinstance(reply, Exception):
+            link.advance()
             self._refused(link, ballot, reply)
         else:
-            link.pending.appendleft(ballot)
             self._drop(link, _unexpected(link, type(reply).__name__))
             return False
         return True
@@ -260,14 +278,16 @@ class Fleet:
 
     def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link; what it had not answered counts as failed, and its releases are owed."""
-        if link.state != UP:
+        if not link.up:
             return
-        link.state = DIALLING
+        link.up = False
+        link.dialling = True
         link.cause = cause
         link.reader = None
         link.lost_ns = net.now_ns()
         self.fallen.append((link, self.wires.detach(link.index)))
-        pending, link.pending = link.pending, deque()
+        pending, link.pending = link.pending[link.head :], []
+        link.head = 0
         for ballot in pending:
             if ballot.command.releases:
                 link.owed[ballot.command.token] = ballot.command

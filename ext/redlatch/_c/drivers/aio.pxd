@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.quorum cimport Tell
+from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 
 

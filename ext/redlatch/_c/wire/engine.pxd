@@ -12,16 +12,21 @@ from redlatch._c.wire.net cimport Wires
 cdef class Link:
     cdef public int index
     cdef public str address
-    cdef public int state          # DOWN, DIALLING, UP
+    cdef public bint up
+    cdef public bint dialling
     cdef public object reader
     cdef public bint partial
-    cdef public object pending     # deque of Ballot
-    cdef public object parked
+    cdef public list pending       # of Ballot
+    cdef public Py_ssize_t head
+    cdef public object parked      # deque of Ballot
     cdef public dict owed
     cdef public object traits
     cdef public int dialect
     cdef public object cause
     cdef public long long lost_ns
+
+    cdef Py_ssize_t owing(self) except -1
+    cdef int advance(self) except -1
 
 
 @cython.final
@@ -33,6 +38,9 @@ cdef class Fleet:
     cdef public list decided
     cdef public list fallen
     cdef public bint torn
+    cdef public Py_ssize_t max_pending
+    cdef public Py_ssize_t max_unsent
+    cdef dict lines
 
     # for the drivers
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)

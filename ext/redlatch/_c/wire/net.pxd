@@ -33,7 +33,7 @@ cdef class Wires:
 
     cpdef int fileno(self, int index) except? -1
     cpdef stage(self, int index, bytes data)
-    cpdef size_t unsent(self, int index) except? 0
+    cpdef Py_ssize_t unsent(self, int index) except -1
     cpdef list send(self)
     cpdef list wait(self, long long timeout_ns)
     cpdef receive(self, int index)

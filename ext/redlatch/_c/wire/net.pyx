@@ -179,10 +179,10 @@ cdef class Wires:
         memcpy(wire.unsent + wire.end, PyBytes_AS_STRING(data), size)
         wire.end += size
 
-    cpdef size_t unsent(self, int index) except? 0:
+    cpdef Py_ssize_t unsent(self, int index) except -1:
         """Count the bytes that socket `index` has not taken yet."""
         cdef Wire *wire = self._at(index)
-        return wire.end - wire.start
+        return <Py_ssize_t>(wire.end - wire.start)
 
     cpdef list send(self):
         """Offer every socket its staged bytes once.

@@ -1,0 +1,24 @@
+# The types of src/redlatch/protocol/hold.py when it is compiled; the fields are described there.
+
+cimport cython
+
+
+@cython.final
+cdef class Hold:
+    cdef readonly object name
+    cdef readonly bytes key
+    cdef public int state
+    cdef public bytes token
+    cdef public long long since_ns
+    cdef public long long deadline_ns
+    cdef public long long elapsed_ns
+    cdef object _gate
+
+    cpdef claim(self)
+    cpdef ask(self, bytes token, long long since_ns)
+    cpdef keep(self, long long deadline_ns, long long elapsed_ns)
+    cpdef free(self)
+    cpdef abandon(self)
+    cpdef insist(self)
+    cpdef bint held(self, long long now_ns)
+
