@@ -1,0 +1,280 @@
+"""One sale: starts the buyer processes, follows them, and has the accidents happen at their moments.
+
+One loop in one thread: a reader thread per buyer process only moves its events into a queue. With a lock, one master
+is killed when half the stock is sold, and the buyer process that holds the lock when two fifths are left. A process
+takes the dead one's place, with those of its buyers that have not bought yet, as any supervisor would arrange; else the
+number of buyers that are left would depend on who happened to hold the lock.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from redlatch.demo.masters import Masters
+from redlatch.demo.messages import Event, Face, Kind, Plan
+from redlatch.demo.process import BuyerProcess, Inbox
+from redlatch.demo.shop import Shop
+
+# Seconds between two looks at the clock while no event comes.
+TICK = 0.02
+
+
+class DemoFailed(Exception):
+    """The demo could not be carried out, so there is no result."""
+
+
+def count(number: int, what: str) -> str:
+    """Say how many there are."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+class Watcher(Protocol):
+    """Who is shown the sale while it happens."""
+
+    def happened(self, seconds: float, what: str) -> None:
+        """Show that `what` happened so many seconds after the start of the sale."""
+
+    def sold(self, count: int) -> None:
+        """Show how many items are sold by now."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The size and terms of a sale.
+
+    Attributes:
+        stock: items for sale.
+        buyers: people who want one each.
+        processes: buyer processes; half run threads, half asyncio.
+        name: the name of the lock.
+        ttl: seconds of a lease.
+        patience: seconds after which a buyer gives up waiting for the lock.
+        longest_pause: seconds at most between two attempts of a waiting buyer.
+    """
+
+    stock: int
+    buyers: int
+    processes: int
+    name: str
+    ttl: float
+    patience: float
+    longest_pause: float
+
+    @property
+    def doomed_at(self) -> int:
+        """How many items are left when the accident happens to a buyer."""
+        return max(1, self.stock * 2 // 5)
+
+    def shares(self) -> list[tuple[int, ...]]:
+        """Deal the numbers of the buyers out to the processes."""
+        count = min(self.processes, self.buyers)
+        return [tuple(range(first, self.buyers, count)) for first in range(count)]
+
+
+@dataclass
+class Tally:
+    """What came of a sale.
+
+    Attributes:
+        stock: items there were.
+        sold: items sold, by the ledger.
+        left: items left, by the stock.
+        seconds: how long the sale took.
+        halted: for how many of them it stood still because the holder of the lock was dead.
+        impl: the implementation of the lock.
+        lost_leases: how often a buyer was too slow and did not write.
+        unanswered: how often no quorum of masters answered a buyer in time, so that it tried again.
+        waits: seconds of each successful acquire.
+        history: what happened, with the seconds since the start.
+    """
+
+    stock: int
+    sold: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    halted: float = 0.0
+    impl: str = ""
+    lost_leases: int = 0
+    unanswered: int = 0
+    waits: list[float] = field(default_factory=list)
+    history: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def oversold(self) -> int:
+        """How many items were sold that nobody has."""
+        return max(0, self.sold - self.stock)
+
+
+class Sale:
+    """A sale of `order`, its files in `folder`; without `masters` there is no lock and no accident.
+
+    Processes are started and ended inside `undisturbed()`, where no exception of a signal may be raised.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        folder: Path,
+        masters: Masters | None,
+        watcher: Watcher,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._order = order
+        self._folder = folder
+        self._masters = masters
+        self._watcher = watcher
+        self._undisturbed = undisturbed
+        self._shop = Shop.open(folder, order.stock)
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._processes: list[BuyerProcess] = []
+        self._waiting = 0  # processes whose buyers are not at the door yet
+        self._began = 0.0
+        self._halted = 0.0  # when the holder of the lock was killed, until the sale goes on
+        self._tally = Tally(order.stock)
+
+    def run(self) -> Tally:
+        """Hold the sale and return what came of it.
+
+        Raises:
+            DemoFailed: a buyer process ended unexpectedly or gave up.
+        """
+        try:
+            doomed_at = self._order.doomed_at if self._masters else 0
+            for number, share in enumerate(self._order.shares()):
+                self._start(share, Face.ASYNCIO if number % 2 else Face.THREADS, doomed_at)
+            self._waiting = len(self._processes)
+            while not all(process.finished for process in self._processes):
+                self._step()
+            self._tally.seconds = self._clock()
+            while self._masters and self._masters.away:
+                self._masters.bring_back_when_due(self._tell)
+                time.sleep(TICK)
+            self._tally.sold = len(self._shop.sales())
+            self._tally.left = self._shop.left()
+            return self._tally
+        finally:
+            with self._undisturbed():
+                for process in self._processes:
+                    process.kill()
+                self._shop.close()
+
+    def _start(self, buyers: tuple[int, ...], face: Face, doomed_at: int) -> None:
+        order = self._order
+        urls = self._masters.urls if self._masters else ()
+        plan = Plan(
+            folder=str(self._folder),
+            face=face,
+            buyers=buyers,
+            urls=urls,
+            name=order.name,
+            ttl=order.ttl,
+            patience=order.patience,
+            longest_pause=order.longest_pause,
+            doomed_at=doomed_at,
+        )
+        with self._undisturbed():
+            self._processes.append(BuyerProcess(plan, self._inbox, self._folder / "stderr"))
+
+    def _step(self) -> None:
+        """Handle the next event, or only the clock."""
+        try:
+            process, event = self._inbox.get(timeout=TICK)
+        except queue.Empty:
+            pass
+        else:
+            self._handle(process, event)
+        if self._masters:
+            self._masters.bring_back_when_due(self._tell)
+
+    def _handle(self, process: BuyerProcess, event: Event | None) -> None:
+        tally = self._tally
+        if event is None:
+            if not process.finished:
+                raise DemoFailed(f"buyer process {process.pid} ended unexpectedly{self._last_words()}")
+            return
+        if event.wait is not None:
+            tally.waits.append(event.wait)
+        match event.kind:
+            case Kind.READY:
+                tally.impl = event.text
+                self._ready(process)
+            case Kind.BOUGHT:
+                self._bought()
+            case Kind.DOOMED:
+                self._accident()
+                self._kill_holder(process)
+            case Kind.LOST:
+                tally.lost_leases += 1
+            case Kind.UNANSWERED:
+                tally.unanswered += 1
+            case Kind.FAILED:
+                raise DemoFailed(event.text)
+            case Kind.DONE:
+                process.finished = True
+
+    def _ready(self, process: BuyerProcess) -> None:
+        """Open the door when all are there; at once for a process that takes another's place."""
+        if self._began:
+            process.open_door()
+            return
+        self._waiting -= 1
+        if self._waiting:
+            return
+        self._began = time.perf_counter()
+        order = self._order
+        self._tell(f"{order.buyers} buyers in {len(self._processes)} processes want {count(order.stock, 'item')}")
+        for each in self._processes:
+            each.open_door()
+
+    def _bought(self) -> None:
+        """Count a sale; the accidents of a locked sale hang on the count."""
+        self._tally.sold += 1
+        self._watcher.sold(self._tally.sold)
+        if not self._masters:
+            return
+        # Events of different processes may overtake each other: a sale from before the accident does not end the halt.
+        if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
+            self._tally.halted = time.perf_counter() - self._halted
+            self._tell(f"the sale goes on: the dead buyer's lease ran out after {self._tally.halted:.2f} s")
+            self._halted = 0.0
+        if self._tally.sold >= self._order.stock // 2:
+            self._accident()
+        if self._tally.sold == self._order.stock:
+            self._tell("sold out: the buyers who still wait find none left")
+
+    def _accident(self) -> None:
+        """Kill a master, unless that has happened."""
+        if self._masters:
+            self._masters.kill_one(self._order.ttl, self._tell)
+
+    def _kill_holder(self, process: BuyerProcess) -> None:
+        """Kill the process that waits for it inside the critical section, and have another take its place."""
+        process.kill()
+        self._halted = time.perf_counter()
+        self._tell(f"buyer process {process.pid} killed (SIGKILL) while holding the lock")
+        sold_to = set(self._shop.sales())
+        others = tuple(buyer for buyer in process.plan.buyers if buyer not in sold_to)
+        self._start(others, process.plan.face, doomed_at=0)
+        those = "its buyer who has" if len(others) == 1 else f"its {len(others)} buyers who have"
+        self._tell(f"process {self._processes[-1].pid} takes over {those} not bought")
+
+    def _tell(self, what: str) -> None:
+        """Note an event for the report, and show it."""
+        seconds = self._clock()
+        self._tally.history.append((seconds, what))
+        self._watcher.happened(seconds, what)
+
+    def _clock(self) -> float:
+        """Seconds since the door opened."""
+        return time.perf_counter() - self._began
+
+    def _last_words(self) -> str:
+        """The last line that a buyer process wrote to stderr."""
+        lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
