@@ -1,0 +1,93 @@
+"""The command line of `redlatch demo`: its options, what it prints and its exit status."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+
+from redlatch.demo.interrupt import Stopped
+from redlatch.demo.progress import Display
+from redlatch.demo.run import run_demo
+from redlatch.demo.sale import DemoFailed
+from redlatch.errors import ConfigurationError
+
+# Half of the buyers are threads; more than this measure the scheduler and not the lock.
+MOST_BUYERS = 2000
+
+
+@click.command()
+@click.option("--stock", type=click.IntRange(min=1), default=100, show_default=True, help="Items for sale.")
+@click.option(
+    "--buyers",
+    type=click.IntRange(min=2, max=MOST_BUYERS),
+    default=400,
+    show_default=True,
+    help="People who want one each; more than there are items.",
+)
+@click.option(
+    "--masters",
+    type=click.IntRange(min=1, max=99),
+    default=5,
+    show_default=True,
+    help="Lock masters to start. With 3 or more, one is killed half-way.",
+)
+@click.option(
+    "--servers",
+    metavar="URL...",
+    multiple=True,
+    help="Lock on these servers instead, such as redis://10.0.0.1; none of them is killed. Repeatable.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=5, max=3600),
+    default=60.0,
+    show_default=True,
+    help="Give up after so long.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.argument("more_servers", metavar="", nargs=-1)
+@click.pass_context
+def demo(
+    context: click.Context,
+    stock: int,
+    buyers: int,
+    masters: int,
+    servers: tuple[str, ...],
+    seconds: float,
+    as_json: bool,
+    more_servers: tuple[str, ...],
+) -> None:
+    """Hold a flash sale, first without a lock, then with one.
+
+    Several processes full of buyers, threads and asyncio tasks, want one of a few items from a shop whose stock is
+    an unprotected file. Without a lock it sells more than it has. With redlatch it must sell exactly its stock,
+    although half-way one of the lock masters is killed, and then a buyer process that holds the lock. The exit
+    status is 0 if it did and 1 if not.
+    """
+    if buyers <= stock:
+        raise click.UsageError(f"--buyers must be more than --stock: {buyers} buyers cannot fight for {stock} items.")
+    if math.isnan(seconds):  # it is in every range
+        raise click.BadParameter("'nan' is not a time.", param_hint="--seconds")
+    if more_servers and not servers:
+        raise click.UsageError(f"Unexpected argument {more_servers[0]!r}; URLs of servers go after --servers.")
+    if servers and context.get_parameter_source("masters") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--masters starts masters and --servers uses yours; give one of them.")
+    try:
+        with Display(Console(stderr=True)) as display:
+            result = run_demo(stock, buyers, masters, (*servers, *more_servers), seconds, display)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), param_hint="--servers") from error
+    except DemoFailed as error:
+        raise click.ClickException(str(error)) from error
+    except Stopped as stop:
+        click.echo("Stopped; no process and no file is left.", err=True)
+        sys.exit(stop.status)
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        result.show(Console())
+    sys.exit(0 if result.exact else 1)
