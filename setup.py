@@ -32,6 +32,10 @@ SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
 class OptionalBuild(build_ext):
     """Build what can be built; say once, in one line, what could not."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def run(self):
         try:
             super().run()

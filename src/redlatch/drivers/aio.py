@@ -51,12 +51,16 @@ class Driver:
         if asyncio.get_running_loop() is not self._home:
             await self.connect()
         for effect in steps:
+            if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
+                if not self._roster.closed:
+                    self._submit(Ballot(effect.command, self._size, self._quorum))
+                continue
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
                 await self._ask(effect)
-            elif isinstance(effect, Tell):
-                self._submit(Ballot(effect.command, self._size, self._quorum))
+                if not effect.decided:
+                    self._roster.check()
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -91,15 +95,17 @@ class Driver:
         self._flush()
 
     async def close(self) -> None:
-        """Wait a bounded time for the answers to releases under way, then close every connection."""
-        if self._roster.closed:
+        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+        if self._roster.closing:
             return
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             return
         if self._loop is not asyncio.get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
-        self._flush()
+        self._roster.retire()
+        self._fleet.abandon()
+        self._settle()
         until = self._clock() + DRAIN_NS
         while self._fleet.owing() and self._clock() < until:
             await asyncio.sleep(0.001)

@@ -44,7 +44,8 @@ class Roster:
         self.fleet: Any = None
         self.quorum = quorum
         self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
-        self.closed = False
+        self.closing = False  # refuses its callers
+        self.closed = False  # has no sockets any more
         self.forked = False
         self.usable = True  # what `check` would say, for the hot path
         self._misconfigured: ConfigurationError | None = None
@@ -76,7 +77,7 @@ class Roster:
         """
         if self.forked:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
-        if self.closed:
+        if self.closing:
             raise ClientClosed("client: it is closed")
         if self._misconfigured is not None:
             raise self._misconfigured.with_traceback(None)
@@ -123,10 +124,15 @@ class Roster:
         logger.info("connection to master %s broke: %s", self._masters[index].address, cause)
         self._dialler.start(index)
 
+    def retire(self) -> None:
+        """Refuse every caller from now on; what is under way may still be undone."""
+        self.closing = True
+        self.usable = False
+
     def close(self) -> None:
         """Stop dialling and close every socket; harmless when repeated."""
+        self.retire()
         self.closed = True
-        self.usable = False
         self._dialler.close()
         if self.fleet is not None:
             self.fleet.wires.close()

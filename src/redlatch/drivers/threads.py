@@ -96,12 +96,15 @@ class Driver:
         if not self._connected:
             self.connect()
         for effect in steps:
+            if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
+                self.tell(effect.command)
+                continue
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
                 self._ask(effect)
-            elif isinstance(effect, Tell):
-                self.tell(effect.command)
+                if not effect.decided:
+                    self._roster.check()
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -132,23 +135,25 @@ class Driver:
         self._serve()
 
     def close(self) -> None:
-        """Wait a bounded time for the answers to releases under way, then close every connection."""
-        if self._closing.is_set():
+        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+        if self._roster.closing:
             return
+        self._roster.retire()
         self._closing.set()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             return
-        until = self._clock() + DRAIN_NS
         me = object()
-        while self._role.setdefault(_ROLE, me) is not me and self._clock() < until:
-            self._fleet.wires.wake()
-            time.sleep(0.0005)  # the driver leaves as soon as its own ballot is decided
+        while self._role.setdefault(_ROLE, me) is not me:
+            self._fleet.wires.wake()  # whoever drives leaves: it sees that the client is closing
+            time.sleep(0.0005)
         try:
             self._take_all()
+            self._fleet.abandon()
+            until = self._clock() + DRAIN_NS
             while self._fleet.owing() and self._clock() < until:
-                self._fleet.pump(until - self._clock())
-                self._settle()
+                self._await_replies(until - self._clock())
+                self._take_all()
         finally:
             self._roster.close()
             self._role.pop(_ROLE, None)
@@ -183,7 +188,7 @@ class Driver:
 
     def _sleep_or_drive(self, ballot: Ballot, sleeper: Sleeper) -> None:
         last_look = False
-        while not ballot.decided and not self._roster.closed:
+        while not ballot.decided and self._roster.usable:
             self._sleepers.append(sleeper)
             try:
                 if self._role.setdefault(_ROLE, ballot) is ballot:
@@ -218,14 +223,19 @@ class Driver:
             if ballot.decided:
                 return
             left = ballot.until_ns - self._clock()
-            self._polling = True
-            if not self._inbox and not self._arrivals:
-                fleet.pump(left)
-            self._polling = False
-            if fleet.decided or fleet.fallen:
-                self._settle()
-            if ballot.decided or left <= 0:
+            self._await_replies(left)
+            if ballot.decided or left <= 0 or not self._roster.usable:
                 return
+
+    def _await_replies(self, timeout_ns: int) -> None:
+        """Wait for replies, unless there is something to take before, and count them."""
+        fleet = self._fleet
+        self._polling = True
+        if not self._inbox and not self._arrivals:
+            fleet.pump(timeout_ns)
+        self._polling = False
+        if fleet.decided or fleet.fallen:
+            self._settle()
 
     def _take_all(self) -> None:
         """Submit what the others enqueued, and send."""

@@ -59,6 +59,10 @@ class Command:
         """Return the bytes for a server of that dialect."""
         raise NotImplementedError
 
+    def undo(self) -> Command | None:
+        """Return the command that undoes this one, or None where there is nothing to undo."""
+        return None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}>"
 
@@ -90,6 +94,9 @@ class Acquire(Command):
                 b"\r\n",
             )
         )
+
+    def undo(self) -> Command | None:
+        return Release(self.key, self.token, self.since_ns)
 
 
 class Release(Command):

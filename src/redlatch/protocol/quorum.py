@@ -202,10 +202,12 @@ def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns
     causes: dict[str, BaseException] = {
         policy.masters[index]: cause for index, cause in sorted((ballot.causes or {}).items())
     }
-    answered = ballot.yes + ballot.no
+    silent = ballot.size - ballot.yes - ballot.no - ballot.failed
+    what_failed = f"{ballot.failed} of {ballot.size} masters failed"
+    if silent and not ballot.decided:
+        what_failed += f" and {silent} were silent for {elapsed_ns / SECOND:.3f} s"
     return QuorumUnavailable(
-        f"{what} of {hold.name!r}: {answered} of {ballot.size} masters answered, {ballot.quorum} must agree"
-        + ("" if ballot.decided else f"; the others were silent for {elapsed_ns / SECOND:.3f} s"),
+        f"{what} of {hold.name!r}: {what_failed}; {ballot.quorum} must agree",
         name=hold.name,
         elapsed=elapsed_ns / SECOND,
         causes=causes,

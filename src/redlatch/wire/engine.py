@@ -184,6 +184,18 @@ class Fleet:
         """Count the replies to releases that have not come yet on links that are up."""
         return sum(ballot.command.releases for link in self.links for ballot in link.pending[link.head :])
 
+    def abandon(self) -> None:
+        """Send what undoes the commands that are not decided yet; for a client that closes under its callers."""
+        undone = {}
+        for link in self.links:
+            for ballot in link.pending[link.head :]:
+                if not ballot.decided:
+                    undone[ballot.command.token] = ballot.command.undo()
+        for command in undone.values():
+            if command is not None:
+                self.submit(Ballot(command, self.size, self.quorum))
+        self.flush()
+
     def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)

@@ -48,6 +48,8 @@ cdef class Driver:
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(fleet=Fleet, left=cython.longlong)
     cdef _drive(self, Ballot ballot, Ballot fresh)
+    @cython.locals(fleet=Fleet)
+    cdef _await_replies(self, long long timeout_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _take_all(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)

@@ -12,6 +12,7 @@ cdef class Command:
     cdef public long long since_ns
 
     cpdef bytes payload(self, int dialect)
+    cpdef undo(self)
 
 
 cdef class Acquire(Command):
