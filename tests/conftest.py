@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import redis
+from faces import Face
+from proxy import Proxy
 
 from redlatch import embedded, impl
 
@@ -103,6 +105,29 @@ def server_kind(request: pytest.FixtureRequest) -> str:
     if SERVERS[request.param] is None:
         pytest.skip(f"there is no {request.param} server here")
     return str(request.param)
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def connect(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Face]:
+    """Make clients of either face in turn, which are called the same way and closed after the test."""
+    face = Face(request.param)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def proxies() -> Iterator[Callable[[list[str]], list[Proxy]]]:
+    """Make a proxy before each of the given masters."""
+    made: list[Proxy] = []
+
+    def make(urls: list[str]) -> list[Proxy]:
+        new = [Proxy(url) for url in urls]
+        made.extend(new)
+        return new
+
+    yield make
+    for proxy in made:
+        proxy.close()
 
 
 _numbers = itertools.count()

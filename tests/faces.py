@@ -1,0 +1,132 @@
+"""Both faces under one set of calls, so that one test text runs over threads and asyncio; and bounded waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from redlatch import AsyncClient, Client
+
+PATIENCE = 30.0  # far beyond anything that is not a hang
+
+
+def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait for something that no event tells."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)
+
+
+def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Make a call in a thread of its own."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Make the calls in threads that start together; return what they returned, or raise what one raised."""
+    barrier = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> Any:
+        barrier.wait(PATIENCE)
+        return call()
+
+    return [future.result(PATIENCE) for future in [in_thread(run, call) for call in calls]]
+
+
+class Faced:
+    """A client or a lock of either face: its calls block, and fail instead of hanging."""
+
+    _CALLS = frozenset({"acquire", "release", "extend", "locked", "owned", "connect", "close"})
+
+    def __init__(self, raw: Any, start: Callable[..., Future[Any]]) -> None:
+        self.raw = raw
+        self._start = start
+
+    def start(self, call: str, *args: Any, **named: Any) -> Future[Any]:
+        """Begin a call and return its future."""
+        return self._start(lambda: getattr(self.raw, call)(*args, **named))
+
+    def lock(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.lock(*args, **named), self._start)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._CALLS:
+            return lambda *args, **named: self.start(name, *args, **named).result(PATIENCE)
+        return getattr(self.raw, name)
+
+
+class Face:
+    """One face: makes clients, and closes them at the end of the test."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._clients: list[Faced] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if name == "asyncio":
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            self._thread.start()
+
+    def __call__(self, masters: Any, **options: Any) -> Faced:
+        kind = AsyncClient if self._loop else Client
+        client = Faced(kind(masters, **options), self._start)
+        self._clients.append(client)
+        return client
+
+    def _start(self, call: Callable[[], Any]) -> Future[Any]:
+        if self._loop is None:
+            return in_thread(call)
+
+        async def run() -> Any:
+            return await call()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
+            self._loop.close()
+
+
+def run_script(
+    text: str, implementation: str, *args: str, wait: bool = True, options: tuple[str, ...] = ("-W", "error")
+) -> subprocess.Popen[str]:
+    """Run Python source in a process of its own, with one implementation forced; its output is piped."""
+    command = [sys.executable, *options, "-c", text, *args]
+    environment = os.environ | {"REDLATCH_IMPL": implementation}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    if wait:
+        finish(process)
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end of a process and return what it wrote; one that hangs is killed and fails the test."""
+    try:
+        return process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"the process hung; it wrote\n{out}\n{err}") from None
