@@ -1,0 +1,1093 @@
+"""What masters, networks and stopped processes can do to a lock; each test names its row of the fault matrix.
+
+Everything is real but the faults on the wire, which a proxy makes. Longer than a module should be, because it is the
+fault matrix, row after row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import redis
+from faces import PATIENCE, await_true, finish, in_thread, run_script
+
+from redlatch import (
+    Client,
+    ConfigurationError,
+    LockLost,
+    NotOwned,
+    QuorumUnavailable,
+    Retry,
+    embedded,
+)
+
+SOON = 0.3  # an attempt_timeout for tests in which masters are silent
+LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
+
+
+@pytest.fixture
+def fleet():
+    """Start masters that the test may break."""
+    with contextlib.ExitStack() as stack:
+
+        def start(count=3, **options):
+            fleet = embedded.masters(count, **options)
+            stack.enter_context(fleet)
+            return fleet
+
+        yield start
+
+
+@pytest.fixture
+def three(farm):
+    """Three healthy masters, shared by the whole run."""
+    return farm.urls(3)
+
+
+def ask(url):
+    return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None, decode_responses=True)
+
+
+def addresses(urls):
+    return {url.partition("://")[2] for url in urls}
+
+
+def calls_of(url, command):
+    """Count how often a master has run a command."""
+    with ask(url) as server:
+        return server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
+
+
+def tokens_set(proxy, name):
+    """Return the values that SETs of `name` carried, in order."""
+    return [command[2] for command in list(proxy.commands) if command[:2] == (b"SET", name.encode())]
+
+
+def sent_after_set(proxy, token):
+    """Tell whether a command with the token followed the SET that carried it: its release."""
+    return proxy.count(token) > 1
+
+
+def once(word, fault):
+    """Make a Spoil that applies `fault(reply)` to the reply to the first command with `word` in it, and to no other."""
+    left = itertools.count()
+
+    def spoil(command, reply):
+        return fault(reply) if word in command and next(left) == 0 else reply
+
+    return spoil
+
+
+def works(connect, urls, name, keys):
+    """Prove that a new client can go through a whole cycle and leaves nothing behind."""
+    lock = connect(urls).lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    assert lock.owned()
+    lock.release()
+    await_true(lambda: not keys(urls, name))
+
+
+# --- rows 1 and 2: the client stands still -------------------------------------------------------------
+
+THREADS_CHILD = """
+import sys, redlatch
+name, *urls = sys.argv[1:]
+client = redlatch.Client(urls, attempt_timeout=30)
+client.connect()
+print("ready", flush=True)
+sys.stdin.readline()
+lock = client.lock(name, ttl=1.0)
+try:
+    won = lock.acquire(blocking=False)
+except redlatch.QuorumUnavailable:
+    won = "unavailable"
+print(won, lock.remaining(), flush=True)
+sys.stdin.readline()
+try:
+    lock.check()
+except redlatch.LockError as error:
+    print(type(error).__name__, lock.remaining(), flush=True)
+sys.stdin.readline()
+client.close()
+"""
+
+ASYNCIO_CHILD = """
+import asyncio, sys, redlatch
+name, *urls = sys.argv[1:]
+async def main():
+    client = redlatch.AsyncClient(urls, attempt_timeout=30)
+    await client.connect()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    lock = client.lock(name, ttl=1.0)
+    try:
+        won = await lock.acquire(blocking=False)
+    except redlatch.QuorumUnavailable:
+        won = "unavailable"
+    print(won, lock.remaining(), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    try:
+        lock.check()
+    except redlatch.LockError as error:
+        print(type(error).__name__, lock.remaining(), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await client.close()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def child(request, implementation):
+    """Start a process that acquires when told to."""
+    started = []
+
+    def start(name, urls):
+        text = {"threads": THREADS_CHILD, "asyncio": ASYNCIO_CHILD}[request.param]
+        process = run_script(text, implementation.name, name, *urls, wait=False)
+        started.append(process)
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def tell(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def stop(process):
+    """Freeze a process and wait until it stands still."""
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_row_1_a_client_that_stood_still_with_its_replies_in_flight_has_not_won(child, three, proxies, name, keys):
+    before = proxies(three)
+    process = child(name, [proxy.url for proxy in before])
+    for proxy in before:
+        proxy.replies.clear()
+    tell(process)
+    await_true(lambda: all(proxy.count("SET", name) for proxy in before))
+    stop(process)
+    for proxy in before:
+        proxy.replies.set()  # the OKs wait in the kernel for the client to go on
+    with Client(three) as rival:
+        winner = rival.lock(name, ttl=LONG)
+        assert winner.acquire(timeout=PATIENCE)
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "False 0.0\n"
+        for proxy in before:
+            await_true(lambda proxy=proxy: all(sent_after_set(proxy, token) for token in tokens_set(proxy, name)))
+        assert winner.owned()
+        winner.release()
+    assert not keys(three, name)
+
+
+def test_row_2_a_holder_that_stood_still_longer_than_its_ttl_is_told_at_once(child, three, name, keys):
+    process = child(name, three)
+    tell(process)
+    assert process.stdout.readline().startswith("True ")
+    stop(process)
+    await_true(lambda: not keys(three, name))
+    os.kill(process.pid, signal.SIGCONT)
+    tell(process)
+    assert process.stdout.readline() == "LockLost 0.0\n"
+    tell(process)
+    assert finish(process)[1] == ""
+
+
+def test_row_1_replies_that_come_after_the_validity_are_no_votes(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    lock = client.lock(name, ttl=0.3)
+    with pytest.raises(QuorumUnavailable):
+        lock.acquire(blocking=False)
+    for proxy in before:
+        proxy.replies.set()
+    assert client.lock(f"{name}-other").acquire()  # behind the late replies, so they have been read
+    assert lock.remaining() == 0.0
+    with pytest.raises(NotOwned):
+        lock.check()
+
+
+# --- D1, D3, rows 12, 13, 16: replies that are lost, commands that are late ------------------------------
+
+
+def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.spoil = once(b"SET", lambda reply: None)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(blocking=False)
+    assert all(len(tokens_set(proxy, name)) == 2 for proxy in before)
+    lock.release()
+    await_true(lambda: not keys(three, name))
+
+
+def test_row_12_a_set_whose_reply_was_lost_on_a_minority_leaves_no_key_there(connect, three, proxies, name, keys):
+    (before,) = proxies(three[:1])
+    client = connect([before.url, *three[1:]])
+    client.connect()
+    before.spoil = once(b"SET", lambda reply: None)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(blocking=False)
+    lock.release()
+    await_true(lambda: before.accepted == 2)
+    await_true(lambda: not keys(three, name))
+
+
+def test_row_12_a_release_whose_reply_was_lost_is_repeated(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.spoil = once(lock.token, lambda reply: None)
+    lock.release()
+    assert not keys(three, name)
+
+
+def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.requests.clear()
+    releasing = lock.start("release")
+    await_true(lambda: all(sent_after_set(proxy, tokens_set(proxy, name)[0]) for proxy in before))
+    for proxy in before:
+        proxy.cut(abrupt=True)
+        proxy.requests.set()
+    releasing.result(PATIENCE)
+    await_true(lambda: not keys(three, name))
+
+
+def test_rows_13_and_16_a_majority_that_stands_still_is_an_error_and_gets_its_release_later(connect, fleet, name, keys):
+    masters = fleet(5)
+    client = connect(masters.urls, attempt_timeout=SOON)
+    client.connect()
+    for index in range(3):
+        masters.pause(index)
+    with pytest.raises(QuorumUnavailable):
+        client.lock(name, ttl=LONG).acquire()
+    for index in range(3):
+        masters.resume(index)
+    for url in masters.urls:
+        await_true(lambda url=url: calls_of(url, "set") > 0)
+    await_true(lambda: not keys(masters.urls, name))
+    assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+def test_row_13_a_release_is_kept_for_a_master_that_stands_still(connect, fleet, name, keys):
+    masters = fleet(3)
+    client = connect(masters.urls, attempt_timeout=SOON)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    masters.pause(0)
+    lock.release()
+    masters.resume(0)
+    await_true(lambda: not keys(masters.urls, name))
+
+
+def test_row_16_release_from_a_majority_that_stands_still_fails_and_can_be_repeated(connect, fleet, name, keys):
+    masters = fleet(3)
+    client = connect(masters.urls, attempt_timeout=SOON)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for index in range(2):
+        masters.pause(index)
+    with pytest.raises(QuorumUnavailable):
+        lock.release()
+    for index in range(2):
+        masters.resume(index)
+    lock.release()
+    assert not keys(masters.urls, name)
+
+
+# --- D5 to D7, rows 6, 7, 9, 33: extending --------------------------------------------------------------
+
+
+def test_d5_an_extend_that_is_under_way_does_not_outlive_the_release(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    token = lock.token
+    for proxy in before:
+        proxy.replies.clear()
+    extending = lock.start("extend", 2 * LONG)
+    await_true(lambda: all(proxy.count(token) == 2 for proxy in before))
+    releasing = lock.start("release")
+    await_true(lambda: all(proxy.count(token) == 3 for proxy in before))
+    for proxy in before:
+        proxy.replies.set()
+    releasing.result(PATIENCE)
+    # Its votes may have been counted just before the release; what it must not do is to leave the lock held.
+    with contextlib.suppress(NotOwned):
+        extending.result(PATIENCE)
+    assert lock.remaining() == 0.0
+    assert not keys(three, name)
+    with pytest.raises(NotOwned):
+        lock.extend()
+
+
+def test_d6_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    lock = client.lock(name, ttl=0.5)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.replies.clear()
+    with pytest.raises(LockLost):
+        lock.extend(LONG)
+    for proxy in before:
+        proxy.replies.set()
+    assert client.lock(name).locked()  # behind the late replies, so they have been read
+    with pytest.raises(LockLost):
+        lock.check()
+    assert lock.remaining() == 0.0
+    with pytest.raises(LockLost):
+        lock.release()
+    await_true(lambda: not keys(three, name))
+
+
+def test_d6_extending_after_the_validity_is_a_loss_also_where_the_keys_live(connect, three, name, keys):
+    client = connect(three, drift_factor=0.9)
+    lock = client.lock(name, ttl=4.0)  # 400 ms of validity, while the keys live 4 s
+    assert lock.acquire()
+    await_true(lambda: lock.remaining() == 0.0)
+    assert len(keys(three, name)) == 3
+    with pytest.raises(LockLost):
+        lock.extend(LONG)
+
+
+@pytest.mark.parametrize("loss", ["del", "flushall", "another's"])
+def test_d7_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(loss, connect, fleet, name, keys):
+    masters = fleet(5)
+    client = connect(masters.urls)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    await_true(lambda: len(keys(masters.urls, name)) == 5)
+    for url in masters.urls[:3]:
+        with ask(url) as server:
+            server.flushall() if loss == "flushall" else server.delete(name)
+            if loss == "another's":
+                server.set(name, "somebody else", px=777_000)
+    with pytest.raises(LockLost):
+        lock.extend()
+    left = keys(masters.urls[:3], name)
+    assert len(left) == (3 if loss == "another's" else 0)
+    assert all(milliseconds > LONG * 1000 for milliseconds in left.values())
+    assert lock.remaining() == 0.0
+    assert not lock.owned()
+
+
+def test_d7_extending_what_a_minority_forgot_succeeds(connect, fleet, name):
+    masters = fleet(5)
+    client = connect(masters.urls)
+    lock = client.lock(name, ttl=2.0)
+    assert lock.acquire()
+    for url in masters.urls[:2]:
+        with ask(url) as server:
+            server.delete(name)
+    lock.extend(LONG)
+    assert lock.remaining() > 2.0
+    lock.release()
+
+
+def test_extending_sets_the_ttl_and_does_not_add_to_it(connect, three, name, keys):
+    lock = connect(three).lock(name, ttl=LONG)
+    assert lock.acquire()
+    lock.extend(10.0)
+    lock.extend(10.0)
+    await_true(lambda: all(0 < left <= 10_000 for left in keys(three, name).values()))
+    assert 0 < lock.remaining() < 10.0
+    lock.release()
+
+
+# --- D13, row 24: masters that answer with an error ------------------------------------------------------
+
+
+@contextlib.contextmanager
+def oom(url):
+    with ask(url) as server:
+        server.config_set("maxmemory", 1)
+        yield "OOM"
+        server.config_set("maxmemory", 0)
+
+
+@contextlib.contextmanager
+def readonly(url):
+    with ask(url) as server, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        server.replicaof("127.0.0.1", nobody.getsockname()[1])
+        yield "READONLY"
+        server.replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def misconf(url):
+    with ask(url) as server:
+        os.mkdir(os.path.join(server.config_get("dir")["dir"], "taken"))
+        server.config_set("dbfilename", "taken")  # a folder has this name, so no dump can be written
+        server.config_set("save", "3600 1")
+        server.bgsave()
+        await_true(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err")
+        yield "MISCONF"
+        server.config_set("save", "")
+
+
+@contextlib.contextmanager
+def busy(url):
+    with ask(url) as server, ask(url) as other:
+        other.config_set("lua-time-limit", 1)
+        running = in_thread(answer, lambda: server.eval("while true do end", 0))
+        await_true(lambda: answer(other.ping).startswith("BUSY"))
+        yield "BUSY"
+        other.script_kill()
+        running.result(PATIENCE)
+
+
+@contextlib.contextmanager
+def loading(url):
+    with ask(url) as server, ask(url) as other:
+        with server.pipeline(transaction=False) as pipeline:
+            for number in range(2000):
+                pipeline.set(f"filler-{number}", "x" * 64)
+            pipeline.execute()
+        server.config_set("key-load-delay", 20_000)
+        server.config_set("loading-process-events-interval-bytes", 1024)
+        running = in_thread(server.execute_command, "DEBUG", "RELOAD")
+        await_true(lambda: answer(lambda: other.get("key")).startswith(("LOADING", "Redis is loading", "Valkey is")))
+        yield "loading"
+        other.config_set("key-load-delay", 0)
+        running.result(PATIENCE)
+
+
+@contextlib.contextmanager
+def noperm(url):
+    with ask(url) as server:
+        server.execute_command("ACL", "SETUSER", "default", "-set")
+        yield "permission"
+        server.execute_command("ACL", "SETUSER", "default", "+set")
+
+
+def answer(call):
+    """Return what a call returns or raises, as text."""
+    try:
+        return str(call())
+    except redis.RedisError as error:
+        return str(error)
+
+
+AILMENTS = [oom, readonly, misconf, busy, loading, noperm]
+AILING = {"enable-debug-command": "yes", "enable-protected-configs": "yes"}
+
+
+@pytest.mark.parametrize("ailment", AILMENTS)
+def test_row_24_a_minority_that_answers_with_an_error_is_harmless(ailment, connect, fleet, name, keys):
+    masters = fleet(3, config=AILING)
+    client = connect(masters.urls)
+    client.connect()
+    lock = client.lock(name, ttl=LONG)
+    with ailment(masters.urls[0]):
+        assert lock.acquire()
+        assert lock.owned()
+        lock.extend()
+        lock.release()
+    await_true(lambda: not keys(masters.urls, name))
+
+
+@pytest.mark.parametrize("ailment", AILMENTS)
+def test_row_24_a_majority_that_answers_with_an_error_is_unavailable_with_each_ones_cause(
+    ailment, connect, fleet, name, keys
+):
+    masters = fleet(3, config=AILING)
+    client = connect(masters.urls)
+    client.connect()
+    with contextlib.ExitStack() as stack:
+        _, code = (stack.enter_context(ailment(url)) for url in masters.urls[:2])
+        with pytest.raises(QuorumUnavailable) as caught:
+            client.lock(name, ttl=LONG).acquire()
+    assert set(caught.value.causes) == addresses(masters.urls[:2])
+    assert all(code in str(cause) for cause in caught.value.causes.values())
+    await_true(lambda: not keys(masters.urls, name))
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+
+
+def test_row_24_extend_and_release_work_where_every_master_is_out_of_memory(connect, fleet, server, name, keys):
+    masters = fleet(3, server=server)
+    client = connect(masters.urls)
+    lock = client.lock(name, ttl=2.0)
+    assert lock.acquire()
+    with contextlib.ExitStack() as stack:
+        for url in masters.urls:
+            stack.enter_context(oom(url))
+        lock.extend(LONG)
+        assert lock.remaining() > 2.0
+        lock.release()
+        assert not keys(masters.urls, name)
+
+
+# --- D14, rows 17, 18, 19: bytes that no server sends ----------------------------------------------------
+
+HOSTILE = {
+    "an extra yes": b"$-1\r\n+OK\r\n",
+    "an extra no": b"$-1\r\n$-1\r\n",
+    "a number": b":1\r\n",
+    "another word": b"+QUEUED\r\n",
+    "an empty word": b"+\r\n",
+    "a huge number": b":99999999999999999999\r\n",
+    "another string": b"$3\r\nYES\r\n",
+    "a boolean": b"#t\r\n",
+    "a double": b",1.5\r\n",
+    "a big number": b"(1\r\n",
+    "an array of the right word": b"*1\r\n+OK\r\n",
+    "a map": b"%1\r\n+OK\r\n+OK\r\n",
+    "a set": b"~1\r\n+OK\r\n",
+    "a push": b">2\r\n+invalidate\r\n+OK\r\n",
+    "an attribute": b"|1\r\n+a\r\n+b\r\n+OK\r\n",
+    "the header of a huge array": b"*4294967295\r\n",
+    "the header of a huge map": b"%1000000000\r\n",
+    "the header of a huge string": b"$1000000000\r\n",
+    "a negative length": b"$-7\r\n",
+    "a length that is no number": b"$abc\r\n",
+    "deep nesting": b"*1\r\n" * 10_000,
+    "a line without an end": b"+" + b"x" * 1_000_000,
+    "a string too long": b"$1000000\r\n" + b"x" * 1_000_000,
+    "no RESP": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "zeros": b"\0" * 100,
+}
+HARMLESS = {"an extra no"}  # may arrive after the next command left, and then it is only another no
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
+    client.connect()
+    with Client(three) as rival:
+        held = rival.lock(name, ttl=LONG)
+        assert held.acquire()
+        for proxy in before:
+            proxy.spoil = once(b"SET", lambda reply: HOSTILE[what])
+        lock = client.lock(name, ttl=LONG)
+        with contextlib.suppress(QuorumUnavailable):
+            assert not lock.acquire(blocking=False)
+        assert held.owned()
+        held.release()
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    assert all(proxy.accepted > 1 for proxy in before) or what in HARMLESS
+    lock.release()
+    await_true(lambda: not keys(three, name))
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(what, connect, three, proxies, name, keys):
+    (before,) = proxies(three[:1])
+    client = connect([before.url, *three[1:]])
+    client.connect()
+    before.spoil = once(b"SET", lambda reply: HOSTILE[what])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+    await_true(lambda: not keys(three, name))
+
+
+@pytest.mark.parametrize("what", ["a number", "a push", "no RESP", "a line without an end"])
+def test_rows_17_and_18_a_bad_reply_to_a_release_has_it_sent_again(what, connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.spoil = once(lock.token, lambda reply: b":5\r\n" if what == "a number" else HOSTILE[what])
+    lock.release()
+    assert not keys(three, name)
+
+
+@pytest.mark.parametrize("bad", [b"*4294967295\r\n", b"+" + b"x" * 1_000_000, b"HTTP/1.1 400 Bad\r\n\r\n", b""])
+def test_row_18_a_bad_greeting_is_a_cause_and_nothing_else(bad, connect, three, proxies, name):
+    before = proxies(three[:2])
+    for proxy in before:
+        proxy.spoil = lambda command, reply: bad or None
+    client = connect([*(proxy.url for proxy in before), three[2]])
+    with pytest.raises((QuorumUnavailable, ConfigurationError)):
+        client.lock(name).acquire()
+
+
+def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(connect, three, proxies, name, keys):
+    before = proxies(three)
+    for proxy in before:
+        proxy.crumbs = True
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    lock, other = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    assert not other.acquire(blocking=False)
+    assert lock.locked()
+    assert lock.owned()
+    assert not other.owned()
+    lock.extend(LONG)
+    lock.release()
+    assert not lock.locked()
+    assert all(proxy.accepted == 1 for proxy in before)
+    await_true(lambda: not keys(three, name))
+
+
+# --- D15, rows 34 and 35: masters that are not independent -----------------------------------------------
+
+
+def test_row_34_one_server_under_two_names_is_refused(connect, farm):
+    one, other, _ = farm.urls(3)
+    client = connect([one, other, one.replace("127.0.0.1", "localhost")])
+    with pytest.raises(ConfigurationError, match="same server"):
+        client.connect()
+    with pytest.raises(ConfigurationError, match="same server"):
+        client.lock("name").acquire()
+
+
+def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxies):
+    first, second, third = proxies([three[0], three[0], three[1]])
+    with pytest.raises(ConfigurationError, match="same server"):
+        connect([first.url, second.url, third.url]).lock("name").acquire()
+
+
+def test_row_34_one_address_twice_is_refused_before_anything_is_dialled(connect, three):
+    with pytest.raises(ConfigurationError, match="already"):
+        connect([three[0], three[1], three[0]])
+
+
+def test_row_35_a_replica_is_refused(connect, fleet):
+    masters = fleet(3)
+    with ask(masters.urls[2]) as server:
+        server.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])
+        with pytest.raises(ConfigurationError, match="not a master"):
+            connect(masters.urls).connect()
+
+
+# --- rows 14 and 15, 31: masters that cannot be reached --------------------------------------------------
+
+
+@pytest.fixture
+def closed_ports():
+    """Addresses where nobody listens."""
+    with contextlib.ExitStack() as stack:
+
+        def reserve(count):
+            found = []
+            for _ in range(count):
+                nobody = stack.enter_context(socket.socket())
+                nobody.bind(("127.0.0.1", 0))
+                found.append(f"redis://127.0.0.1:{nobody.getsockname()[1]}")
+            return found
+
+        yield reserve
+
+
+def test_row_14_a_minority_that_refuses_connections_is_harmless(connect, three, closed_ports, name, keys):
+    client = connect([*three, *closed_ports(2)])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(blocking=False)
+    lock.extend()
+    lock.release()
+    assert not keys(three, name)
+
+
+def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, closed_ports, name, keys):
+    refusing = closed_ports(3)
+    client = connect([*three[:2], *refusing])
+    with pytest.raises(QuorumUnavailable) as caught:
+        client.lock(name, ttl=LONG).acquire()
+    assert set(caught.value.causes) == addresses(refusing)
+    assert caught.value.name == name
+    await_true(lambda: not keys(three[:2], name))
+
+
+@pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
+def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(abrupt, connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+
+    def cut():
+        # Not while a connection is being made: that it was cut would be a verdict of its own.
+        await_true(lambda: all(proxy.count(name) > count for proxy, count in zip(before, seen, strict=True)))
+        seen[:] = [proxy.count(name) for proxy in before]
+        for proxy in before:
+            proxy.cut(abrupt)
+
+    seen = [0, 0, 0]
+    for _ in range(5):
+        assert lock.acquire(blocking=False)
+        cut()
+        lock.extend()
+        cut()
+        lock.release()
+        cut()
+
+
+def test_row_14_a_held_lock_survives_a_minority_that_goes_away(connect, three, proxies, name, keys):
+    (before,) = proxies(three[:1])
+    client = connect([before.url, *three[1:]])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    before.refusing = True
+    before.cut()
+    lock.extend()
+    lock.release()
+    assert not keys(three[1:], name)
+    before.refusing = False
+    await_true(lambda: not keys(three, name))  # its release was kept for it
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_row_15_a_minority_that_stands_still_is_harmless(count, connect, fleet, name, keys):
+    masters = fleet(5)
+    client = connect(masters.urls)
+    client.connect()
+    for index in range(count):
+        masters.pause(index)
+    lock = client.lock(name, ttl=LONG)
+    for _ in range(10):
+        assert lock.acquire(blocking=False)
+        lock.extend()
+        lock.release()
+    for index in range(count):
+        masters.resume(index)
+    await_true(lambda: not keys(masters.urls, name))
+
+
+def test_row_15_a_client_connects_where_a_minority_stands_still(connect, fleet, name):
+    masters = fleet(3)
+    masters.pause(1)
+    lock = connect(masters.urls).lock(name)
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+
+
+def test_row_31_masters_that_take_no_more_clients_are_a_cause_each(connect, fleet, name):
+    masters = fleet(3)
+    with contextlib.ExitStack() as stack:
+        for url in masters.urls[:2]:
+            stack.enter_context(ask(url)).config_set("maxclients", 1)
+        with pytest.raises(QuorumUnavailable) as caught:
+            connect(masters.urls).lock(name).acquire()
+    assert set(caught.value.causes) == addresses(masters.urls[:2])
+
+
+FEW_DESCRIPTORS = """
+import os, resource, sys, redlatch
+name, *urls = sys.argv[1:]
+client = redlatch.Client(urls)
+lock = client.lock(name, ttl=60)
+assert lock.acquire()
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+taken = []
+while len(taken) < 64:
+    try:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        break
+lock.release()
+assert lock.acquire()
+other = redlatch.Client(urls)
+try:
+    other.lock("x").acquire(blocking=False)
+except (redlatch.QuorumUnavailable, OSError) as error:
+    print(type(error).__name__)
+lock.release()
+for descriptor in taken:
+    os.close(descriptor)
+assert lock.acquire()
+lock.release()
+client.close()
+"""
+
+
+def test_row_31_without_descriptors_what_is_connected_works_and_the_rest_is_an_error(implementation, three, name, keys):
+    process = run_script(FEW_DESCRIPTORS, implementation.name, name, *three, wait=False)
+    out, err = finish(process)
+    assert (process.returncode, err) == (0, "")
+    assert out in ("QuorumUnavailable\n", "OSError\n")
+    assert not keys(three, name)
+
+
+# --- rows 20 and 21: one-way partitions that heal --------------------------------------------------------
+
+
+def test_row_20_replies_that_do_not_come_are_no_votes_and_the_keys_go_meanwhile(connect, three, proxies, name, keys):
+    before = proxies(three[:2])
+    client = connect([*(proxy.url for proxy in before), three[2]], attempt_timeout=SOON)
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    lock = client.lock(name, ttl=LONG)
+    with pytest.raises(QuorumUnavailable):
+        lock.acquire()
+    assert all(tokens_set(proxy, name) for proxy in before)
+    await_true(lambda: not keys(three, name))  # the way to the masters is open: the release was heard
+    for proxy in before:
+        proxy.replies.set()
+    assert client.lock(name, ttl=LONG).acquire(timeout=PATIENCE)
+
+
+def test_row_20_commands_that_come_late_are_undone_as_soon_as_they_come(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
+    client.connect()
+    sets = {url: calls_of(url, "set") for url in three}
+    for proxy in before:
+        proxy.requests.clear()
+    with pytest.raises(QuorumUnavailable):
+        client.lock(name, ttl=LONG).acquire()
+    assert {url: calls_of(url, "set") for url in three} == sets
+    for proxy in before:
+        proxy.requests.set()
+    await_true(lambda: all(calls_of(url, "set") > sets[url] for url in three))
+    await_true(lambda: not keys(three, name))
+
+
+def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    lock = client.lock(name, ttl=LONG)
+    with pytest.raises(QuorumUnavailable):
+        lock.acquire()
+    with Client(three) as rival:
+        held = rival.lock(name, ttl=LONG)
+        assert held.acquire(timeout=PATIENCE)
+        sets = [proxy.count("SET", name) for proxy in before]
+        second = lock.start("acquire", blocking=False)
+        await_true(lambda: all(proxy.count("SET", name) > count for proxy, count in zip(before, sets, strict=True)))
+        for proxy in before:
+            proxy.replies.set()  # first the yes of the attempt that was given up, then the no of this one
+        with contextlib.suppress(QuorumUnavailable):
+            assert second.result(PATIENCE) is False
+        assert lock.remaining() == 0.0
+        assert held.owned()
+        held.release()
+    assert lock.acquire(timeout=PATIENCE)
+    lock.release()
+
+
+# --- rule 1, row 5: tokens -------------------------------------------------------------------------------
+
+
+def test_rule_1_every_attempt_has_a_token_of_its_own(connect, three, proxies, name):
+    (before,) = proxies(three[:1])
+    client = connect([before.url, *three[1:]], retry=Retry(0.001, 0.002))
+    with Client(three) as rival:
+        held = rival.lock(name, ttl=LONG)
+        assert held.acquire()
+        waiting = client.lock(name, ttl=LONG)
+        acquiring = waiting.start("acquire")
+        await_true(lambda: len(tokens_set(before, name)) > 20)
+        held.release()
+        assert acquiring.result(PATIENCE)
+    tokens = tokens_set(before, name)
+    assert len(set(tokens)) == len(tokens)
+    await_true(lambda: all(sent_after_set(before, token) for token in tokens[:-1]))
+    waiting.release()
+
+
+# --- row 22: split votes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_row_22_clients_that_start_together_get_the_lock_in_turn(count, connect, farm, name, keys):
+    urls = farm.urls(count)
+    clients = [connect(urls) for _ in range(6)]
+    for client in clients:
+        client.connect()
+    inside = []
+
+    def cycle(client):
+        for _ in range(5):
+            lock = client.lock(name, ttl=LONG)
+            assert lock.acquire(timeout=PATIENCE)
+            inside.append(client)
+            assert inside == [client]
+            inside.remove(client)
+            lock.release()
+        return True
+
+    threads = [in_thread(cycle, client) for client in clients]
+    assert all(thread.result(PATIENCE) for thread in threads)
+    await_true(lambda: not keys(urls, name))
+
+
+# --- row 25: scripts that are forgotten ------------------------------------------------------------------
+
+
+def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet, server, name, keys):
+    masters = fleet(3, server=server)
+    client = connect(masters.urls)
+    over = threading.Event()
+
+    def flush():
+        count = 0
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(ask(url)) for url in masters.urls]
+            while not over.is_set():
+                for each in servers:
+                    each.script_flush()
+                count += 1
+        return count
+
+    flushing = in_thread(flush)
+    for _ in range(100):
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire(blocking=False)
+        lock.extend()
+        assert lock.owned()
+        assert lock.locked()
+        lock.release()
+        assert not keys(masters.urls[:1], name)
+    over.set()
+    assert flushing.result(PATIENCE) > 20
+
+
+# --- row 36: the edges of the ttl ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ttl", [0, 0.0, -1, 0.0004, float("nan"), float("inf"), -float("inf"), 1e300, 0.002])
+def test_row_36_a_ttl_that_cannot_work_is_refused_and_reaches_no_master(ttl, connect, three, proxies, name):
+    (before,) = proxies(three[:1])
+    client = connect([before.url, *three[1:]])
+    client.connect()
+    with pytest.raises(ValueError, match="ttl"):
+        client.lock(name, ttl=ttl)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    with pytest.raises(ValueError, match="ttl"):
+        lock.extend(ttl)
+    lock.release()
+    assert [command for command in before.commands if command[0] in (b"PEXPIRE", b"PERSIST")] == []
+    with pytest.raises(ValueError, match="ttl"):
+        connect(three, ttl=ttl)
+
+
+@pytest.mark.parametrize("ttl", [True, "10", None.__class__, b"1", [1]])
+def test_row_36_a_ttl_that_is_no_number_is_a_type_error(ttl, connect, three, name):
+    with pytest.raises(TypeError, match="ttl"):
+        connect(three).lock(name, ttl=ttl)
+
+
+@pytest.mark.parametrize("ttl", [0.003, 0.0034, 0.01, 1, 1.0006])
+def test_row_36_the_shortest_ttls_never_leave_a_key_without_one(ttl, connect, three, name, keys):
+    client = connect(three)
+    client.connect()
+    for number in range(20):
+        with contextlib.suppress(QuorumUnavailable):
+            client.lock(f"{name}-{number}", ttl=ttl).acquire(blocking=False)
+        assert all(0 <= left <= 1001 for left in keys(three, f"{name}-{number}").values())
+    await_true(lambda: not any(keys(three, f"{name}-{number}") for number in range(20)))
+
+
+# --- masters that die ------------------------------------------------------------------------------------
+
+
+def test_a_master_that_is_killed_and_comes_back_disturbs_nobody_and_votes_again(connect, fleet, name, keys):
+    masters = fleet(3, config={"appendonly": "yes", "appendfsync": "always"})
+    client = connect(masters.urls)
+    client.connect()
+    over = threading.Event()
+    inside = []
+
+    def cycle(number):
+        count = 0
+        while not over.is_set():
+            lock = client.lock(name, ttl=LONG)
+            assert lock.acquire(timeout=PATIENCE)
+            inside.append(number)
+            assert inside == [number]
+            inside.remove(number)
+            lock.release()
+            count += 1
+        return count
+
+    cycling = [in_thread(cycle, number) for number in range(3)]
+    for index in (0, 1, 2):
+        masters.kill(index)
+        masters.start(index)
+        await_true(lambda index=index: calls_of(masters.urls[index], "set") > 0)
+    over.set()
+    assert all(each.result(PATIENCE) > 0 for each in cycling)
+    await_true(lambda: not keys(masters.urls, name))
+
+
+def test_a_majority_that_is_killed_is_unavailable_until_it_is_back(connect, fleet, name, keys):
+    masters = fleet(3)
+    client = connect(masters.urls)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for index in (0, 1):
+        masters.kill(index)
+    with pytest.raises(QuorumUnavailable) as caught:
+        lock.release()
+    assert set(caught.value.causes) == addresses(masters.urls[:2])
+    with pytest.raises(QuorumUnavailable):
+        client.lock(name).acquire(timeout=0.1)
+    for index in (0, 1):
+        masters.start(index)
+
+    def back():
+        try:
+            return client.lock(name, ttl=LONG).acquire(blocking=False)
+        except QuorumUnavailable:
+            return False
+
+    await_true(back)
+
+
+def test_a_master_that_dies_with_a_reply_in_flight_is_one_failed_vote(connect, fleet, proxies, name, keys):
+    masters = fleet(3)
+    (before,) = proxies(masters.urls[:1])
+    client = connect([before.url, *masters.urls[1:]])
+    client.connect()
+    before.replies.clear()
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(blocking=False)
+    masters.kill(0)
+    lock.release()
+    assert not keys(masters.urls[1:], name)
+
+
+def test_waiting_for_a_lock_goes_on_while_a_minority_comes_and_goes(connect, fleet, name):
+    masters = fleet(3)
+    holder, waiter = connect(masters.urls), connect(masters.urls)
+    held = holder.lock(name, ttl=LONG)
+    assert held.acquire()
+    waiting = waiter.lock(name, ttl=LONG).start("acquire")
+    for index in (0, 1):
+        masters.pause(index)
+        time.sleep(0)
+        masters.resume(index)
+    assert not waiting.done()
+    held.release()
+    assert waiting.result(PATIENCE)
