@@ -28,6 +28,7 @@ class Proxy:
     Attributes:
         url: where a client finds it.
         commands: every command that came from a client, in order, over all connections.
+        answered: every command whose reply was passed on.
         accepted: how many connections there were.
         replies, requests: gates; while one is shut, bytes of that direction wait (a one-way partition).
         spoil: what becomes of each reply; None leaves them as they are.
@@ -43,6 +44,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self.url = f"{parts.scheme}://127.0.0.1:{self.port}"
         self.commands: list[Command] = []
+        self.answered: list[Command] = []
         self.accepted = 0
         self.replies, self.requests = threading.Event(), threading.Event()
         self.spoil: Spoil | None = None
@@ -122,6 +124,7 @@ class Passage:
     def carry_replies(self) -> None:
         for reply in self._messages(self._server):
             message: bytes | None = reply
+            command: Command | None = None
             if not reply.startswith(b">"):
                 command = self._asked.popleft()
                 if self._proxy.spoil is not None:
@@ -131,6 +134,8 @@ class Passage:
                 return
             self._proxy.replies.wait()
             self._send(self._client, message)
+            if command is not None:
+                self._proxy.answered.append(command)
 
     def end(self, abrupt: bool = False) -> None:
         if self._ended:

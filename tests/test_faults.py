@@ -16,6 +16,7 @@ import time
 
 import pytest
 import redis
+from conftest import SERVERS
 from faces import PATIENCE, await_true, finish, in_thread, run_script
 
 from redlatch import (
@@ -73,6 +74,11 @@ def tokens_set(proxy, name):
 def sent_after_set(proxy, token):
     """Tell whether a command with the token followed the SET that carried it: its release."""
     return proxy.count(token) > 1
+
+
+def handshakes(proxy):
+    """Count the handshakes that are over."""
+    return sum(b"replication" in command for command in list(proxy.answered))
 
 
 def once(word, fault):
@@ -236,7 +242,7 @@ def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(co
         proxy.spoil = once(b"SET", lambda reply: None)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(blocking=False)
-    assert all(len(tokens_set(proxy, name)) == 2 for proxy in before)
+    await_true(lambda: all(len(tokens_set(proxy, name)) == 2 for proxy in before))
     lock.release()
     await_true(lambda: not keys(three, name))
 
@@ -470,10 +476,10 @@ def busy(url):
 def loading(url):
     with ask(url) as server, ask(url) as other:
         with server.pipeline(transaction=False) as pipeline:
-            for number in range(2000):
+            for number in range(5000):
                 pipeline.set(f"filler-{number}", "x" * 64)
             pipeline.execute()
-        server.config_set("key-load-delay", 20_000)
+        server.config_set("key-load-delay", 2_000)
         server.config_set("loading-process-events-interval-bytes", 1024)
         running = in_thread(server.execute_command, "DEBUG", "RELOAD")
         await_true(lambda: answer(lambda: other.get("key")).startswith(("LOADING", "Redis is loading", "Valkey is")))
@@ -725,26 +731,29 @@ def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, clo
 
 
 @pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
-def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(abrupt, connect, three, proxies, name):
-    before = proxies(three)
+@pytest.mark.parametrize("count", [1, 3])
+def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(
+    count, abrupt, connect, farm, proxies, name, keys
+):
+    urls = farm.urls(count)
+    before = proxies(urls)
     client = connect([proxy.url for proxy in before])
     lock = client.lock(name, ttl=LONG)
+    rounds = []
 
     def cut():
         # Not while a connection is being made: that it was cut would be a verdict of its own.
-        await_true(lambda: all(proxy.count(name) > count for proxy, count in zip(before, seen, strict=True)))
-        seen[:] = [proxy.count(name) for proxy in before]
+        rounds.append(None)
         for proxy in before:
+            await_true(lambda proxy=proxy: handshakes(proxy) == proxy.accepted == len(rounds))
             proxy.cut(abrupt)
 
-    seen = [0, 0, 0]
     for _ in range(5):
         assert lock.acquire(blocking=False)
         cut()
-        lock.extend()
-        cut()
         lock.release()
         cut()
+    await_true(lambda: not keys(urls, name))
 
 
 def test_row_14_a_held_lock_survives_a_minority_that_goes_away(connect, three, proxies, name, keys):
@@ -802,6 +811,7 @@ name, *urls = sys.argv[1:]
 client = redlatch.Client(urls)
 lock = client.lock(name, ttl=60)
 assert lock.acquire()
+other = redlatch.Client(urls)
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 taken = []
@@ -812,7 +822,6 @@ while len(taken) < 64:
         break
 lock.release()
 assert lock.acquire()
-other = redlatch.Client(urls)
 try:
     other.lock("x").acquire(blocking=False)
 except (redlatch.QuorumUnavailable, OSError) as error:
@@ -967,9 +976,23 @@ def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet
         assert lock.owned()
         assert lock.locked()
         lock.release()
-        assert not keys(masters.urls[:1], name)
     over.set()
     assert flushing.result(PATIENCE) > 20
+
+
+def test_row_25_a_release_is_sent_in_full_to_a_minority_without_another_call(connect, fleet, proxies, name, keys):
+    masters = fleet(3, server=SERVERS["redis-on-path"] or pytest.skip("there is no redis-server on PATH"))
+    (before,) = proxies(masters.urls[:1])
+    client = connect([before.url, *masters.urls[1:]])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    await_true(lambda: len(keys(masters.urls, name)) == 3)
+    with ask(masters.urls[0]) as server:
+        server.script_flush()
+    before.replies.clear()
+    lock.release()
+    before.replies.set()  # only now it hears that the script is unknown
+    await_true(lambda: not keys(masters.urls, name), seconds=5)
 
 
 # --- row 36: the edges of the ttl ------------------------------------------------------------------------
