@@ -1,0 +1,539 @@
+"""Calls that are cancelled, interrupted by a signal, or ended with the process: nothing stays behind (rows 10, 11, 37).
+
+A lock's ttl is a minute here, so that a key that is gone within the bounded wait was deleted, and did not expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import signal
+import threading
+
+import pytest
+import redis
+from faces import PATIENCE, await_true, finish, in_thread, run_script
+
+from redlatch import AsyncClient, Client, LockError, QuorumUnavailable
+
+LONG = 60.0
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+def no_key_without_ttl(urls):
+    """Tell whether every key on the masters has a ttl."""
+    for url in urls:
+        with redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None) as server:
+            if any(server.pttl(key) == -1 for key in server.scan_iter("lock-*")):
+                return False
+    return True
+
+
+def steps_to_cancel_at():
+    """Count loop turns before a cancel: every one at first, then ever wider apart."""
+    turn = 0
+    while True:
+        yield turn
+        turn += 1 + turn // 12
+
+
+async def cancel_after(turns, coroutine):
+    """Run a coroutine as a task and cancel it after some turns of the loop; tell whether it had ended before."""
+    task = asyncio.ensure_future(coroutine)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        if task.done():
+            break
+    ended = task.done()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return ended
+
+
+async def gone(keys, urls, name):
+    """Wait, while the loop goes on, until no master has the key."""
+    async with asyncio.timeout(PATIENCE):
+        while await asyncio.to_thread(keys, urls, name):
+            await asyncio.sleep(0.001)
+
+
+# --- row 10: cancelled acquires --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["connected", "connecting"])
+def test_row_10_an_acquire_cancelled_at_any_turn_of_the_loop_leaves_nothing(fresh, implementation, three, name, keys):
+    async def main():
+        client = AsyncClient(three)
+        if not fresh:
+            await client.connect()
+        for turns in steps_to_cancel_at():
+            if fresh:
+                await client.close()
+                client = AsyncClient(three)
+            lock = client.lock(f"{name}-{turns}", ttl=LONG)
+            ended = await cancel_after(turns, lock.acquire())
+            if ended:
+                break
+            assert lock.remaining() == 0.0
+            await gone(keys, three, f"{name}-{turns}")
+        assert turns > 1
+        await lock.release()
+        assert not await asyncio.to_thread(keys, three, f"{name}-{turns}")
+        await client.close()
+
+    asyncio.run(main())
+    assert no_key_without_ttl(three)
+
+
+def test_row_10_an_acquire_that_waits_for_another_holder_can_be_cancelled_at_any_time(
+    implementation, three, name, keys
+):
+    async def main():
+        async with AsyncClient(three) as client:
+            held = client.lock(name, ttl=LONG)
+            assert await held.acquire()
+            for turns in itertools.islice(steps_to_cancel_at(), 60):
+                lock = client.lock(name, ttl=LONG)
+                assert not await cancel_after(turns, lock.acquire())
+            assert await held.owned()
+            await held.release()
+            await gone(keys, three, name)
+            assert await client.lock(name).acquire(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone_behind_them(
+    implementation, three, proxies, name, keys
+):
+    before = proxies(three)
+
+    async def main():
+        async with AsyncClient([proxy.url for proxy in before]) as client:
+            for proxy in before:
+                proxy.replies.clear()
+            lock = client.lock(name, ttl=LONG)
+            acquiring = asyncio.ensure_future(lock.acquire())
+            async with asyncio.timeout(PATIENCE):
+                while len(await asyncio.to_thread(keys, three, name)) < 3:
+                    await asyncio.sleep(0.001)
+            acquiring.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await acquiring
+            await gone(keys, three, name)
+            for proxy in before:
+                proxy.replies.set()
+            assert await lock.acquire(timeout=PATIENCE)  # the object can be used again
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_10_a_timeout_round_an_acquire_ends_it_and_leaves_nothing(implementation, three, proxies, name, keys):
+    before = proxies(three)
+
+    async def main():
+        async with AsyncClient([proxy.url for proxy in before]) as client:
+            for proxy in before:
+                proxy.replies.clear()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.lock(name, ttl=LONG).acquire()
+            for proxy in before:
+                await asyncio.to_thread(await_true, lambda proxy=proxy: proxy.count("SET", name) == 1)
+            await gone(keys, three, name)
+            for proxy in before:
+                proxy.replies.set()
+
+    asyncio.run(main())
+
+
+def test_row_10_many_tasks_cancelled_at_random_disturb_none_that_goes_on(implementation, three, name, keys):
+    chance = random.Random(7)
+
+    async def cycle(client, number):
+        for _ in range(10):
+            async with client.lock(f"{name}-{number}", ttl=LONG) as lock:
+                lock.check()
+        return number
+
+    async def main():
+        async with AsyncClient(three) as client:
+            tasks = [asyncio.ensure_future(cycle(client, number)) for number in range(40)]
+            doomed = chance.sample(tasks, 20)
+            for task in doomed:
+                for _ in range(chance.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for number, (task, end) in enumerate(zip(tasks, ends, strict=True)):
+                assert end == number or (task in doomed and isinstance(end, asyncio.CancelledError)), end
+            for number in range(40):
+                await gone(keys, three, f"{name}-{number}")
+
+    asyncio.run(main())
+
+
+# --- row 11: cancelled releases --------------------------------------------------------------------------
+
+
+def test_row_11_a_release_cancelled_at_any_turn_of_the_loop_completes(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client:
+            for turns in steps_to_cancel_at():
+                lock = client.lock(f"{name}-{turns}", ttl=LONG)
+                assert await lock.acquire()
+                ended = await cancel_after(turns, lock.release())
+                if ended:
+                    break
+                if turns == 0:  # it had not begun
+                    await lock.release()
+                await gone(keys, three, f"{name}-{turns}")
+            assert turns > 1
+
+    asyncio.run(main())
+
+
+def test_row_11_a_cancelled_release_can_be_called_again(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client:
+            for turns in range(1, 8):
+                lock = client.lock(f"{name}-{turns}", ttl=LONG)
+                assert await lock.acquire()
+                if not await cancel_after(turns, lock.release()):
+                    await lock.release()
+                await gone(keys, three, f"{name}-{turns}")
+                assert await lock.acquire(blocking=False)
+                await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_11_a_cancelled_body_releases_its_lock(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client:
+            inside = asyncio.Event()
+
+            async def body():
+                async with client.lock(name, ttl=LONG):
+                    inside.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.ensure_future(body())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await gone(keys, three, name)
+
+    asyncio.run(main())
+
+
+def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client:
+            for turns in range(8):
+                inside = asyncio.Event()
+
+                async def body(inside=inside, turns=turns):
+                    async with client.lock(f"{name}-{turns}", ttl=LONG):
+                        inside.set()
+                        await asyncio.Event().wait()
+
+                task = asyncio.ensure_future(body())
+                await inside.wait()
+                task.cancel()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                if turns:  # otherwise the two are one
+                    await gone(keys, three, f"{name}-{turns}")
+
+    asyncio.run(main())
+
+
+# --- row 37: KeyboardInterrupt ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strike():
+    """Raise one KeyboardInterrupt in the main thread, so many seconds from now."""
+    armed = []
+
+    def interrupt(*_):
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+
+    def arm(seconds):
+        armed.append(True)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    arm.off = armed.clear
+    yield arm
+    armed.clear()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def interrupted_cycle(client, name, strike, seconds):
+    """Go through acquire and release with an interrupt somewhere; tell whether it struck inside."""
+    lock = client.lock(name, ttl=LONG)
+    try:
+        strike(seconds)
+        lock.acquire(timeout=PATIENCE)
+        lock.release()
+        strike.off()
+    except KeyboardInterrupt:
+        # Between two calls it is the caller who has to release: nobody else knows that it was acquired.
+        if lock.remaining():
+            lock.release()
+        return True
+    except QuorumUnavailable:  # an interrupt that tore up every connection may end an attempt like this
+        strike.off()
+        return True
+    return False
+
+
+def test_row_37_an_interrupt_at_any_moment_leaves_no_key_and_a_usable_client(implementation, three, name, keys, strike):
+    chance = random.Random(11)
+    with Client(three) as client:
+        with client.lock(f"{name}-warm"):
+            pass
+        struck = sum(interrupted_cycle(client, name, strike, chance.uniform(1e-6, 0.0012)) for _ in range(400))
+        assert struck > 40
+        await_true(lambda: not keys(three, name))
+        with client.lock(name, ttl=LONG, timeout=PATIENCE) as lock:
+            lock.check()
+    assert no_key_without_ttl(three)
+    assert not keys(three, name)
+
+
+def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(implementation, three, name, keys, strike):
+    chance = random.Random(13)
+    over = threading.Event()
+
+    def work(client, number):
+        done = 0
+        while not over.is_set():
+            try:
+                with client.lock(f"{name}-{number}", ttl=LONG, timeout=PATIENCE) as lock:
+                    lock.check()
+                done += 1
+            except QuorumUnavailable:
+                pass  # two of the main thread's interrupts tore up the connections, one after the other
+        return done
+
+    with Client(three) as client:
+        client.connect()
+        workers = [in_thread(work, client, number) for number in range(3)]
+        for _ in range(200):
+            interrupted_cycle(client, name, strike, chance.uniform(1e-6, 0.002))
+        over.set()
+        assert all(worker.result(PATIENCE) > 0 for worker in workers)
+        with client.lock(name, ttl=LONG, timeout=PATIENCE):
+            pass
+        for each in (name, *(f"{name}-{number}" for number in range(3))):
+            await_true(lambda each=each: not keys(three, each))
+    assert no_key_without_ttl(three)
+
+
+def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(implementation, three, proxies, name, keys, strike):
+    before = proxies(three)
+    with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        for proxy in before:
+            proxy.replies.clear()
+        strike(0.05)
+        with pytest.raises(KeyboardInterrupt):
+            client.lock(name, ttl=LONG).acquire()
+        await_true(lambda: not keys(three, name))
+        for proxy in before:
+            proxy.replies.set()
+        with client.lock(name, ttl=LONG, timeout=PATIENCE):
+            pass
+
+
+def test_row_37_an_interrupt_while_waiting_for_another_holder_ends_the_call(implementation, three, name, keys, strike):
+    with Client(three) as client, client.lock(name, ttl=LONG) as held:
+        for number in range(20):
+            strike(0.001 * (number + 1))
+            with pytest.raises(KeyboardInterrupt):
+                client.lock(name, ttl=LONG).acquire()
+        assert held.owned()
+
+
+def test_row_37_an_interrupt_during_connect_leaves_a_usable_client(implementation, three, name, strike):
+    chance = random.Random(17)
+    for _ in range(40):
+        client = Client(three)
+        try:
+            strike(chance.uniform(1e-6, 0.01))
+            client.connect()
+            strike.off()
+        except KeyboardInterrupt:
+            pass
+        with client.lock(name, ttl=LONG, timeout=PATIENCE):
+            pass
+        client.close()
+
+
+# --- row 37: the end of the process ----------------------------------------------------------------------
+
+HELD_AT_EXIT = """
+import sys, redlatch
+client = redlatch.Client(sys.argv[2:])
+lock = client.lock(sys.argv[1], ttl=2)
+assert lock.acquire()
+"""
+
+HELD_AT_EXIT_ASYNCIO = """
+import asyncio, sys, redlatch
+async def main():
+    global client, lock
+    client = redlatch.AsyncClient(sys.argv[2:])
+    lock = client.lock(sys.argv[1], ttl=2)
+    assert await lock.acquire()
+asyncio.run(main())
+"""
+
+LEFT_UNUSED = """
+import sys, redlatch
+client, other = redlatch.Client(sys.argv[2:]), redlatch.AsyncClient(sys.argv[2:])
+lock = client.lock(sys.argv[1])
+"""
+
+EXIT_WHILE_OTHERS_WAIT = """
+import sys, threading, redlatch
+client = redlatch.Client(sys.argv[2:])
+lock = client.lock(sys.argv[1], ttl=2)
+assert lock.acquire()
+def wait():
+    client.lock(sys.argv[1], ttl=2).acquire()
+for _ in range(3):
+    threading.Thread(target=wait, daemon=True).start()
+"""
+
+OTHERS_CANCELLED_AT_EXIT = """
+import asyncio, sys, redlatch
+async def main():
+    client = redlatch.AsyncClient(sys.argv[2:])
+    lock = client.lock(sys.argv[1], ttl=2)
+    assert await lock.acquire()
+    tasks.extend(asyncio.create_task(client.lock(sys.argv[1], ttl=2).acquire()) for _ in range(3))
+    await asyncio.sleep(0)
+tasks = []
+asyncio.run(main())
+"""
+
+MASTERS_OUT_OF_REACH = """
+import logging, sys, redlatch
+logging.disable()  # that they are out of reach is logged, rightly
+client = redlatch.Client(["redis://127.0.0.1:1", "redis://127.0.0.1:2"])
+try:
+    client.lock(sys.argv[1]).acquire(blocking=False)
+except redlatch.QuorumUnavailable:
+    pass
+"""
+
+EXITS = {
+    "threads": HELD_AT_EXIT,
+    "asyncio": HELD_AT_EXIT_ASYNCIO,
+    "unused": LEFT_UNUSED,
+    "waiting threads": EXIT_WHILE_OTHERS_WAIT,
+    "waiting tasks": OTHERS_CANCELLED_AT_EXIT,
+    "dialling": MASTERS_OUT_OF_REACH,
+}
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_row_37_a_process_ends_without_a_word_whatever_it_left_open(how, implementation, three, name, keys):
+    process = run_script(
+        EXITS[how], implementation.name, name, *three, wait=False, options=("-W", "error", "-X", "dev")
+    )
+    out, err = finish(process)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert no_key_without_ttl(three)
+    await_true(lambda: not keys(three, name))  # with its ttl
+
+
+TERMINATED = """
+import signal, sys, redlatch
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+client = redlatch.Client(sys.argv[2:])
+with client.lock(sys.argv[1], ttl=60):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+TERMINATED_ASYNCIO = """
+import asyncio, signal, sys, redlatch
+async def main():
+    client = redlatch.AsyncClient(sys.argv[2:])
+    task = asyncio.current_task()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with client.lock(sys.argv[1], ttl=60):
+        print("held", flush=True)
+        await asyncio.Event().wait()
+try:
+    asyncio.run(main())
+except asyncio.CancelledError:
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("text", [TERMINATED, TERMINATED_ASYNCIO], ids=["threads", "asyncio"])
+def test_row_37_sigterm_in_the_body_releases_the_lock(text, implementation, three, name, keys):
+    process = run_script(text, implementation.name, name, *three, wait=False)
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = finish(process)
+    assert (process.returncode, err) == (3, "")
+    await_true(lambda: not keys(three, name))
+
+
+def test_row_37_sigint_in_a_waiting_acquire_ends_the_process_quickly(implementation, three, name):
+    text = """
+import sys, redlatch
+client = redlatch.Client(sys.argv[2:])
+client.connect()
+print("waiting", flush=True)
+try:
+    client.lock(sys.argv[1], ttl=60).acquire()
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+    with Client(three) as rival, rival.lock(name, ttl=LONG) as held:
+        process = run_script(text, implementation.name, name, *three, wait=False)
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = finish(process)
+        assert process.returncode in (4, -signal.SIGINT), err
+        assert held.owned()
+
+
+def test_an_interrupted_lock_object_can_be_used_again(implementation, three, name, strike):
+    with Client(three) as client:
+        client.connect()
+        lock = client.lock(name, ttl=LONG)
+        for seconds in (1e-5, 1e-4, 2e-4, 3e-4, 5e-4):
+            try:
+                strike(seconds)
+                lock.acquire()
+                lock.release()
+                strike.off()
+            except KeyboardInterrupt:
+                with contextlib.suppress(LockError):
+                    lock.release()
+            assert lock.acquire(timeout=PATIENCE)
+            lock.release()
