@@ -49,6 +49,8 @@ class Wires:
         self._unsent = [bytearray() for _ in range(count)]
         self._poll = select.poll()
         self._by_fd: dict[int, int] = {}
+        # Remembered, because a socket that the garbage collector has closed before us tells it no more.
+        self._fds = [-1] * count
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -61,6 +63,7 @@ class Wires:
         self._socks[index] = sock
         self._unsent[index].clear()
         self._full[index] = False
+        self._fds[index] = sock.fileno()
         self._by_fd[sock.fileno()] = index
         self._poll.register(sock.fileno(), select.POLLIN)
 
@@ -70,8 +73,8 @@ class Wires:
         self._socks[index] = None
         self._unsent[index].clear()
         if sock is not None:
-            self._poll.unregister(sock.fileno())
-            del self._by_fd[sock.fileno()]
+            self._poll.unregister(self._fds[index])
+            del self._by_fd[self._fds[index]]
         return sock
 
     def fileno(self, index: int) -> int:
