@@ -1,0 +1,264 @@
+"""The face for asyncio where many tasks use one client, and where a client meets another loop or its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import warnings
+
+import pytest
+from faces import PATIENCE, await_true
+
+from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeout, NotOwned, WrongLoop
+
+LONG = 60.0
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+def run(coroutine):
+    """Run a coroutine in a new loop; one that hangs fails."""
+
+    async def bounded():
+        async with asyncio.timeout(PATIENCE):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_tasks_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
+    urls = farm.urls(count)
+    counter = 0
+
+    async def main():
+        async def work():
+            nonlocal counter
+            for _ in range(10):
+                async with client.lock(name, ttl=LONG):
+                    before = counter
+                    await asyncio.sleep(0)
+                    counter = before + 1
+
+        async with AsyncClient(urls) as client:
+            await asyncio.gather(*(work() for _ in range(10)))
+
+    run(main())
+    assert counter == 10 * 10
+    assert not keys(urls, name)
+
+
+def test_clients_of_two_loops_exclude_each_other(implementation, three, name):
+    from faces import at_once
+
+    counter = [0]
+
+    async def main():
+        async with AsyncClient(three) as client:
+            for _ in range(20):
+                async with client.lock(name, ttl=LONG):
+                    before = counter[0]
+                    await asyncio.sleep(0)
+                    counter[0] = before + 1
+
+    at_once([lambda: run(main())] * 4)
+    assert counter == [4 * 20]
+
+
+def test_many_tasks_on_names_of_their_own_all_go_on(implementation, three, name, keys):
+    async def main():
+        async def work(number):
+            for _ in range(5):
+                lock = client.lock(f"{name}-{number}", ttl=LONG)
+                assert await lock.acquire(blocking=False)
+                await lock.extend()
+                assert await lock.owned()
+                await lock.release()
+
+        async with AsyncClient(three) as client:
+            await asyncio.gather(*(work(number) for number in range(200)))
+
+    run(main())
+    assert not any(keys(three, f"{name}-{number}") for number in range(0, 200, 20))
+
+
+def test_tasks_that_start_with_an_unconnected_client_connect_it_once(implementation, three, proxies, name):
+    before = proxies(three)
+
+    async def main():
+        client = AsyncClient([proxy.url for proxy in before])
+        await asyncio.gather(*(client.lock(f"{name}-{number}").acquire() for number in range(16)))
+        await client.close()
+
+    run(main())
+    assert [proxy.accepted for proxy in before] == [1, 1, 1]
+
+
+def test_one_lock_object_acquired_by_two_tasks_is_refused_to_one(implementation, three, name):
+    async def main():
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=LONG)
+            ends = await asyncio.gather(*(lock.acquire() for _ in range(4)), return_exceptions=True)
+            assert [end for end in ends if end is True] == [True]
+            assert sum(isinstance(end, AlreadyHeld) for end in ends) == 3
+            assert await lock.owned()
+            await lock.release()
+            with pytest.raises(NotOwned):
+                await lock.release()
+
+    run(main())
+
+
+def test_close_ends_every_wait_with_client_closed(implementation, three, name):
+    async def main():
+        async with AsyncClient(three) as other, other.lock(name, ttl=LONG):
+            client = AsyncClient(three)
+            await client.connect()
+            waiting = [asyncio.ensure_future(client.lock(name, ttl=LONG).acquire()) for _ in range(8)]
+            await asyncio.sleep(0.02)
+            await client.close()
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(end, ClientClosed) for end in ends), ends
+
+    run(main())
+
+
+def test_close_while_masters_are_silent_ends_every_call(implementation, three, proxies, name):
+    before = proxies(three)
+
+    async def main():
+        client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+        await client.connect()
+        for proxy in before:
+            proxy.replies.clear()
+        waiting = [asyncio.ensure_future(client.lock(f"{name}-{n}", ttl=LONG).acquire()) for n in range(4)]
+        await asyncio.to_thread(await_true, lambda: all(proxy.count("SET") == 4 for proxy in before))
+        await client.close()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, ClientClosed) for end in ends), ends
+
+    run(main())
+
+
+def test_another_loop_is_refused(implementation, three, name):
+    client = AsyncClient(three)
+
+    async def first():
+        await client.connect()
+        async with client.lock(name, ttl=LONG):
+            pass
+
+    async def second():
+        for call in (client.connect, client.close, client.lock(name).acquire):
+            with pytest.raises(WrongLoop):
+                await call()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(first())
+    run(second())
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
+def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementation, three, name, keys):
+    async def main():
+        client = AsyncClient(three)
+        lock = client.lock(name, ttl=1.0)
+        assert await lock.acquire()
+        await client.close()
+        await client.close()
+        for call in (lock.release, lock.extend, lock.owned, lock.locked, client.lock("x").acquire, client.connect):
+            with pytest.raises(ClientClosed):
+                await call()
+
+    run(main())
+    await_true(lambda: not keys(three, name))
+
+
+def test_a_client_that_was_never_used_can_be_closed(implementation, three):
+    async def main():
+        client = AsyncClient(three)
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await client.lock("x").acquire()
+
+    run(main())
+
+
+@pytest.mark.parametrize("where", ["in its loop", "after its loop"])
+def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(where, implementation, three, name):
+    async def use():
+        client = AsyncClient(three)
+        await client.lock(name, ttl=LONG).acquire(blocking=False)
+        if where == "in its loop":
+            del client
+            gc.collect()
+
+    run(use())
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(5):
+            run(use())
+        gc.collect()
+    await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_a_loop_that_ends_with_a_client_open_can_be_closed(implementation, three, name):
+    clients = []
+
+    async def use():
+        client = AsyncClient(three)
+        clients.append(client)
+        assert await client.lock(name, ttl=1.0).acquire(timeout=PATIENCE)
+
+    for _ in range(2):
+        run(use())
+    clients.clear()
+    gc.collect()
+
+
+def test_closed_clients_leave_no_descriptors(implementation, three, name):
+    async def use():
+        async with AsyncClient(three) as client, client.lock(name, ttl=LONG):
+            pass
+
+    run(use())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        run(use())
+    await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):
+    async def main():
+        async with AsyncClient(three) as client, client.lock(name, ttl=LONG):
+            with pytest.raises(LockBusy):
+                async with client.lock(name, timeout=0):
+                    raise AssertionError("the body ran without the lock")
+            with pytest.raises(LockTimeout):
+                async with client.lock(name, timeout=0.05):
+                    raise AssertionError("the body ran without the lock")
+
+    run(main())
+
+
+def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(implementation, three, name):
+    import time
+
+    async def main():
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
+            lock = client.lock(name, ttl=0.3)
+            acquiring = asyncio.ensure_future(lock.acquire(blocking=False))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            time.sleep(0.4)  # what blocks a loop in real life; the replies are there, and too old
+            assert await acquiring is False
+            assert lock.remaining() == 0.0
+
+    run(main())

@@ -1,0 +1,307 @@
+"""A forked child owns nothing of its parent (rule 10, row 29).
+
+Each scenario is a process of its own: it forks while threads run, which Python warns of, and which this is all about.
+"""
+
+from __future__ import annotations
+
+import pytest
+from faces import finish, run_script
+
+LONG = 60.0
+IGNORED = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork in a process with threads, since Python 3.12
+
+PREAMBLE = """
+import asyncio, multiprocessing, os, sys, threading, redlatch
+from redlatch import *
+name, *urls = sys.argv[1:]
+
+def in_child(call):
+    # Run a call in a forked child, which must end well.
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+            code = 0
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr, flush=True)
+            code = 1
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+def raises(kind, call, *args, **named):
+    try:
+        call(*args, **named)
+    except kind:
+        return
+    raise AssertionError(f"{call} did not raise {kind.__name__}")
+"""
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+@pytest.fixture
+def run(implementation):
+    def run(text, *args):
+        process = run_script(PREAMBLE + text, implementation.name, *args, wait=False, options=IGNORED)
+        out, err = finish(process)
+        assert (process.returncode, err) == (0, "")
+        return out
+
+    return run
+
+
+def test_the_child_of_a_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+    run(
+        """
+client = Client(urls)
+lock = client.lock(name, ttl=60)
+assert lock.acquire()
+def child():
+    raises(ClientForked, lock.check)
+    assert lock.remaining() == 0.0
+    raises(ClientForked, lock.release)
+    raises(ClientForked, lock.extend)
+    raises(ClientForked, lock.owned)
+    raises(ClientForked, client.lock("other").acquire)
+    raises(ClientForked, client.connect)
+    client.close()
+in_child(child)
+assert lock.remaining() > 50
+assert lock.owned()
+lock.extend()
+lock.release()
+client.close()
+""",
+        name,
+        *three,
+    )
+    assert not keys(three, name)
+
+
+def test_the_child_of_an_asyncio_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+    run(
+        """
+async def main():
+    async with AsyncClient(urls) as client:
+        lock = client.lock(name, ttl=60)
+        assert await lock.acquire()
+        def child():
+            raises(ClientForked, lock.check)
+            assert lock.remaining() == 0.0
+            for call in (lock.release, lock.extend, lock.owned, client.lock("other").acquire):
+                coroutine = call()
+                raises(ClientForked, coroutine.send, None)
+        in_child(child)
+        assert await lock.owned()
+        await lock.extend()
+        await lock.release()
+asyncio.run(main())
+""",
+        name,
+        *three,
+    )
+    assert not keys(three, name)
+
+
+def test_nothing_of_the_child_reaches_the_parents_sockets(run, three, proxies, name):
+    before = proxies(three)
+    run(
+        """
+client = Client(urls)
+lock = client.lock(name, ttl=60)
+assert lock.acquire()
+def child():
+    for call in (lock.release, lock.extend, lock.owned, lock.locked, client.lock("of-the-child").acquire):
+        raises(ClientForked, call)
+    client.close()
+    del globals()["lock"], globals()["client"]
+in_child(child)
+assert client.lock("of-the-parent", ttl=60).acquire()
+""",
+        name,
+        *(proxy.url for proxy in before),
+    )
+    for proxy in before:
+        assert proxy.accepted == 1
+        assert [command[1:2] for command in proxy.commands if command[0] == b"SET"] == [
+            (name.encode(),),
+            (b"of-the-parent",),
+        ]
+        token = next(command[2] for command in proxy.commands if command[0] == b"SET")
+        assert proxy.count(token) == 1
+
+
+def test_a_child_that_leaves_a_body_does_not_release_its_parents_lock(run, three, name, keys):
+    run(
+        """
+client = Client(urls)
+client.connect()
+with client.lock(name, ttl=60) as lock:
+    child = os.fork()
+    if child == 0:
+        try:
+            with lock:
+                pass
+        except LockError:
+            pass
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lock.owned()
+client.close()
+""".replace("sys.exit(0)", "os._exit(0)"),
+        name,
+        *three,
+    )
+    assert not keys(three, name)
+
+
+def test_a_child_that_exits_normally_inside_the_body_does_not_release_its_parents_lock(run, three, name, keys):
+    run(
+        """
+client = Client(urls)
+lock = client.lock(name, ttl=60)
+assert lock.acquire()
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # with all its finalizers
+assert os.waitpid(child, 0)[1] == 0
+assert lock.owned()
+lock.release()
+""",
+        name,
+        *three,
+    )
+    assert not keys(three, name)
+
+
+def test_a_fork_while_other_threads_are_inside_calls_neither_hangs_nor_disturbs_them(run, three, name, keys):
+    run(
+        """
+client = Client(urls)
+client.connect()
+over = threading.Event()
+counts = [0] * 3
+def work(number):
+    while not over.is_set():
+        with client.lock(f"{name}-{number}", ttl=60):
+            counts[number] += 1
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+def child():
+    raises(ClientForked, client.lock("x").acquire)
+    client.close()
+    with Client(urls) as own, own.lock(f"{name}-child-{os.getpid()}", ttl=60):
+        pass
+for _ in range(15):
+    seen = list(counts)
+    in_child(child)
+    while any(now == before for now, before in zip(counts, seen)):
+        os.sched_yield()
+over.set()
+for thread in threads:
+    thread.join()
+client.close()
+""",
+        name,
+        *three,
+    )
+    for number in range(3):
+        assert not keys(three, f"{name}-{number}")
+
+
+def test_a_fork_while_masters_are_dialled_leaves_parent_and_child_usable(run, three, name):
+    run(
+        """
+for _ in range(10):
+    client = Client(urls)
+    dialling = threading.Thread(target=client.connect)
+    dialling.start()
+    def child():
+        with Client(urls) as own, own.lock(f"{name}-child", timeout=20):
+            pass
+    in_child(child)
+    dialling.join()
+    with client.lock(name, timeout=20):
+        pass
+    client.close()
+""",
+        name,
+        *three,
+    )
+
+
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+def test_a_client_made_before_the_fork_and_used_after_it_works_in_both_with_tokens_of_its_own(face, run, three, name):
+    threads = """
+client = Client(urls)
+def use():
+    tokens = []
+    for _ in range(3):
+        with client.lock(name, ttl=60, timeout=20) as lock:
+            tokens.append(lock.token.decode())
+    client.close()
+    print(*tokens, flush=True)
+in_child(use)
+use()
+"""
+    aio = """
+client = AsyncClient(urls)
+async def main():
+    tokens = []
+    for _ in range(3):
+        async with client.lock(name, ttl=60, timeout=20) as lock:
+            tokens.append(lock.token.decode())
+    await client.close()
+    print(*tokens, flush=True)
+def use():
+    asyncio.run(main())
+in_child(use)
+use()
+"""
+    lines = run(threads if face == "threads" else aio, name, *three).splitlines()
+    tokens = [token for line in lines for token in line.split()]
+    assert len(lines) == 2
+    assert len(set(tokens)) == len(tokens) == 6
+    assert len({token[:20] for token in tokens}) == 2  # what is random in them was drawn in each process
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_process_of_multiprocessing_excludes_its_parent(method, implementation, three, name, keys, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import multiprocessing, sys
+from redlatch import Client
+
+def child(name, urls, answers):
+    with Client(urls) as client:
+        answers.put(client.lock(name, ttl=60).acquire(blocking=False))
+        with client.lock(name, ttl=60, timeout=20):
+            answers.put("won")
+
+if __name__ == "__main__":
+    method, name, *urls = sys.argv[1:]
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    with Client(urls) as client:
+        with client.lock(name, ttl=60):
+            process = context.Process(target=child, args=(name, urls, answers))
+            process.start()
+            assert answers.get(timeout=20) is False
+        assert answers.get(timeout=20) == "won"
+        process.join(20)
+        assert process.exitcode == 0
+"""
+    )
+    text = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    if method != "fork":
+        text = f"import os, sys; os.execv(sys.executable, [sys.executable, {str(script)!r}, *sys.argv[1:]])"
+    process = run_script(text, implementation.name, method, name, *three, wait=False, options=IGNORED)
+    _, err = finish(process)
+    assert (process.returncode, err) == (0, "")
+    assert not keys(three, name)

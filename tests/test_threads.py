@@ -1,0 +1,252 @@
+"""The face for threads where many use one client, one name or one lock object."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+
+import pytest
+from faces import PATIENCE, at_once, await_true, finish, in_thread, run_script
+
+from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned
+
+LONG = 60.0
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+class Counter:
+    """A counter that loses counts where two holders overlap."""
+
+    def __init__(self):
+        self.value = 0
+
+    def step(self):
+        before = self.value
+        time.sleep(0)  # gives the GIL away, so that whoever else is inside gets here too
+        self.value = before + 1
+
+
+def test_an_unprotected_counter_loses_counts():
+    """Or else the tests below prove nothing."""
+    lost = 0
+    for _ in range(20):
+        counter = Counter()
+
+        def count(counter=counter):
+            for _ in range(300):
+                counter.step()
+
+        at_once([count] * 4)
+        lost += counter.value < 4 * 300
+    assert lost
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_threads_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
+    counter = Counter()
+    urls = farm.urls(count)
+    with Client(urls) as client:
+
+        def work():
+            for _ in range(20):
+                with client.lock(name, ttl=LONG, timeout=PATIENCE):
+                    counter.step()
+
+        at_once([work] * 8)
+        assert counter.value == 8 * 20
+    assert not keys(urls, name)
+
+
+def test_threads_with_a_client_each_exclude_each_other(implementation, three, name):
+    counter = Counter()
+
+    def work():
+        with Client(three) as client:
+            for _ in range(20):
+                with client.lock(name, ttl=LONG, timeout=PATIENCE):
+                    counter.step()
+
+    at_once([work] * 6)
+    assert counter.value == 6 * 20
+
+
+def test_many_threads_on_names_of_their_own_all_go_on(implementation, three, name, keys):
+    with Client(three) as client:
+
+        def work(number):
+            for _ in range(10):
+                lock = client.lock(f"{name}-{number}", ttl=LONG)
+                assert lock.acquire(blocking=False)
+                lock.extend()
+                assert lock.owned()
+                lock.release()
+            return number
+
+        assert at_once([lambda number=number: work(number) for number in range(48)]) == list(range(48))
+        assert not any(keys(three, f"{name}-{number}") for number in range(48))
+
+
+def test_threads_that_start_with_an_unconnected_client_connect_it_once(implementation, three, proxies, name):
+    before = proxies(three)
+    client = Client([proxy.url for proxy in before])
+    at_once([lambda number=number: client.lock(f"{name}-{number}").acquire() for number in range(16)])
+    assert [proxy.accepted for proxy in before] == [1, 1, 1]
+    client.close()
+
+
+def test_one_lock_object_acquired_by_two_threads_is_refused_to_one(implementation, three, name):
+    with Client(three) as client:
+        for _ in range(20):
+            lock = client.lock(name, ttl=LONG)
+
+            def work(lock=lock):
+                try:
+                    return lock.acquire(timeout=PATIENCE)
+                except AlreadyHeld:
+                    return "refused"
+
+            assert sorted(at_once([work] * 4), key=str) == [True, "refused", "refused", "refused"]
+            lock.release()
+
+
+def test_a_lock_object_that_is_held_cannot_be_acquired_again(implementation, three, name):
+    with Client(three) as client, client.lock(name, ttl=LONG) as lock:
+        with pytest.raises(AlreadyHeld):
+            lock.acquire()
+        assert lock.owned()
+
+
+def test_one_lock_object_released_by_many_threads_is_released_once(implementation, three, name, keys):
+    with Client(three) as client:
+        for _ in range(20):
+            lock = client.lock(name, ttl=LONG)
+            assert lock.acquire(timeout=PATIENCE)
+
+            def work(lock=lock):
+                try:
+                    lock.release()
+                except NotOwned:
+                    return False
+                return True
+
+            assert any(at_once([work] * 3))
+            assert lock.remaining() == 0.0
+            with pytest.raises(NotOwned):
+                lock.release()
+        await_true(lambda: not keys(three, name))
+
+
+def test_close_ends_every_wait_with_client_closed(implementation, three, name):
+    with Client(three) as other, other.lock(name, ttl=LONG):
+        client = Client(three)
+        client.connect()
+        waiting = [in_thread(client.lock(name, ttl=LONG).acquire) for _ in range(8)]
+        await_true(lambda: threading.active_count() >= 8)
+        client.close()
+        for each in waiting:
+            with pytest.raises(ClientClosed):
+                each.result(PATIENCE)
+
+
+def test_close_while_masters_are_silent_ends_every_call(implementation, three, proxies, name):
+    before = proxies(three)
+    client = Client([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    waiting = [in_thread(client.lock(f"{name}-{number}", ttl=LONG).acquire) for number in range(4)]
+    await_true(lambda: all(proxy.count("SET") == 4 for proxy in before))
+    client.close()
+    for each in waiting:
+        with pytest.raises(ClientClosed):
+            each.result(PATIENCE / 2)
+
+
+def test_close_lets_releases_under_way_arrive(implementation, three, name, keys):
+    for _ in range(20):
+        client = Client(three)
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
+        client.close()
+        assert not keys(three, name)
+
+
+def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementation, three, name, keys):
+    client = Client(three)
+    lock = client.lock(name, ttl=1.0)
+    assert lock.acquire()
+    client.close()
+    client.close()
+    for call in (lock.release, lock.extend, lock.owned, lock.locked, client.lock("x").acquire, client.connect):
+        with pytest.raises(ClientClosed):
+            call()
+    await_true(lambda: not keys(three, name))
+
+
+def test_a_client_that_was_never_used_can_be_closed_and_is_closed_then(implementation, three):
+    client = Client(three)
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.lock("x").acquire()
+
+
+def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(implementation, three, name):
+    import os
+
+    def use():
+        client = Client(three)
+        client.lock(name, ttl=LONG, timeout=PATIENCE).acquire(blocking=False)
+
+    use()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(5):
+            use()
+        gc.collect()
+    await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    with Client(three) as client:
+        await_true(lambda: client.lock(name, ttl=0.1).locked())
+
+
+def test_closed_clients_leave_no_threads_and_no_descriptors(implementation, three, name):
+    import os
+
+    with Client(three) as client, client.lock(name):
+        pass
+    await_true(lambda: not any(thread.name == "redlatch-dial" for thread in threading.enumerate()))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        with Client(three) as client, client.lock(name):
+            pass
+    await_true(lambda: not any(thread.name == "redlatch-dial" for thread in threading.enumerate()))
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):
+    with Client(three) as client, client.lock(name, ttl=LONG):
+        with pytest.raises(LockBusy), client.lock(name, timeout=0):
+            raise AssertionError("the body ran without the lock")
+        with pytest.raises(LockTimeout), client.lock(name, timeout=0.05):
+            raise AssertionError("the body ran without the lock")
+
+
+def test_a_waiter_gets_the_lock_of_a_holder_that_died(implementation, three, name):
+    text = """
+import os, sys, redlatch
+client = redlatch.Client(sys.argv[2:])
+assert client.lock(sys.argv[1], ttl=1).acquire()
+os.kill(os.getpid(), 9)
+"""
+    finish(run_script(text, implementation.name, name, *three, wait=False))
+    with Client(three) as client:
+        assert not client.lock(name).acquire(blocking=False)
+        assert client.lock(name).acquire(timeout=PATIENCE)
