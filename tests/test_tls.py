@@ -1,0 +1,355 @@
+"""TLS, passwords and access rules: who may vote, and what nobody may read (rule 11; SAFETY section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import datetime
+import ipaddress
+import logging
+import pickle
+import traceback
+from types import SimpleNamespace
+
+import pytest
+import redis
+from conftest import SERVERS
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from faces import PATIENCE, await_true
+
+from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, embedded
+
+LONG = 60.0
+PASSWORD = "s3cr3t/p@ss:w%rd"
+QUOTED = "s3cr3t%2Fp%40ss%3Aw%25rd"
+
+
+# --- certificates ----------------------------------------------------------------------------------------
+
+
+def certify(folder, name, issuer=None, hosts=(), authority=False):
+    """Write {name}.crt and {name}.key, signed by `issuer` or by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key((issuer.key if issuer else key).public_key()),
+            critical=False,
+        )
+    )
+    if authority:
+        usage = dict.fromkeys(
+            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
+        )
+        usage |= {"digital_signature": True, "key_cert_sign": True, "crl_sign": True, "decipher_only": False}
+        builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
+    if hosts:
+        names = [
+            x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host) for host in hosts
+        ]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(issuer.key if issuer else key, hashes.SHA256())
+    (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return SimpleNamespace(subject=subject, key=key)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = certify(folder, "authority", authority=True)
+    certify(folder, "stranger", authority=True)
+    certify(folder, "server", authority, hosts=("127.0.0.1",))
+    certify(folder, "elsewhere", authority, hosts=("elsewhere.example",))
+    certify(folder, "client", authority)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls(certificates):
+    """Start TLS masters with the given certificate, once for each kind."""
+    if SERVERS["redis-on-path"] is None:
+        pytest.skip("there is no redis-server on PATH")
+    with contextlib.ExitStack() as stack:
+        running = {}
+
+        def urls(certificate="server", clients="no", password=""):
+            kind = (certificate, clients, password)
+            if kind not in running:
+                config = {
+                    "port": "0",
+                    "tls-port": "{port}",
+                    "tls-cert-file": f"{certificates}/{certificate}.crt",
+                    "tls-key-file": f"{certificates}/{certificate}.key",
+                    "tls-ca-cert-file": f"{certificates}/authority.crt",
+                    "tls-auth-clients": clients,
+                }
+                if password:
+                    config["requirepass"] = password
+                fleet = embedded.masters(3, server=SERVERS["redis-on-path"], config=config)
+                running[kind] = stack.enter_context(fleet)
+            return list(running[kind])
+
+        yield urls
+
+
+def with_options(urls, **options):
+    return [f"{url}?" + "&".join(f"{key}={value}" for key, value in options.items()) for url in urls]
+
+
+def cycle(client, name):
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    assert not client.lock(name).acquire(blocking=False)
+    assert lock.owned()
+    assert lock.locked()
+    lock.extend()
+    lock.release()
+    assert not lock.locked()
+
+
+def addresses(urls):
+    return {url.partition("://")[2].partition("?")[0].rpartition("@")[2] for url in urls}
+
+
+# --- TLS -------------------------------------------------------------------------------------------------
+
+
+def test_masters_of_a_known_authority_are_locked_on(connect, tls, certificates, name):
+    client = connect(with_options(tls(), ssl_ca_certs=certificates / "authority.crt"))
+    for _ in range(10):
+        cycle(client, name)
+
+
+def test_many_locks_at_once_pass_through_tls(implementation, tls, certificates, name):
+    urls = with_options(tls(), ssl_ca_certs=certificates / "authority.crt")
+
+    async def main():
+        async def work(number):
+            for _ in range(5):
+                async with client.lock(f"{name}-{number}", ttl=LONG):
+                    pass
+
+        async with AsyncClient(urls) as client:
+            await asyncio.gather(*(work(number) for number in range(300)))
+
+    asyncio.run(main())
+
+
+def test_masters_of_an_unknown_authority_have_no_vote(connect, tls, certificates, name):
+    urls = with_options(tls(), ssl_ca_certs=certificates / "stranger.crt")
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(urls).lock(name).acquire()
+    assert set(caught.value.causes) == addresses(urls)
+    assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
+
+
+def test_masters_are_verified_without_being_told_to(connect, tls, name):
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(tls()).lock(name).acquire()
+    assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
+
+
+def test_a_certificate_for_another_host_is_refused(connect, tls, certificates, name):
+    urls = with_options(tls("elsewhere"), ssl_ca_certs=certificates / "authority.crt")
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(urls).lock(name).acquire()
+    assert set(caught.value.causes) == addresses(urls)
+    assert all("IP address mismatch" in str(cause) for cause in caught.value.causes.values())
+
+
+def test_verifying_can_be_turned_off_only_in_so_many_words(connect, tls, name):
+    urls = with_options(tls("elsewhere"), ssl_cert_reqs="none", ssl_check_hostname="False")
+    cycle(connect(urls), name)
+
+
+def test_a_master_that_wants_a_certificate_gets_the_clients(connect, tls, certificates, name):
+    options = {"ssl_ca_certs": certificates / "authority.crt"}
+    pair = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "client.key"}
+    cycle(connect(with_options(tls(clients="yes"), **options, **pair)), name)
+
+
+def test_a_master_that_wants_a_certificate_refuses_a_client_without(connect, tls, certificates, name):
+    urls = with_options(tls(clients="yes"), ssl_ca_certs=certificates / "authority.crt")
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(urls).lock(name).acquire()
+    assert set(caught.value.causes) == addresses(urls)
+
+
+def test_a_plain_url_to_a_tls_port_is_unavailable_and_no_hang(connect, tls, name):
+    urls = [url.replace("rediss:", "redis:") for url in tls()]
+    with pytest.raises((QuorumUnavailable, ConfigurationError)):
+        connect(urls).lock(name).acquire()
+
+
+def test_a_tls_url_to_a_plain_port_is_unavailable_and_no_hang(connect, farm, name):
+    urls = [url.replace("redis:", "rediss:") for url in farm.urls(3)]
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(urls).lock(name).acquire()
+    assert set(caught.value.causes) == addresses(urls)
+
+
+def test_settings_of_a_redis_py_client_are_verified_too(implementation, tls, certificates, name):
+    def clients(authority):
+        return [
+            redis.Redis.from_url(url, ssl_ca_certs=str(certificates / authority), ssl_check_hostname=True)
+            for url in tls()
+        ]
+
+    with Client(clients("authority.crt")) as client:
+        cycle(client, name)
+    with Client(clients("stranger.crt")) as client, pytest.raises(QuorumUnavailable):
+        client.lock(name).acquire()
+
+
+# --- secrets ---------------------------------------------------------------------------------------------
+
+
+def everything_said(error):
+    """Return all that an exception shows to whoever prints, logs or pickles it."""
+    shown = [repr(error), str(error), *traceback.format_exception(error), repr(error.__dict__)]
+    shown += [repr(cause) + str(cause) for cause in getattr(error, "causes", {}).values()]
+    with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):
+        shown.append(pickle.dumps(error).decode("latin-1"))
+    return "\n".join(shown)
+
+
+def is_told(text):
+    return PASSWORD in text or QUOTED in text or "s3cr3t" in text
+
+
+def test_a_password_over_tls_logs_in(connect, tls, certificates, name):
+    urls = tls(password=PASSWORD)
+    assert QUOTED in urls[0]
+    cycle(connect(with_options(urls, ssl_ca_certs=certificates / "authority.crt")), name)
+
+
+def test_a_wrong_password_is_told_of_without_the_password(connect, fleet_with_password, caplog, name):
+    caplog.set_level(logging.DEBUG)
+    urls = [url.replace(QUOTED, f"{QUOTED}x") for url in fleet_with_password]
+    client = connect(urls)
+    lock = client.lock(name)
+    with pytest.raises(QuorumUnavailable) as caught:
+        lock.acquire()
+    assert all(isinstance(cause, redis.AuthenticationError) for cause in caught.value.causes.values())
+    assert not is_told(everything_said(caught.value))
+    assert not is_told(caplog.text)
+
+
+@pytest.fixture(scope="module")
+def fleet_with_password():
+    with embedded.masters(3, config={"requirepass": PASSWORD}) as urls:
+        yield urls
+
+
+def test_no_repr_log_copy_or_pickle_has_the_password_or_the_token(connect, fleet_with_password, caplog, name):
+    caplog.set_level(logging.DEBUG)
+    client = connect(fleet_with_password)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    token = lock.token.decode()
+    shown = [repr(client.raw), str(client.raw), repr(lock.raw), str(lock.raw), caplog.text]
+    for thing in (client.raw, lock.raw):
+        for how in (pickle.dumps, copy.copy, copy.deepcopy):
+            with contextlib.suppress(TypeError, AttributeError, LockError):
+                shown.append(repr(how(thing)))
+    lock.release()
+    assert not is_told("".join(shown))
+    assert token not in "".join(shown)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{QUOTED}@127.0.0.1:notaport",
+        f"redis://user:{QUOTED}@127.0.0.1:1/notadb",
+        f"http://user:{QUOTED}@127.0.0.1:1",
+        f"user:{QUOTED}@127.0.0.1",
+        f"redis://user:{QUOTED}@[::1",
+        f"redis://user:{PASSWORD}@127.0.0.1:99999999",
+        f"redis://user:{QUOTED}@127.0.0.1:1?socket_timeout=soon",
+        f"redis://127.0.0.1:1?password={QUOTED}&health_check_interval=never",
+    ],
+)
+def test_a_malformed_url_is_refused_without_its_password(url, implementation):
+    try:
+        client = Client([url])
+        client.lock("x").acquire(blocking=False)
+    except Exception as error:
+        assert not is_told(everything_said(error))
+    else:
+        pytest.fail("it was accepted")
+
+
+# --- access rules ----------------------------------------------------------------------------------------
+
+# The rule of SAFETY section 5, item 3; the commands that a server does not know are left out for it.
+RULES = "on >pw resetkeys ~lock* resetchannels -@all +set +get +del +pexpire +evalsha +eval +script|load +ping"
+RULES += " +hello +time +info +client|setname"
+
+
+@pytest.fixture
+def restricted(server):
+    """Start masters with a user of few rights; give its URLs and a way to change its rules."""
+    with embedded.masters(3, server=server) as urls:
+
+        def rule(*rules):
+            for url in urls:
+                with redis.Redis.from_url(url, socket_timeout=PATIENCE) as admin:
+                    admin.execute_command("ACL", "SETUSER", "lk", *rules)
+
+        try:
+            rule("reset", *RULES.split())
+        except redis.ResponseError:  # Redis 6.2 writes subcommands the same way, but knows fewer of them
+            rule("reset", *[word for word in RULES.split() if "|" not in word], "+script", "+client")
+        yield SimpleNamespace(urls=[url.replace("://", "://lk:pw@") for url in urls], admin=urls, rule=rule)
+
+
+def test_a_user_with_the_least_rights_can_do_everything(connect, restricted, name, keys):
+    cycle(connect(restricted.urls), name)
+    await_true(lambda: not keys(restricted.admin, name))
+
+
+def test_a_native_release_is_used_where_it_is_allowed_and_not_missed_elsewhere(connect, restricted, name, keys):
+    try:
+        restricted.rule("+delifeq")
+    except redis.ResponseError:
+        pytest.skip("this server has no DELIFEQ")
+    cycle(connect(restricted.urls), name)
+    with redis.Redis.from_url(restricted.admin[0]) as admin:
+        assert "cmdstat_delifeq" in admin.info("commandstats")
+    restricted.rule("-delifeq")
+    cycle(connect(restricted.urls), name)
+    await_true(lambda: not keys(restricted.admin, name))
+
+
+def test_a_user_who_may_not_release_is_told_and_keeps_nothing_longer_than_the_ttl(connect, restricted, name, keys):
+    restricted.rule("-del", "-eval", "-evalsha")
+    lock = connect(restricted.urls).lock(name, ttl=1.0)
+    assert lock.acquire(timeout=PATIENCE)
+    with pytest.raises(QuorumUnavailable) as caught:
+        lock.release()
+    assert all("permission" in str(cause) for cause in caught.value.causes.values())
+    await_true(lambda: not keys(restricted.admin, name))
+
+
+def test_keys_outside_of_the_users_rules_are_refused_with_a_cause(connect, restricted):
+    with pytest.raises(QuorumUnavailable) as caught:
+        connect(restricted.urls).lock("elsewhere").acquire()
+    assert len(caught.value.causes) >= 2
+    assert "pw" not in str(caught.value)
