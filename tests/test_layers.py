@@ -1,0 +1,215 @@
+"""The house's own rules, read off the source: who may import whom, and how big things may be."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import redlatch
+from redlatch import impl
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(redlatch.__file__).parent
+
+# From the bottom to the top; a module imports its own unit and what lies below, never its neighbours.
+LAYERS = (
+    {"errors", "impl", "_keeper"},
+    {"config", "protocol", "embedded"},
+    {"wire"},
+    {"drivers", "locks"},
+    {"client", "aio"},
+    {"redlatch"},
+    {"compat", "sql", "demo"},
+    {"cli"},
+)
+LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+
+MODULES = {
+    ".".join(("redlatch", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+HOT = sorted(
+    {
+        ".".join(path.relative_to(ROOT / "ext/redlatch/_c").with_suffix("").parts)
+        for path in (ROOT / "ext").rglob("*.p[xy][dx]")
+    }
+)
+COMPILED = [f"redlatch._c.{name}" for name in HOT]
+
+every_module = pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("redlatch._c")])
+
+
+def imports_of(module: str) -> list[tuple[str, int]]:
+    """Return what a module imports anywhere in its text, absolute: (name, level of the import as written)."""
+    path = MODULES[module]
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{origin}.{alias.name}"
+                found.append((whole if whole in MODULES else origin, node.level))
+    return found
+
+
+def ours(module: str) -> list[tuple[str, int]]:
+    """Return what a module imports of redlatch."""
+    return [(name, level) for name, level in imports_of(module) if name.partition(".")[0] == "redlatch"]
+
+
+def unit_of(module: str) -> str:
+    """Return the layer's unit that a module belongs to: its first name below `redlatch`."""
+    return [*module.split("."), "redlatch"][1]
+
+
+@every_module
+def test_imports_point_down_only(module: str) -> None:
+    unit = unit_of(module)
+    assert unit in LEVEL, f"{unit} has no layer yet: give it one in LAYERS"
+    if module == "redlatch":
+        return  # it loads its public names, from any layer, at their first use
+    for imported, _ in ours(module):
+        target = unit_of(imported)
+        assert target == unit or LEVEL[target] < LEVEL[unit], f"{module} imports {imported}"
+
+
+@every_module
+def test_nothing_imports_compat(module: str) -> None:
+    assert unit_of(module) == "compat" or "compat" not in {unit_of(name) for name, _ in ours(module)}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("redlatch.wire")])
+def test_wire_never_imports_locks(module: str) -> None:
+    assert not {unit_of(name) for name, _ in ours(module)} & {"locks", "drivers", "client", "aio"}
+
+
+@pytest.mark.parametrize("module", ["redlatch.wire.engine", "redlatch.wire.net"])
+def test_the_engine_and_its_system_calls_import_nothing_of_ours_but_each_other(module: str) -> None:
+    assert {unit_of(name) for name, _ in ours(module)} <= {"wire"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("redlatch.protocol")])
+@pytest.mark.parametrize("outside", ["socket", "select", "selectors", "ssl", "asyncio", "time", "random", "secrets"])
+def test_the_protocol_imports_neither_network_nor_clock_nor_chance(module: str, outside: str) -> None:
+    assert outside not in {name.partition(".")[0] for name, _ in imports_of(module)}
+
+
+@pytest.mark.parametrize(("face", "other"), [("client", "aio"), ("aio", "client")])
+def test_the_two_faces_do_not_import_each_other(face: str, other: str) -> None:
+    for prefix in ("redlatch", "redlatch.drivers"):
+        module = f"{prefix}.{face}"
+        if module in MODULES:
+            assert not {name for name, _ in ours(module)} & {f"redlatch.{other}", f"redlatch.drivers.{other}"}
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_module_imports_hot_siblings_relatively_and_the_rest_of_ours_absolutely(name: str) -> None:
+    hot = {f"redlatch.{sibling}" for sibling in HOT}
+    for imported, level in ours(f"redlatch.{name}"):
+        assert bool(level) == (imported in hot), f"{name} imports {imported} {'relatively' if level else 'absolutely'}"
+
+
+@every_module
+def test_only_impl_names_the_compiled_package(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    }
+    names = {name for name, _ in imports_of(module)} | {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+    named = any("redlatch._c" in word or word in ("_c", "._c") for word in texts | names)
+    assert named == (module == "redlatch.impl")
+
+
+@pytest.mark.parametrize("module", [*MODULES, *COMPILED])
+def test_a_module_imports_alone_and_without_a_warning(module: str) -> None:
+    if module in COMPILED:
+        try:
+            impl.load("c")
+        except ImportError:
+            pytest.skip("the compiled implementation was not built")
+    command = [sys.executable, "-W", "error", "-c", f"import {module}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_importing_redlatch_loads_neither_redis_nor_hiredis_nor_asyncio() -> None:
+    program = "import json, sys, redlatch; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.check_output([sys.executable, "-c", program]))
+    assert "redlatch" in loaded
+    assert not {"redis", "hiredis", "asyncio", "ssl", "socket"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", redlatch.__all__)
+def test_a_public_name_resolves_and_is_listed(name: str) -> None:
+    assert getattr(redlatch, name) is not None
+    assert name in dir(redlatch)
+
+
+def test_the_public_names_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen |= {node.target.id for node in guarded.body if isinstance(node, ast.AnnAssign)}  # type: ignore[union-attr]
+    assert seen | {"__version__"} == set(redlatch.__all__)
+
+
+def test_a_public_name_is_the_one_of_the_module_it_comes_from() -> None:
+    for name, home in redlatch._HOMES.items():
+        assert getattr(redlatch, name) is getattr(importlib.import_module(f"redlatch.{home}"), name)
+
+
+def test_an_unknown_name_is_an_attribute_error_that_says_which() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        redlatch.nonsense  # noqa: B018
+
+
+# --- sizes (STYLE, house rule 1) ---------------------------------------------------------------------
+
+# Smaller than a module is meant to be, with the reason why.
+SMALL = {"redlatch.protocol.scripts": "Lua texts and hardly any Python"}
+
+
+def states_its_reason(top: str) -> bool:
+    """Tell whether the top of something long says why it is."""
+    return "longer than" in top.lower()
+
+
+@every_module
+def test_a_module_has_40_to_350_lines_or_says_why_not(module: str) -> None:
+    text = MODULES[module].read_text()
+    lines = text.count("\n")
+    if MODULES[module].name != "__init__.py" and module not in SMALL:
+        assert lines >= 40
+    assert lines <= 350 or states_its_reason(ast.get_docstring(ast.parse(text)) or "")
+
+
+@every_module
+def test_a_function_has_at_most_40_lines_or_says_why_not(module: str) -> None:
+    text = MODULES[module].read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno is not None
+            top = "\n".join(text.splitlines()[node.lineno - 1 : node.body[0].lineno + 1])
+            reason = states_its_reason(top) or states_its_reason(ast.get_docstring(node) or "")
+            assert node.end_lineno - node.lineno < 40 or reason, f"{module}.{node.name}"
