@@ -1,0 +1,112 @@
+"""The numbers of the algorithm."""
+
+from __future__ import annotations
+
+import pickle
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlatch import Retry, impl
+from redlatch.errors import ConfigurationError
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+@pytest.fixture
+def policies(implementation: impl.Implementation) -> ModuleType:
+    return implementation.module("protocol.policy")
+
+
+@pytest.fixture(params=["c", "python"], scope="module")
+def build(request: pytest.FixtureRequest) -> ModuleType:
+    """The module in both builds in turn, for tests that hypothesis calls many times."""
+    try:
+        return impl.load(request.param).module("protocol.policy")
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+
+
+def policy_of(policies: ModuleType, **changes: Any) -> Any:
+    arguments: dict[str, Any] = {
+        "masters": ("a", "b", "c"),
+        "drift_factor": 0.01,
+        "attempt_ns": None,
+        "retry": policies.Retry(),
+        "clock": lambda: 0,
+        "random": lambda: 0.0,
+        "token": lambda: b"",
+    }
+    return policies.Policy(**(arguments | changes))
+
+
+@pytest.mark.parametrize(("masters", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
+def test_a_quorum_is_more_than_half(policies: ModuleType, masters: int, quorum: int) -> None:
+    assert policies.quorum_of(masters) == quorum
+    assert policy_of(policies, masters=("m",) * masters).quorum == quorum
+
+
+@given(masters=st.integers(1, 1000))
+def test_two_quorums_always_share_a_master(build: ModuleType, masters: int) -> None:
+    assert masters < 2 * build.quorum_of(masters) <= masters + 2
+
+
+@given(ttl_ms=st.integers(4, 10**10), factor=st.floats(0, 0.4))
+def test_the_drift_allowance_is_a_share_of_the_ttl_and_2_ms(build: ModuleType, ttl_ms: int, factor: float) -> None:
+    drift = build.drift_ns(ttl_ms, factor)
+    assert drift == pytest.approx(ttl_ms * MS * factor + 2 * MS, abs=1)
+    assert policy_of(build, drift_factor=factor).validity_ns(ttl_ms) == ttl_ms * MS - drift < ttl_ms * MS
+
+
+@given(ttl_ms=st.integers(1, 100 * 365 * 86_400_000), factor=st.floats(0, 1, exclude_max=True))
+def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> None:
+    try:
+        modules = [impl.load(name).module("protocol.policy") for name in ("c", "python")]
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+    compiled, pure = (policy_of(module, drift_factor=factor).validity_ns(ttl_ms) for module in modules)
+    assert compiled == pure
+
+
+@pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 3000)])
+def test_an_attempt_waits_5_percent_of_the_ttl_and_100_ms_at_least(
+    policies: ModuleType, ttl_ms: int, patience_ms: int
+) -> None:
+    assert policy_of(policies).patience_ns(ttl_ms) == patience_ms * MS
+
+
+def test_an_attempt_timeout_that_was_given_is_taken_as_it_is(policies: ModuleType) -> None:
+    assert policy_of(policies, attempt_ns=7).patience_ns(60_000) == 7
+
+
+@given(attempt=st.integers(0, 10**6), chance=st.floats(0, 1, exclude_max=True))
+def test_a_pause_lies_between_nothing_and_its_bound(build: ModuleType, attempt: int, chance: float) -> None:
+    pause = build.Retry(first=0.001, longest=0.2).pause_ns(attempt, chance)
+    bound = min(200 * MS, MS * 2 ** min(attempt, 64))
+    assert 0 <= pause <= bound
+    assert pause == pytest.approx(bound * chance, abs=1)
+
+
+def test_the_pauses_double_until_the_longest(policies: ModuleType) -> None:
+    retry = policies.Retry(first=0.004, longest=0.050)
+    assert [round(2 * retry.pause_ns(attempt, 0.5) / MS) for attempt in range(6)] == [4, 8, 16, 32, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("first", "longest"),
+    [(0, 1), (-1, 1), (2, 1), (1, float("inf")), (float("nan"), 1), (0.1, float("nan")), ("1", 1), (None, 1)],
+)
+def test_a_retry_that_cannot_work_is_refused_by_name(first: Any, longest: Any) -> None:
+    with pytest.raises((ConfigurationError, TypeError), match="retry: "):
+        Retry(first=first, longest=longest)
+
+
+def test_a_retry_cannot_be_changed_and_can_be_copied_by_pickling() -> None:
+    retry = Retry(first=0.1, longest=0.2)
+    with pytest.raises(AttributeError):
+        retry.first = 1.0  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(retry)) == retry

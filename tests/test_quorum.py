@@ -1,0 +1,823 @@
+"""The algorithm without a socket: its generators are played scripted votes, a clock, tokens and chance."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlatch import impl
+from redlatch.errors import AlreadyHeld, LockError, LockLost, NotOwned, QuorumUnavailable
+
+MS = 1_000_000
+SECOND = 1000 * MS
+TTL_MS = 1000
+VALIDITY = TTL_MS * MS - TTL_MS * MS // 100 - 2 * MS  # the ttl less 1 % and 2 ms
+LATENCY = 3 * MS
+BEGINNING = 7_000 * SECOND
+NAME, KEY = "sku:42", b"locks:sku:42"
+
+# What may happen at an Ask: votes in the order they come (y, n, ! for a failure, . for one that never comes),
+# or a function that is called with the Ask and returns them.
+Votes = str | Callable[[Any], str]
+
+
+class Play:
+    """One holder, N masters and the world round them, with the effects in the order they were asked for."""
+
+    def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
+        build = build or impl.current
+        self.quorum_module: ModuleType = build.module("protocol.quorum")
+        self.commands: ModuleType = build.module("protocol.commands")
+        self.engine: ModuleType = build.module("wire.engine")
+        policies: ModuleType = build.module("protocol.policy")
+        self.masters = masters
+        self.now = BEGINNING
+        self.chance = chance
+        self.tokens = (b"token-%d" % number for number in itertools.count(1))
+        self.effects: list[Any] = []
+        self.policy = policies.Policy(
+            masters=tuple(f"master-{index}:6379" for index in range(masters)),
+            drift_factor=0.01,
+            attempt_ns=None,
+            retry=policies.Retry(),
+            clock=lambda: self.now,
+            random=lambda: self.chance,
+            token=lambda: next(self.tokens),
+        )
+        self.hold = self.quorum_module.Hold(NAME, KEY)
+
+    def ballot(self, command: Any, votes: str) -> Any:
+        """Return a ballot with these votes, as far as they were counted before it was decided."""
+        ballot = self.engine.Ballot(command, self.masters, self.masters // 2 + 1)
+        for index, vote in enumerate(votes):
+            if ballot.settled():
+                break
+            if vote == "y":
+                ballot.yes += 1
+            elif vote == "n":
+                ballot.no += 1
+            elif vote == "!":
+                ballot.failed += 1
+                ballot.causes = {**(ballot.causes or {}), index: ConnectionResetError(f"broken {index}")}
+        ballot.decided = ballot.settled()
+        return ballot
+
+    def run(self, steps: Generator[Any, Any, Any], *script: Votes) -> Any:
+        """Run a generator to its end; each Ask takes the next votes of the script and LATENCY."""
+        rest = iter(script)
+        verdict = self.follow(steps, rest)
+        left = list(rest)
+        assert not left, f"it ended without asking for {left}"
+        return verdict
+
+    def follow(self, steps: Generator[Any, Any, Any], rest: Iterator[Votes]) -> Any:
+        """Run a generator to its end with as many votes as it asks for."""
+        outcome: Any = None
+        while True:
+            try:
+                effect = steps.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            self.effects.append(effect)
+            outcome = None
+            if isinstance(effect, self.quorum_module.Ask):
+                votes = next(rest, None)
+                assert votes is not None, "it asked once too often"
+                self.now += LATENCY
+                outcome = self.ballot(effect.command, votes if isinstance(votes, str) else votes(effect))
+            elif isinstance(effect, self.quorum_module.Pause):
+                self.now = max(self.now, effect.until_ns)
+
+    def acquire(self, *script: Votes, give_up_ns: int | None = BEGINNING) -> Any:
+        """Claim and acquire; one attempt unless told otherwise."""
+        self.hold.claim()
+        return self.run(self.quorum_module.acquire(self.policy, self.hold, TTL_MS, give_up_ns), *script)
+
+    def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
+        return self.run(self.quorum_module.extend(self.policy, self.hold, ttl_ms), *script)
+
+    def release(self, *script: Votes) -> Any:
+        return self.run(self.quorum_module.release(self.policy, self.hold, SECOND), *script)
+
+    def kinds(self) -> list[str]:
+        """Name every effect so far, with its command."""
+        return [
+            " ".join([type(effect).__name__, *([type(effect.command).__name__] if hasattr(effect, "command") else [])])
+            for effect in self.effects
+        ]
+
+    def of(self, kind: str) -> list[Any]:
+        """Return the effects of one kind so far."""
+        return [effect for effect in self.effects if type(effect).__name__ == kind]
+
+    def jump(self, to_ns: int, votes: str) -> Votes:
+        """Return votes that come when the clock shows `to_ns`."""
+
+        def come(_: Any) -> str:
+            self.now = to_ns
+            return votes
+
+        return come
+
+
+@pytest.fixture
+def play(implementation: impl.Implementation) -> Play:
+    return Play(build=implementation)
+
+
+@pytest.fixture
+def held(play: Play) -> Play:
+    """A play whose holder has its lock since BEGINNING, with all effects forgotten."""
+    assert play.acquire("yyy")
+    play.effects.clear()
+    return play
+
+
+@pytest.fixture(params=["c", "python"], scope="module")
+def build(request: pytest.FixtureRequest) -> impl.Implementation:
+    """Both implementations in turn, for tests that hypothesis calls many times."""
+    try:
+        return impl.load(request.param)
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+
+
+def counted(votes: str) -> str:
+    """Return the votes that count: those until the verdict stands."""
+    masters = len(votes)
+    quorum = masters // 2 + 1
+    for count in range(masters):
+        seen = votes[:count]
+        if seen.count("y") >= quorum or seen.count("n") + seen.count("!") > masters - quorum:
+            return seen
+    return votes
+
+
+some_votes = st.integers(1, 7).flatmap(lambda size: st.text("yn!.", min_size=size, max_size=size))
+votes_without_failures = st.integers(1, 7).flatmap(lambda size: st.text("yn", min_size=size, max_size=size))
+
+
+def attempts_of(least: int, most: int) -> st.SearchStrategy[list[str]]:
+    """Draw the votes of several attempts on the same 1 to 7 masters."""
+    return st.integers(1, 7).flatmap(
+        lambda size: st.lists(st.text("yn!.", min_size=size, max_size=size), min_size=least, max_size=most)
+    )
+
+
+# --- acquire: the verdict ----------------------------------------------------------------------------
+
+
+@given(votes=some_votes)
+def test_an_attempt_is_won_if_and_only_if_a_quorum_said_yes(build: impl.Implementation, votes: str) -> None:
+    play = Play(len(votes), build=build)
+    quorum = len(votes) // 2 + 1
+    play.hold.claim()
+    try:
+        won = play.follow(
+            play.quorum_module.acquire(play.policy, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
+        )
+    except QuorumUnavailable:
+        won = False
+    assert won == (counted(votes).count("y") >= quorum)
+    assert (play.hold.state == play.quorum_module.HELD) == won
+
+
+@given(votes=votes_without_failures)
+def test_when_every_master_answers_there_is_a_yes_or_a_no_and_no_error(build: impl.Implementation, votes: str) -> None:
+    play = Play(len(votes), build=build)
+    assert play.acquire(votes) == (votes.count("y") > len(votes) // 2)
+
+
+@given(votes=some_votes)
+def test_failures_and_silence_of_a_minority_never_raise(build: impl.Implementation, votes: str) -> None:
+    masters = len(votes)
+    if votes.count("!") + votes.count(".") <= masters - (masters // 2 + 1):
+        play = Play(masters, build=build)
+        assert play.acquire(votes) in (True, False)
+
+
+@given(attempts=attempts_of(1, 6))
+def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
+    build: impl.Implementation, attempts: list[str]
+) -> None:
+    play = Play(len(attempts[0]), build=build)
+    give_up = BEGINNING + 1000 * SECOND
+
+    def last(_: Any) -> str:
+        play.now = give_up
+        return "n" * play.masters
+
+    play.hold.claim()
+    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, give_up)
+    try:
+        won = play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
+    except QuorumUnavailable:
+        won = False
+    tokens = [effect.command.token for effect in play.of("Ask")]
+    assert len(set(tokens)) == len(tokens)
+    undone = [effect.command.token for effect in play.of("Tell")]
+    assert undone == (tokens[:-1] if won else tokens)
+    flow = [kind for kind in play.kinds() if kind != "Pause"]
+    pair = ["Ask Acquire", "Tell Release"]
+    assert flow == (pair * len(tokens))[: -1 if won else None]
+
+
+def test_the_undo_is_for_the_same_key_and_since_the_same_moment_as_the_attempt(play: Play) -> None:
+    assert not play.acquire("nnn")
+    ask, undo = play.effects
+    assert (undo.command.key, undo.command.token, undo.command.since_ns) == (
+        KEY,
+        ask.command.token,
+        ask.command.since_ns,
+    )
+    assert undo.command.releases
+
+
+def test_a_won_attempt_leaves_its_token_in_the_hold_and_undoes_nothing(play: Play) -> None:
+    assert play.acquire("yyy")
+    assert play.kinds() == ["Ask Acquire"]
+    assert play.hold.token == play.effects[0].command.token
+
+
+def test_two_acquires_of_one_object_use_two_tokens(play: Play) -> None:
+    assert play.acquire("yyy")
+    play.release("yyy")
+    assert play.acquire("yyy", give_up_ns=None)
+    first, last = (ask.command.token for ask in play.of("Ask") if type(ask.command).__name__ == "Acquire")
+    assert first != last
+
+
+# --- acquire: the clock ------------------------------------------------------------------------------
+
+
+def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_take(play: Play) -> None:
+    assert play.acquire(play.jump(BEGINNING + 500 * MS, "yyy"))
+    assert play.hold.deadline_ns == BEGINNING + VALIDITY
+    assert play.hold.elapsed_ns == 500 * MS
+
+
+def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
+    play.hold.claim()
+    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    ask = next(steps)
+    play.now += 10 * MS  # the driver takes its time to send
+    with pytest.raises(StopIteration):
+        steps.send(play.ballot(ask.command, "yyy"))
+    assert play.hold.deadline_ns == BEGINNING + VALIDITY
+
+
+def test_each_attempt_has_a_deadline_of_its_own(play: Play) -> None:
+    assert play.acquire("nnn", "yyy", give_up_ns=None)
+    second = play.of("Ask")[1].command.since_ns
+    assert second > BEGINNING
+    assert play.hold.deadline_ns == second + VALIDITY
+
+
+def test_a_quorum_one_nanosecond_before_the_deadline_wins(play: Play) -> None:
+    assert play.acquire(play.jump(BEGINNING + VALIDITY - 1, "yyy"))
+    assert play.hold.held(play.now)
+
+
+def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> None:
+    assert not play.acquire(play.jump(BEGINNING + VALIDITY, "yyyyy"))
+    assert play.kinds() == ["Ask Acquire", "Tell Release"]
+    assert play.hold.state == play.quorum_module.FREE
+
+
+def test_a_process_that_was_stopped_over_its_ttl_with_the_votes_in_flight_has_not_won(play: Play) -> None:
+    assert not play.acquire(play.jump(BEGINNING + 10 * TTL_MS * MS, "yyyyy"))
+    assert play.of("Tell")[0].command.token == play.of("Ask")[0].command.token
+
+
+def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
+    def late(_: Any) -> str:
+        play.now = BEGINNING + VALIDITY  # between the votes and the verdict
+        return "yyy"
+
+    assert not play.acquire(late)
+
+
+def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadline(play: Play) -> None:
+    play.acquire("nnn")
+    assert play.of("Ask")[0].until_ns == BEGINNING + play.policy.patience_ns(TTL_MS) < BEGINNING + VALIDITY
+
+
+def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
+    play.hold.claim()
+    assert not play.run(play.quorum_module.acquire(play.policy, play.hold, 10, BEGINNING), "nnn")
+    assert play.of("Ask")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
+
+
+# --- acquire: trying again ---------------------------------------------------------------------------
+
+
+def test_without_time_to_wait_one_attempt_is_made_all_the_same(play: Play) -> None:
+    assert play.acquire("yyy", give_up_ns=0)
+
+
+def test_without_time_to_wait_a_busy_lock_is_given_up_without_a_pause(play: Play) -> None:
+    assert play.acquire("nnn", give_up_ns=0) is False
+    assert play.kinds() == ["Ask Acquire", "Tell Release"]
+
+
+@given(chance=st.floats(0, 1, exclude_max=True), busy=st.integers(1, 12))
+def test_the_pauses_are_jittered_and_double_up_to_the_longest(
+    build: impl.Implementation, chance: float, busy: int
+) -> None:
+    play = Play(chance=chance, build=build)
+    ends = []
+
+    def no(_: Any) -> str:
+        ends.append(play.now)
+        return "nnn"
+
+    assert play.acquire(*[no] * busy, "yyy", give_up_ns=None)
+    pauses = [pause.until_ns - end for pause, end in zip(play.of("Pause"), ends, strict=True)]
+    bounds = [min(50 * MS, 4 * MS * 2**number) for number in range(busy)]
+    assert pauses == [pytest.approx(bound * chance, abs=1) for bound in bounds]
+
+
+def test_a_pause_is_cut_where_the_time_to_wait_ends_and_one_last_attempt_follows(play: Play) -> None:
+    play.chance = 0.999
+    give_up = BEGINNING + LATENCY + MS
+    assert play.acquire("nnn", "nnn", give_up_ns=give_up) is False
+    assert [pause.until_ns for pause in play.of("Pause")] == [give_up]
+
+
+def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
+    assert play.acquire("ynnyn", "yyy", give_up_ns=None)
+    assert play.kinds() == ["Ask Acquire", "Tell Release", "Pause", "Ask Acquire"]
+
+
+def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play: Play) -> None:
+    assert play.acquire("nn!", give_up_ns=0) is False
+
+
+def test_the_first_verdict_of_failures_is_tried_again_at_once(play: Play) -> None:
+    assert play.acquire("!!!", "yyy", give_up_ns=0)
+    assert play.kinds() == ["Ask Acquire", "Tell Release", "Ask Acquire"]
+
+
+def test_a_second_failure_in_a_row_raises_with_each_masters_cause(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable, match="sku:42") as caught:
+        play.acquire("!!!", "y!y!!", give_up_ns=None)
+    assert {master: str(cause) for master, cause in caught.value.causes.items()} == {
+        "master-1:6379": "broken 1",
+        "master-3:6379": "broken 3",
+        "master-4:6379": "broken 4",
+    }
+    assert caught.value.name == NAME
+    assert caught.value.elapsed == 2 * LATENCY / SECOND
+
+
+def test_failures_that_are_not_in_a_row_do_not_add_up(play: Play) -> None:
+    assert play.acquire("!!!", "nnn", "!!!", "nnn", "!!!", "yyy", give_up_ns=None)
+
+
+def test_a_failed_attempt_does_not_lengthen_the_next_pause(play: Play) -> None:
+    assert play.acquire("!!!", "nnn", "yyy", give_up_ns=None)
+    [pause] = play.of("Pause")
+    assert pause.until_ns - (BEGINNING + 2 * LATENCY) == play.policy.retry.pause_ns(0, play.chance)
+
+
+def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable, match="silent"):
+        play.acquire("yy...", give_up_ns=None)
+    assert play.kinds() == ["Ask Acquire", "Tell Release"]
+
+
+def test_silence_that_leaves_the_verdict_open_only_through_one_master_is_busy(play: Play) -> None:
+    assert play.acquire("nny..", give_up_ns=0) is False
+
+
+def test_after_quorum_unavailable_the_same_object_may_acquire_again(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        play.acquire("!!!", "!!!")
+    assert play.hold.state == play.quorum_module.FREE
+    assert play.acquire("yyy")
+
+
+# --- the hold ----------------------------------------------------------------------------------------
+
+
+def test_a_hold_that_is_claimed_refuses_a_second_claim(play: Play) -> None:
+    play.hold.claim()
+    with pytest.raises(AlreadyHeld, match="sku:42") as caught:
+        play.hold.claim()
+    assert caught.value.name == NAME
+
+
+def test_a_hold_that_is_held_refuses_another_acquire_and_stays_held(held: Play) -> None:
+    with pytest.raises(AlreadyHeld):
+        held.acquire("yyy")
+    assert held.hold.held(held.now)
+
+
+def test_a_hold_that_lost_the_race_may_be_claimed_again(play: Play) -> None:
+    assert not play.acquire("nnn")
+    play.hold.claim()
+
+
+def test_a_hold_is_believed_until_its_deadline_and_not_at_it(held: Play) -> None:
+    deadline = held.hold.deadline_ns
+    assert held.hold.held(deadline - 1)
+    assert not held.hold.held(deadline)
+
+
+def test_a_claim_during_a_release_is_refused(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    next(steps)
+    with pytest.raises(AlreadyHeld):
+        held.hold.claim()
+
+
+def test_a_release_that_ends_late_does_not_free_what_was_acquired_meanwhile(held: Play) -> None:
+    first = held.quorum_module.release(held.policy, held.hold, SECOND)
+    second = held.quorum_module.release(held.policy, held.hold, SECOND)
+    asks = [next(first), next(second)]
+    with pytest.raises(StopIteration):
+        first.send(held.ballot(asks[0].command, "yyy"))
+    assert held.acquire("yyy", give_up_ns=None)
+    with pytest.raises((StopIteration, LockError)):
+        second.send(held.ballot(asks[1].command, "nnn"))
+    assert held.hold.held(held.now)
+
+
+def test_abandoning_after_a_verdict_does_not_undo_what_another_thread_claimed_since(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        play.acquire("!!!", "!!!")
+    try:
+        play.hold.claim()
+    except AlreadyHeld:
+        return  # the gate is still ours to open
+    others = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    next(others)
+    assert play.hold.abandon() is None  # what Lock.acquire does with any exception
+
+
+# --- extend ------------------------------------------------------------------------------------------
+
+
+def test_extending_is_one_compare_and_pexpire_of_the_same_token(held: Play) -> None:
+    token = held.hold.token
+    held.extend("yyy", ttl_ms=4000)
+    [ask] = held.effects
+    assert isinstance(ask.command, held.commands.Extend)
+    assert (ask.command.key, ask.command.token, ask.command.ttl_ms) == (KEY, token, 4000)
+    assert not ask.command.releases
+
+
+def test_an_extended_lock_lives_from_the_call_on_and_not_from_its_old_deadline(held: Play) -> None:
+    started = held.now
+    held.extend("yyy", ttl_ms=4000)
+    assert held.hold.deadline_ns == started + held.policy.validity_ns(4000)
+
+
+def test_an_extension_one_nanosecond_before_the_old_deadline_counts(held: Play) -> None:
+    held.extend(held.jump(BEGINNING + VALIDITY - 1, "yyy"), ttl_ms=4000)
+    assert held.hold.held(BEGINNING + VALIDITY)
+
+
+def test_an_extension_at_the_old_deadline_is_lost_however_many_said_yes(held: Play) -> None:
+    with pytest.raises(LockLost, match="validity ran out"):
+        held.extend(held.jump(BEGINNING + VALIDITY, "yyyyy"), ttl_ms=4000)
+    assert not held.hold.held(held.now)
+
+
+def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY - MS
+    with pytest.raises(LockLost):
+        held.extend(held.jump(BEGINNING + VALIDITY, "yy..."), ttl_ms=60_000)
+    assert held.of("Ask")[0].until_ns == BEGINNING + VALIDITY
+
+
+def test_an_extension_that_a_quorum_refuses_is_lost_and_not_believed_any_more(held: Play) -> None:
+    with pytest.raises(LockLost, match="forgotten") as caught:
+        held.extend("nnn")
+    assert caught.value.name == NAME
+    assert not held.hold.held(held.now)
+
+
+def test_extending_after_the_loss_is_lost_again(held: Play) -> None:
+    with pytest.raises(LockLost):
+        held.extend("nnn")
+    with pytest.raises(LockLost):
+        held.extend("yyy")
+
+
+def test_extending_after_the_validity_is_over_is_lost(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY
+    with pytest.raises(LockLost):
+        held.extend("yyyyy")
+    assert not held.hold.held(held.now)
+
+
+def test_a_minority_that_forgot_the_token_does_not_fail_an_extension(held: Play) -> None:
+    held.extend("nynyy")
+    assert held.hold.held(held.now)
+
+
+def test_a_failed_round_of_an_extension_is_tried_once_more(held: Play) -> None:
+    started = held.now
+    held.extend("!!!", "yyy", ttl_ms=4000)
+    assert held.hold.deadline_ns == started + held.policy.validity_ns(4000)
+
+
+def test_an_extension_that_fails_twice_leaves_what_was_valid_before(held: Play) -> None:
+    with pytest.raises(QuorumUnavailable) as caught:
+        held.extend("!!!", "!!!", ttl_ms=4000)
+    assert len(caught.value.causes) == 3
+    assert held.hold.deadline_ns == BEGINNING + VALIDITY
+    assert held.hold.held(held.now)
+
+
+def test_an_extension_that_meets_silence_raises_at_once(held: Play) -> None:
+    with pytest.raises(QuorumUnavailable, match="silent"):
+        held.extend("yy...", ttl_ms=4000)
+    assert held.hold.deadline_ns == BEGINNING + VALIDITY
+
+
+def test_a_shorter_ttl_that_some_masters_may_have_taken_shortens_what_is_believed(held: Play) -> None:
+    started = held.now
+    with pytest.raises(QuorumUnavailable):
+        held.extend("yy...", ttl_ms=200)
+    assert held.hold.deadline_ns == started + held.policy.validity_ns(200) < BEGINNING + VALIDITY
+
+
+def test_a_shorter_ttl_counts_from_before_its_first_byte_leaves(held: Play) -> None:
+    steps = held.quorum_module.extend(held.policy, held.hold, 200)
+    started = held.now
+    next(steps)
+    assert held.hold.deadline_ns == started + held.policy.validity_ns(200)
+
+
+def test_extending_what_was_never_held_is_not_owned(play: Play) -> None:
+    with pytest.raises(NotOwned, match="sku:42"):
+        play.extend()
+    assert not play.effects
+
+
+def test_an_extension_overtaken_by_a_release_does_not_bring_the_lock_back(held: Play) -> None:
+    def meanwhile(_: Any) -> str:
+        held.release("yyy")
+        return "yyy"
+
+    with pytest.raises(NotOwned):
+        held.extend(meanwhile)
+    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.deadline_ns == 0
+
+
+def test_an_extension_overtaken_by_another_acquire_leaves_that_ones_deadline_alone(held: Play) -> None:
+    def meanwhile(_: Any) -> str:
+        held.release("yyy")
+        assert held.acquire("yyy")
+        return "yyy"
+
+    with pytest.raises(NotOwned):
+        held.extend(meanwhile, ttl_ms=60_000)
+    assert held.hold.deadline_ns <= held.now + VALIDITY
+
+
+# --- release -----------------------------------------------------------------------------------------
+
+
+def test_a_release_asks_once_with_the_token_and_frees_the_object(held: Play) -> None:
+    token = held.hold.token
+    held.release("yyy")
+    [ask] = held.effects
+    assert isinstance(ask.command, held.commands.Release)
+    assert (ask.command.key, ask.command.token, ask.command.since_ns) == (KEY, token, BEGINNING)
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_releasing_twice_is_not_owned(held: Play) -> None:
+    held.release("yyy")
+    with pytest.raises(NotOwned, match="sku:42") as caught:
+        held.release()
+    assert caught.value.name == NAME
+
+
+def test_releasing_what_was_never_held_is_not_owned(play: Play) -> None:
+    with pytest.raises(NotOwned):
+        play.release()
+
+
+def test_releasing_at_the_deadline_is_lost_and_still_deletes_the_key(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY
+    with pytest.raises(LockLost, match="validity ran out"):
+        held.release("yyy")
+    assert held.kinds() == ["Ask Release"]
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_releasing_one_nanosecond_before_the_deadline_is_in_time(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY - 1
+    held.release("yyy")
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_releasing_what_a_quorum_has_forgotten_is_lost(held: Play) -> None:
+    with pytest.raises(LockLost, match="forgotten"):
+        held.release("nnn")
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_a_minority_that_forgot_the_token_does_not_fail_a_release(held: Play) -> None:
+    held.release("nnyyy")
+
+
+def test_a_release_that_fails_once_is_sent_again(held: Play) -> None:
+    held.release("!!!", "yyy")
+    assert held.kinds() == ["Ask Release"] * 2
+
+
+def test_a_no_to_a_release_that_was_sent_again_may_be_the_work_of_the_first(held: Play) -> None:
+    held.release("!!!", "nnn")
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(held: Play) -> None:
+    with pytest.raises(QuorumUnavailable) as caught:
+        held.release("!!!", "!!!")
+    assert len(caught.value.causes) == 3
+    held.release("nnn")
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_a_lock_that_is_being_released_is_not_believed_any_more(held: Play) -> None:
+    next(held.quorum_module.release(held.policy, held.hold, SECOND))
+    assert not held.hold.held(held.now)
+
+
+def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    next(steps)
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+    held.release("nnn")
+    assert held.hold.state == held.quorum_module.FREE
+
+
+def test_insisting_on_an_interrupted_release_gives_the_same_command_again(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    first = next(steps).command
+    steps.close()
+    again = held.hold.insist()
+    assert isinstance(again, held.commands.Release)
+    assert (again.key, again.token, again.since_ns) == (first.key, first.token, first.since_ns)
+
+
+def test_insisting_where_nothing_is_held_gives_nothing(play: Play) -> None:
+    assert play.hold.insist() is None
+
+
+def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    next(steps)
+    steps.close()
+    held.hold.insist()
+    assert held.acquire("yyy")
+
+
+# --- locked and owned --------------------------------------------------------------------------------
+
+
+def locked(play: Play, *script: Votes) -> Any:
+    return play.run(play.quorum_module.locked(play.policy, play.hold, SECOND), *script)
+
+
+def owned(play: Play, *script: Votes) -> Any:
+    return play.run(play.quorum_module.owned(play.policy, play.hold, SECOND), *script)
+
+
+@pytest.mark.parametrize(("votes", "verdict"), [("yyy", True), ("nnn", False), ("yynnn", False), ("!!yyy", True)])
+def test_a_name_is_locked_if_a_quorum_has_a_key_for_it(play: Play, votes: str, verdict: bool) -> None:
+    assert locked(play, votes) is verdict
+
+
+def test_asking_whether_it_is_locked_needs_no_token(play: Play) -> None:
+    locked(play, "nnn")
+    [ask] = play.effects
+    assert isinstance(ask.command, play.commands.Locked)
+    assert ask.command.token == b""
+
+
+def test_a_question_that_fails_once_is_asked_again(play: Play) -> None:
+    assert locked(play, "!!!", "yyy") is True
+
+
+def test_a_question_that_fails_twice_raises(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        locked(play, "!!!", "!!!")
+
+
+def test_a_question_that_meets_silence_raises_at_once(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable, match="silent"):
+        locked(play, "yy...")
+
+
+def test_what_is_not_held_is_not_owned_and_nobody_is_asked(play: Play) -> None:
+    assert owned(play) is False
+    assert not play.effects
+
+
+def test_what_is_past_its_deadline_is_not_owned_and_nobody_is_asked(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY
+    assert owned(held) is False
+    assert not held.effects
+
+
+@pytest.mark.parametrize(("votes", "verdict"), [("yyy", True), ("nnn", False), ("nnyyy", True), ("yynnn", False)])
+def test_a_held_lock_is_owned_if_a_quorum_has_its_token(held: Play, votes: str, verdict: bool) -> None:
+    assert owned(held, votes) is verdict
+    assert held.effects[0].command.token == held.hold.token
+
+
+def test_a_lock_whose_deadline_passes_during_the_question_is_not_owned(held: Play) -> None:
+    assert owned(held, held.jump(BEGINNING + VALIDITY, "yyyyy")) is False
+
+
+def test_a_lock_that_was_acquired_anew_during_the_question_is_not_the_one_that_was_asked_about(held: Play) -> None:
+    def meanwhile(_: Any) -> str:
+        held.release("yyy")
+        assert held.acquire("yyy")
+        return "yyy"
+
+    assert owned(held, meanwhile) is False
+
+
+# --- interruptions -----------------------------------------------------------------------------------
+
+BUSY_TWICE = ("nnn", "!!!", "yynnn", "nnn")
+INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
+    "closed": lambda steps: steps.close(),
+    "Ctrl-C": lambda steps: steps.throw(KeyboardInterrupt()),
+    "an error": lambda steps: steps.throw(OSError("no")),
+}
+
+
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+@pytest.mark.parametrize("point", range(11))
+def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
+    play.hold.claim()
+    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    script = iter(BUSY_TWICE)
+    outcome = None
+    last = b""
+    for _ in range(point + 1):
+        effect = steps.send(outcome)
+        outcome = None
+        if isinstance(effect, play.quorum_module.Ask):
+            last = effect.command.token
+            outcome = play.ballot(effect.command, next(script))
+    try:
+        INTERRUPTIONS[how](steps)
+    except (KeyboardInterrupt, OSError):
+        pass
+    undo = play.hold.abandon()
+    assert isinstance(undo, play.commands.Release)
+    assert (undo.key, undo.token) == (KEY, last)
+    play.hold.claim()  # and the object is free for another try
+
+
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
+    play.hold.claim()
+    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    try:
+        INTERRUPTIONS[how](steps)
+    except (KeyboardInterrupt, OSError):
+        pass
+    assert play.hold.abandon() is None
+    play.hold.claim()
+
+
+def test_an_acquire_interrupted_between_its_verdict_and_its_caller_is_undone(held: Play) -> None:
+    token = held.hold.token
+    undo = held.hold.abandon()
+    assert undo.token == token
+    assert not held.hold.held(held.now)
+
+
+def test_an_acquire_that_was_given_up_has_nothing_to_undo(play: Play) -> None:
+    assert not play.acquire("nnn")
+    assert play.hold.abandon() is None
+
+
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+def test_an_interrupted_extension_leaves_the_lock_held_until_its_old_deadline(held: Play, how: str) -> None:
+    steps = held.quorum_module.extend(held.policy, held.hold, 4000)
+    next(steps)
+    try:
+        INTERRUPTIONS[how](steps)
+    except (KeyboardInterrupt, OSError):
+        pass
+    assert held.hold.deadline_ns == BEGINNING + VALIDITY
+    assert held.hold.held(held.now)
