@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import redis
 import redis.exceptions
 
+from redlatch import embedded
 from redlatch.protocol import scripts
 
 MINE, OTHERS = "my-token", "another-token"
@@ -120,8 +120,6 @@ def test_a_key_of_another_type_is_an_error_and_no_vote(master: redis.Redis, name
 
 
 def test_extend_and_release_work_at_maxmemory_where_set_does_not(server: str) -> None:
-    from redlatch import embedded
-
     with embedded.masters(1, server=server) as [url], redis.Redis.from_url(url, retry=None) as master:
         master.set("k", MINE, px=60_000)
         master.config_set("maxmemory", "1")
@@ -137,15 +135,12 @@ def test_extend_and_release_work_at_maxmemory_where_set_does_not(server: str) ->
 def test_a_user_who_may_only_get_del_pexpire_and_call_scripts_can_run_them(
     master: redis.Redis, name: str, script: str
 ) -> None:
-    user = f"user-{threading.get_ident()}-{name}"
+    user = f"user-of-{name}"
     rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pexpire", "+eval", "+evalsha"]
     master.execute_command("ACL", "SETUSER", user, *rights)
     try:
         where = master.connection_pool.connection_kwargs
-        with redis.Redis(
-            host=where["host"], port=where["port"], username=user, password="pw", retry=None, protocol=2,
-            lib_name=None, lib_version=None,
-        ) as limited:  # fmt: skip
+        with redis.Redis(host=where["host"], port=where["port"], username=user, password="pw", retry=None) as limited:
             assert limited.eval(NAMED[script].text.decode(), 1, name, MINE, "1000") == 0
     finally:
         master.execute_command("ACL", "DELUSER", user)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from redlatch.errors import ConfigurationError
+
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
@@ -28,14 +30,20 @@ class Retry:
     Args:
         first: seconds, the bound of the first pause. Default 0.004.
         longest: seconds, the bound that the others grow to. Default 0.050.
+
+    Raises:
+        ConfigurationError, TypeError: a bound cannot work.
     """
 
     first: float = 0.004
     longest: float = 0.050
 
     def __post_init__(self) -> None:
+        for bound in (self.first, self.longest):
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+                raise TypeError(f"retry: seconds as numbers are needed, not {type(bound).__name__}")
         if not 0 < self.first <= self.longest < float("inf"):
-            raise ValueError(
+            raise ConfigurationError(
                 f"retry: 0 < first <= longest is needed, in seconds; got first={self.first}, longest={self.longest}"
             )
 
