@@ -53,7 +53,7 @@ class LockError(redis.exceptions.LockError):
         text = str(self.args[0]) if self.args else ""
         if not self.causes:
             return text
-        each = "; ".join(f"{master}: {cause or type(cause).__name__}" for master, cause in self.causes.items())
+        each = "; ".join(f"{master}: {str(cause) or type(cause).__name__}" for master, cause in self.causes.items())
         return f"{text} [{each}]"
 
     def __repr__(self) -> str:
