@@ -7,7 +7,6 @@ socket is ours.
 
 from __future__ import annotations
 
-import math
 import socket
 import ssl
 from collections.abc import Iterable
@@ -24,6 +23,7 @@ from .errors import ConfigurationError
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 MAX_NAME_BYTES = 512
 MAX_TTL_MS = 100 * 365 * 86_400_000  # a hundred years: sums of two such times still fit 63 bits of ns
+MAX_SECONDS = MAX_TTL_MS // 1000
 
 # Options of redis-py's pools and clients that say nothing about how a socket is opened.
 _NOT_FOR_A_CONNECTION = frozenset({"connection_class", "max_connections", "timeout", "queue_class", "connection_pool"})
@@ -133,24 +133,25 @@ def _master_of(item: object, where: str) -> Master:
 
 
 def _without_secrets(error: Exception, item: object) -> str:
-    """Return what redis-py or urllib found wrong, unless it quotes the URL, which may hold a password."""
-    text = str(error)
-    if isinstance(item, str) and any(part and part in text for part in (item, urlsplit(item).netloc)):
+    """Return what redis-py or urllib found wrong, unless the URL holds credentials, which they may quote a part of."""
+    if isinstance(item, str) and ("@" in item or "password=" in item):
         return "the URL is malformed"
-    return f"the URL or client is malformed: {text}"
+    return f"the URL or client is malformed: {error}"
 
 
 def _from_url(url: str, where: str) -> Master:
     scheme, colon, rest = url.partition("://")
     if not colon or scheme.lower() not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        what = f"unknown scheme {scheme!r}" if colon else "a URL without a scheme"
+        shown = f" {scheme!r}" if scheme.isalnum() else ""  # else it may be credentials in the wrong place
+        what = f"unknown scheme{shown}" if colon else "a URL without a scheme"
         raise ConfigurationError(f"{where}: {what}; one of {known} is needed")
     scheme = scheme.lower()
     if scheme != "unix":
         path = urlsplit(f"redis://{rest}").path.strip("/")
         if path and not path.isdecimal():
-            raise ConfigurationError(f"{where}: the path must be a database number, not {path!r}")
+            # Not quoted: a "/" in a password that is not percent-encoded makes a path of its rest.
+            raise ConfigurationError(f"{where}: what follows the first '/' of a URL must be a database number")
     options: dict[str, Any] = redis_connection.parse_url(  # type: ignore[no-untyped-call]
         f"{scheme.replace('valkey', 'redis')}://{rest}"
     )
@@ -200,8 +201,26 @@ def key_of(prefix: bytes, name: object) -> bytes:
     key = prefix + raw
     if not raw or len(key) > MAX_NAME_BYTES or 0 in key:
         what = "it is empty" if not raw else "it holds a NUL" if 0 in key else f"{len(key)} bytes with the prefix"
-        raise ConfigurationError(f"name: 1 to {MAX_NAME_BYTES} bytes without NUL are needed; {what}", name=raw[:64])
+        raise ConfigurationError(f"name: 1 to {MAX_NAME_BYTES} bytes without NUL are needed; {what}", name=name)
     return key
+
+
+def prefix_of(prefix: object) -> bytes:
+    """Return the prefix of every key as bytes.
+
+    Raises:
+        TypeError: it is neither str nor bytes.
+        ConfigurationError: it holds a NUL, or is so long that no name could follow.
+    """
+    if not isinstance(prefix, (str, bytes)):
+        raise TypeError(f"prefix: str or bytes is needed, not {type(prefix).__name__}")
+    try:
+        raw = prefix.encode() if isinstance(prefix, str) else prefix
+    except UnicodeEncodeError:
+        raise ConfigurationError("prefix: it cannot be encoded as UTF-8") from None
+    if len(raw) >= MAX_NAME_BYTES or b"\0" in raw:
+        raise ConfigurationError(f"prefix: less than {MAX_NAME_BYTES} bytes without NUL are needed")
+    return raw
 
 
 def ttl_ms_of(ttl: object, drift_factor: float) -> int:
@@ -209,12 +228,14 @@ def ttl_ms_of(ttl: object, drift_factor: float) -> int:
 
     Raises:
         TypeError: it is no number.
-        ConfigurationError: it is not finite, below 1 ms, or so short that the drift allowance eats it up.
+        ConfigurationError: it is not finite, below 1 ms, above a hundred years, or so short that the drift
+            allowance eats it up.
     """
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
-    if not math.isfinite(ttl) or not 1 <= (milliseconds := round(ttl * 1000)) <= MAX_TTL_MS:
-        raise ConfigurationError(f"ttl: a finite number of seconds, at least 0.001, is needed; got {ttl}")
+    # The first comparison also keeps NaN, infinities and huge integers from the arithmetic of the second.
+    if not 0 < ttl <= MAX_SECONDS or (milliseconds := round(ttl * 1000)) < 1:
+        raise ConfigurationError(f"ttl: a finite number of seconds, 0.001 to {MAX_SECONDS}, is needed; got {ttl}")
     if milliseconds <= milliseconds * drift_factor + 2:
         raise ConfigurationError(
             f"ttl: {ttl} s leaves no validity after the drift allowance of "
@@ -238,11 +259,11 @@ def timeout_of(timeout: object, blocking: bool) -> float | None:
 
 
 def seconds_of(what: str, value: object) -> float | None:
-    """Return a waiting time in seconds, None for "no bound"; `what` names the argument in errors."""
+    """Return a waiting time in seconds, None for "no bound" or a hundred years; `what` names the argument in errors."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{what}: seconds as a number or None are needed, not {type(value).__name__}")
-    if math.isnan(value) or value < 0:
+    if not value >= 0:  # NaN is not, either
         raise ConfigurationError(f"{what}: seconds of at least 0, or None, are needed; got {value}")
-    return None if math.isinf(value) else float(value)
+    return None if value > MAX_SECONDS else float(value)

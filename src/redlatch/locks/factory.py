@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 from typing import Any
@@ -26,14 +25,15 @@ class BaseClient:
         attempt_timeout: float | None,
         retry: Retry | None,
     ) -> None:
-        if not isinstance(drift_factor, (int, float)) or not 0 <= drift_factor < 1:
+        number = isinstance(drift_factor, (int, float)) and not isinstance(drift_factor, bool)
+        if not number or not 0 <= drift_factor < 1:
             raise ConfigurationError(
                 f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}"
             )
         if retry is not None and not isinstance(retry, Retry):
             raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
-        self._prefix = _prefix_of(prefix)
+        self._prefix = config.prefix_of(prefix)
         self._masters = config.masters_of(masters)
         implementation = impl.current
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
@@ -83,14 +83,10 @@ class Tokens:
             return digits[:32]
 
 
-def _prefix_of(prefix: object) -> bytes:
-    if isinstance(prefix, (str, bytes)):
-        return prefix.encode() if isinstance(prefix, str) else prefix
-    raise TypeError(f"prefix: str or bytes is needed, not {type(prefix).__name__}")
-
-
 def _attempt_ns(attempt_timeout: object) -> int | None:
+    if attempt_timeout is None:
+        return None
     seconds = config.seconds_of("attempt_timeout", attempt_timeout)
-    if attempt_timeout is not None and (seconds is None or not math.isfinite(seconds) or seconds <= 0):
+    if seconds is None or int(seconds * SECOND) < 1:
         raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
-    return None if seconds is None else int(seconds * SECOND)
+    return int(seconds * SECOND)
