@@ -33,11 +33,11 @@ class AsyncLock(BaseLock):
             QuorumUnavailable: too many masters failed; `causes` has each one's reason.
             ConfigurationError, ClientUnusable: as they say.
         """
-        steps = self._acquiring(blocking, timeout)
+        ticket = object()
         try:
-            await self._driver.run(steps)
+            await self._driver.run(self._acquiring(ticket, blocking, timeout))
         except BaseException:
-            self._undo()
+            self._undo(ticket)
             raise
         return self._won
 

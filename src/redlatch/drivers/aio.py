@@ -50,6 +50,8 @@ class Driver:
         """Do what a generator yields, to its end or its answer, which is returned."""
         if asyncio.get_running_loop() is not self._home:
             await self.connect()
+        elif not self._roster.usable:
+            self._roster.check()
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                 if not self._roster.closed:

@@ -95,6 +95,8 @@ class Driver:
         """Do what a generator yields, to its end or its answer, which is returned."""
         if not self._connected:
             self.connect()
+        elif not self._roster.usable:
+            self._roster.check()
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                 self.tell(effect.command)

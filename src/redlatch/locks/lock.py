@@ -101,13 +101,13 @@ class BaseLock:
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
 
-    def _acquiring(self, blocking: bool, timeout: float | None) -> Steps:
-        """Check the arguments and claim the hold; whoever runs the steps undoes them when interrupted."""
+    def _acquiring(self, ticket: object, blocking: bool, timeout: float | None) -> Steps:
+        """Check the arguments and claim the hold; whoever runs the steps calls `_undo` when interrupted."""
         if blocking and timeout is None:
             timeout = self._timeout
         seconds = config.timeout_of(timeout, blocking)
         give_up_ns = None if seconds is None else self._policy.clock() + int(seconds * SECOND)
-        self._hold.claim()
+        self._hold.claim(ticket)
         steps: Steps = self._driver.protocol.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
         return steps
 
@@ -133,9 +133,9 @@ class BaseLock:
         """Whether an acquire that has ended won the lock."""
         return self._hold.state == HELD
 
-    def _undo(self) -> None:
+    def _undo(self, ticket: object) -> None:
         """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""
-        command = self._hold.abandon()
+        command = self._hold.abandon(ticket)
         if command is not None:
             self._driver.tell(command)
 

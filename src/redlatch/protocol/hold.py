@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 from redlatch.errors import AlreadyHeld
 
 from .commands import Release
 
-# What a Hold is doing. SETTLING: a release was sent whose answer is not known.
-FREE, ASKING, HELD, SETTLING = range(4)
+# What a Hold is doing. SETTLING: a release was interrupted, or failed; it may be called again.
+FREE, ASKING, HELD, RELEASING, SETTLING = range(5)
 
 
 class Hold:
@@ -17,10 +15,12 @@ class Hold:
 
     The token is noted here before the first byte with it leaves, so that whoever interrupts an attempt
     at any point can undo it (`abandon`). One Hold is one holder: a second `acquire` while one is under
-    way or held is refused, since two holders that share a token would release each other's lock.
+    way or held is refused, since two holders that share a token would release each other's lock. So each
+    acquire brings a ticket: the first in the list has the claim. An append and a pop are one step each,
+    and the list names the owner, so that no interrupt can leave a claim that is nobody's.
     """
 
-    __slots__ = ("_gate", "deadline_ns", "elapsed_ns", "key", "name", "since_ns", "state", "token")
+    __slots__ = ("_tickets", "deadline_ns", "elapsed_ns", "key", "name", "since_ns", "state", "token")
 
     def __init__(self, name: str | bytes, key: bytes) -> None:
         self.name = name
@@ -30,13 +30,15 @@ class Hold:
         self.since_ns = 0
         self.deadline_ns = 0
         self.elapsed_ns = 0
-        self._gate = threading.Lock()
+        self._tickets: list[object] = []
 
-    def claim(self) -> None:
-        """Reserve this Hold for one acquire, or refuse."""
+    def claim(self, ticket: object) -> None:
+        """Reserve this Hold for the acquire that has this ticket, or refuse."""
         if self.state == SETTLING:
             self.free()
-        if not self._gate.acquire(blocking=False):
+        self._tickets.append(ticket)
+        if self._tickets[0] is not ticket:
+            self._tickets.remove(ticket)
             raise AlreadyHeld(
                 f"{self.name!r} is held, or asked for, through this lock object already; "
                 "release it first, or take one lock object per holder",
@@ -56,25 +58,32 @@ class Hold:
         self.state = HELD
 
     def free(self) -> None:
-        """Hold nothing; the gate opens last."""
+        """Hold nothing; the claim is given up last."""
         self.state = FREE
         self.deadline_ns = 0
-        if self._gate.locked():
-            self._gate.release()
+        if self._tickets:
+            self._tickets.pop(0)
 
-    def abandon(self) -> Release | None:
-        """Give up whatever an interrupted call may have left on the masters.
+    def abandon(self, ticket: object) -> Release | None:
+        """Give up whatever an interrupted acquire may have left on the masters.
+
+        Args:
+            ticket: the acquire's; where it has no claim (any more) nothing happens.
 
         Returns:
             The command that undoes it, or None where nothing was sent.
         """
+        if not self._tickets or self._tickets[0] is not ticket:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+            return None
         undo = Release(self.key, self.token, self.since_ns) if self.state != FREE else None
         self.free()
         return undo
 
     def insist(self) -> Release | None:
-        """Settle for an interrupted release: return the command to send again, or None where nothing is held."""
-        if self.state not in (HELD, SETTLING):
+        """Settle for an interrupted release: return the command to send again, or None where there is none."""
+        if self.state not in (HELD, RELEASING):
             return None
         self.state = SETTLING
         return Release(self.key, self.token, self.since_ns)

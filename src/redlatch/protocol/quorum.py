@@ -21,7 +21,7 @@ from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
-from .hold import HELD, SETTLING, Hold
+from .hold import HELD, RELEASING, SETTLING, Hold
 from .policy import SECOND, Policy
 
 
@@ -136,11 +136,11 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
 def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """Delete the key on every master where it is still ours, and wait for a quorum's answer.
 
-    An interrupted release may be called again. The command reaches every master that may hold the key,
-    also one whose connection has to be made anew.
+    A release that was interrupted, or that failed, may be called again. The command reaches every master
+    that may hold the key, also one whose connection has to be made anew.
 
     Raises:
-        NotOwned: nothing is held.
+        NotOwned: nothing is held, or another thread releases it.
         LockLost: the validity was over, or a quorum had forgotten the token, before the release.
         QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
     """
@@ -149,23 +149,22 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     started = policy.clock()
     late = hold.state == HELD and started >= hold.deadline_ns
     resent = hold.state == SETTLING  # then a "no" may be the work of the first try
-    hold.state = SETTLING
+    hold.state = RELEASING
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
         yield ballot
-        if ballot.unavailable():
-            if resent or not ballot.decided:
-                raise _no_quorum("release", policy, hold, ballot, policy.clock() - started)
-            resent = True
-            continue
-        forgotten = ballot.refused() and not resent
-        hold.free()
-        if late:
-            raise _lost("its validity ran out", hold)
-        if forgotten:
-            raise _lost("a quorum has forgotten it", hold)
-        return
+        if not ballot.unavailable():
+            break
+        if resent or not ballot.decided:
+            hold.state = SETTLING
+            raise _no_quorum("release", policy, hold, ballot, policy.clock() - started)
+        resent = True
+    hold.free()
+    if late:
+        raise _lost("its validity ran out", hold)
+    if ballot.refused() and not resent:
+        raise _lost("a quorum has forgotten it", hold)
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:

@@ -12,13 +12,13 @@ cdef class Hold:
     cdef public long long since_ns
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
-    cdef object _gate
+    cdef list _tickets
 
-    cpdef claim(self)
+    cpdef claim(self, ticket)
     cpdef ask(self, bytes token, long long since_ns)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
-    cpdef abandon(self)
+    cpdef abandon(self, ticket)
     cpdef insist(self)
     cpdef bint held(self, long long now_ns)
 
