@@ -156,7 +156,9 @@ def _shake_hands(talk: _Talk, master: Master) -> Traits:
     hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *_introduction(master)])
     protocol = 3
     if isinstance(hello, Exception):
-        if not str(hello).startswith(("ERR", "NOPROTO")):
+        # A server that keeps its commands from strangers answers NOAUTH to an unknown one, and to HELLO with
+        # credentials only if that is unknown.
+        if not str(hello).startswith(("ERR", "NOPROTO", "NOAUTH") if credentials else ("ERR", "NOPROTO")):
             raise hello
         protocol = 2
         login = [pack(b"AUTH", *credentials)] if credentials else []
