@@ -1,0 +1,827 @@
+"""The engine over socket pairs: the test plays the masters, byte by byte."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hiredis import Reader
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlatch import impl
+from redlatch.wire.connect import Traits
+
+FULL_TEXT, BY_SHA, DELIFEQ = range(3)
+OK, NIL, NULL, YES, NO = b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":1\r\n", b":0\r\n"
+BUSY = b"-BUSY a script runs\r\n"
+NOSCRIPT = b"-NOSCRIPT No matching script\r\n"
+UNKNOWN = b"-ERR unknown command 'DELIFEQ', with args beginning with: \r\n"
+NOPERM = b"-NOPERM User lk has no permissions to run the 'delifeq' command\r\n"
+
+
+class Rig:
+    """A Fleet whose masters are the far ends of socket pairs."""
+
+    def __init__(self, build: impl.Implementation, masters: int, dialect: int = DELIFEQ, up: bool = True) -> None:
+        self.engine = build.module("wire.engine")
+        self.commands = build.module("protocol.commands")
+        self.now_ns = build.module("wire.net").now_ns
+        self.fleet = self.engine.Fleet([f"master-{index}:1" for index in range(masters)], masters // 2 + 1)
+        self.dialect = dialect
+        self.tokens = (b"token-%d" % number for number in itertools.count(1))
+        self.far: dict[int, socket.socket] = {}
+        self.readers: dict[int, Reader] = {}
+        self.sockets: list[socket.socket] = []
+        for index in range(masters if up else 0):
+            self.adopt(index)
+
+    def adopt(self, index: int, dialect: int | None = None) -> None:
+        """Give link `index` a new connection."""
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        self.sockets += [near, far]
+        self.far[index], self.readers[index] = far, Reader()
+        traits = Traits({"run_id": f"run-{index}", "role": "master", "redis_version": "7.0.0"}, 3)
+        self.fleet.adopt(index, near, traits, self.dialect if dialect is None else dialect)
+
+    def submit(self, kind: str = "Acquire", token: bytes | None = None, since_ns: int = 0, flush: bool = True) -> Any:
+        """Submit one command with a waiter, and send it."""
+        more = (10_000,) if kind in ("Acquire", "Extend") else ()
+        command = getattr(self.commands, kind)(b"the-key", token or next(self.tokens), since_ns, *more)
+        ballot = self.engine.Ballot(command, self.fleet.size, self.fleet.quorum, object())
+        self.fleet.submit(ballot)
+        if flush:
+            self.fleet.flush()
+        return ballot
+
+    def got(self, index: int) -> list[tuple[str, bytes]]:
+        """Return what master `index` was sent since the last look: (command's name, token)."""
+        try:
+            while data := self.far[index].recv(1 << 20):
+                self.readers[index].feed(data)
+        except BlockingIOError:
+            pass
+        found = []
+        while (command := self.readers[index].gets()) is not False:
+            name = command[0].decode()
+            token = {"SET": 2, "DELIFEQ": 2, "DELEX": 3}.get(name, 4)
+            found.append((name, command[token] if len(command) > token else b""))
+        return found
+
+    def reply(self, index: int, *replies: bytes) -> None:
+        """Have master `index` say something, and the fleet listen."""
+        self.far[index].sendall(b"".join(replies))
+        self.fleet.pump(0)
+
+    def votes(self, ballot: Any) -> tuple[int, int, int]:
+        return ballot.yes, ballot.no, ballot.failed
+
+    def is_up(self, index: int) -> bool:
+        return self.fleet.links[index].reader is not None
+
+    def fallen(self) -> list[int]:
+        """Take note of the links that broke since the last look, as a driver does."""
+        broken = []
+        while self.fleet.fallen:
+            link, sock = self.fleet.fallen.pop()
+            sock.close()
+            broken.append(link.index)
+        return broken
+
+    def close(self) -> None:
+        self.fleet.wires.close()
+        for each in self.sockets:
+            each.close()
+
+
+@pytest.fixture
+def rig(implementation: impl.Implementation) -> Iterator[Rig]:
+    """Three masters, all connected."""
+    rig = Rig(implementation, 3)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def dialling(implementation: impl.Implementation) -> Iterator[Rig]:
+    """Three masters, none connected yet."""
+    rig = Rig(implementation, 3, up=False)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(params=["c", "python"], scope="module")
+def build(request: pytest.FixtureRequest) -> impl.Implementation:
+    """Both implementations in turn, for tests that hypothesis calls many times."""
+    try:
+        return impl.load(request.param)
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+
+
+# --- votes -------------------------------------------------------------------------------------------
+
+
+def test_a_command_reaches_every_master_with_one_flush(rig: Rig) -> None:
+    ballot = rig.submit()
+    assert [rig.got(index) for index in range(3)] == [[("SET", ballot.command.token)]] * 3
+
+
+def test_nothing_is_sent_before_the_flush(rig: Rig) -> None:
+    rig.submit(flush=False)
+    assert rig.got(0) == []
+
+
+def test_yes_no_and_error_are_counted_apart(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.reply(0, OK)
+    rig.reply(1, NULL)
+    rig.reply(2, BUSY)
+    assert rig.votes(ballot) == (1, 1, 1)
+    assert {index: str(cause) for index, cause in ballot.causes.items()} == {2: "BUSY a script runs"}
+    assert all(rig.is_up(index) for index in range(3))
+
+
+@pytest.mark.parametrize("nothing", [NULL, NIL])
+def test_null_in_either_protocol_is_a_no_to_an_acquire(rig: Rig, nothing: bytes) -> None:
+    ballot = rig.submit()
+    rig.reply(0, nothing)
+    assert rig.votes(ballot) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("kind", ["Release", "Extend", "Owned", "Locked"])
+def test_1_and_0_are_yes_and_no_to_everything_else(rig: Rig, kind: str) -> None:
+    ballot = rig.submit(kind)
+    rig.reply(0, YES)
+    rig.reply(1, NO)
+    assert rig.votes(ballot) == (1, 1, 0)
+
+
+def test_replies_fall_to_the_ballots_in_the_order_of_their_commands(rig: Rig) -> None:
+    first, second, third = rig.submit(), rig.submit("Release"), rig.submit()
+    rig.reply(0, OK, NO, NULL)
+    assert [rig.votes(each) for each in (first, second, third)] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
+
+
+def test_every_master_has_an_order_of_its_own(rig: Rig) -> None:
+    first, second = rig.submit(), rig.submit()
+    rig.reply(0, OK, NULL)
+    rig.reply(1, OK)
+    assert rig.votes(first) == (2, 0, 0)
+    assert rig.votes(second) == (0, 1, 0)
+
+
+def test_a_ballot_is_decided_by_a_quorum_of_yes_before_the_rest_has_answered(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.reply(0, OK)
+    assert not ballot.decided and rig.fleet.decided == []
+    rig.reply(1, OK)
+    assert ballot.decided and rig.fleet.decided == [ballot]
+
+
+def test_a_ballot_is_decided_when_no_quorum_can_say_yes_any_more(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.reply(0, NULL)
+    assert not ballot.decided
+    rig.reply(1, BUSY)
+    assert ballot.decided
+
+
+def test_a_ballot_is_decided_only_once(rig: Rig) -> None:
+    ballot = rig.submit()
+    for index in range(3):
+        rig.reply(index, OK)
+    assert rig.fleet.decided == [ballot]
+
+
+def test_a_ballot_that_nobody_waits_for_is_not_reported(rig: Rig) -> None:
+    ballot = rig.engine.Ballot(rig.commands.Release(b"k", b"t", 0), 3, 2)
+    rig.fleet.submit(ballot)
+    rig.fleet.flush()
+    rig.reply(0, YES)
+    rig.reply(1, YES)
+    assert ballot.decided and rig.fleet.decided == []
+
+
+def test_a_late_reply_falls_to_its_own_ballot_and_not_to_the_next(rig: Rig) -> None:
+    first = rig.submit()
+    rig.reply(0, OK)
+    rig.reply(1, OK)
+    second = rig.submit()
+    rig.reply(2, NULL)
+    assert rig.votes(first) == (2, 1, 0)
+    assert rig.votes(second) == (0, 0, 0)
+    rig.reply(2, OK)
+    assert rig.votes(second) == (1, 0, 0)
+
+
+@given(votes=st.lists(st.sampled_from("yn!"), min_size=1, max_size=7), data=st.data())
+def test_the_verdict_stands_with_the_vote_that_makes_it_whatever_the_order(
+    build: impl.Implementation, votes: list[str], data: st.DataObject
+) -> None:
+    rig = Rig(build, len(votes))
+    try:
+        quorum = len(votes) // 2 + 1
+        ballot = rig.submit()
+        seen = ""
+        for index in data.draw(st.permutations(range(len(votes)))):
+            settled = seen.count("y") >= quorum or len(seen) - seen.count("y") > len(votes) - quorum
+            assert bool(ballot.decided) == settled
+            rig.reply(index, {"y": OK, "n": NULL, "!": BUSY}[votes[index]])
+            seen += votes[index]
+        assert ballot.decided
+        assert rig.votes(ballot) == tuple(votes.count(vote) for vote in "yn!")
+    finally:
+        rig.close()
+
+
+conversation = st.lists(
+    st.sampled_from(
+        [
+            ("Acquire", OK),
+            ("Acquire", NULL),
+            ("Acquire", NIL),
+            ("Acquire", BUSY),
+            ("Acquire", b"$2\r\nOK\r\n"),
+            ("Release", YES),
+            ("Release", NO),
+            ("Release", b"-NOSCRIPT a | b > c * d\r\n"),
+            ("Extend", b"-OOM command not allowed\r\n"),
+            ("Locked", YES),
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(talk=conversation, data=st.data())
+def test_replies_count_the_same_wherever_their_bytes_are_cut(
+    build: impl.Implementation, talk: list[tuple[str, bytes]], data: st.DataObject
+) -> None:
+    stream = b"".join(reply for _, reply in talk)
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(stream) - 1)))))
+    results = []
+    for places in ([], cuts, range(1, len(stream))):
+        rig = Rig(build, 1, dialect=FULL_TEXT)
+        try:
+            ballots = [rig.submit(kind) for kind, _ in talk]
+            for start, end in itertools.pairwise([0, *places, len(stream)]):
+                rig.reply(0, stream[start:end])
+            results.append([rig.votes(ballot) for ballot in ballots])
+            assert rig.is_up(0)
+        finally:
+            rig.close()
+    assert results[0] == results[1] == results[2]
+    assert all(sum(votes) == 1 for votes in results[0])
+
+
+def test_receiving_from_one_link_counts_its_replies_alone(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.far[0].sendall(OK)
+    rig.far[1].sendall(OK)
+    rig.fleet.receive(1)
+    assert rig.votes(ballot) == (1, 0, 0)
+    rig.fleet.receive(2)
+    assert rig.votes(ballot) == (1, 0, 0)
+
+
+# --- what is unexpected ------------------------------------------------------------------------------
+
+WRONG_FOR_ACQUIRE = [YES, NO, b"+QUEUED\r\n", b"+ok\r\n", b"$5\r\nhello\r\n", b"$0\r\n\r\n", b"#t\r\n", b",1.5\r\n"]
+WRONG_FOR_RELEASE = [OK, NULL, NIL, b":2\r\n", b":-1\r\n", b"#t\r\n", b"#f\r\n", b",1\r\n", b"$1\r\n1\r\n"]
+AGGREGATES = [
+    b"*0\r\n",
+    b"*-1\r\n",
+    b"*1\r\n+OK\r\n",
+    b"%0\r\n",
+    b"~1\r\n:1\r\n",
+    b">2\r\n+a\r\n+b\r\n",
+    b"|1\r\n+a\r\n+b\r\n",
+]
+GARBAGE = [b"HTTP/1.1 200 OK\r\n", b"\0\0\0\0", b"\r\n", b":x\r\n", b"$x\r\n", b"$9223372036854775808\r\n", b"OK\r\n"]
+
+
+@pytest.mark.parametrize("reply", WRONG_FOR_ACQUIRE + AGGREGATES + GARBAGE)
+def test_a_reply_that_is_no_answer_to_an_acquire_closes_its_connection_and_is_no_vote(rig: Rig, reply: bytes) -> None:
+    ballot, waiting = rig.submit(), rig.submit()
+    rig.reply(1, reply)
+    assert rig.fallen() == [1]
+    assert not rig.is_up(1)
+    assert rig.votes(ballot) == rig.votes(waiting) == (0, 0, 1)
+    assert list(ballot.causes) == [1]
+
+
+@pytest.mark.parametrize("reply", WRONG_FOR_RELEASE + AGGREGATES)
+def test_a_reply_that_is_no_answer_to_a_release_closes_its_connection_and_is_no_vote(rig: Rig, reply: bytes) -> None:
+    ballot = rig.submit("Release")
+    rig.reply(1, reply)
+    assert rig.fallen() == [1]
+    assert rig.votes(ballot) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "header", [b"*4294967295\r\n", b"%2147483647\r\n", b"~9223372036854775807\r\n", b">1000000\r\n"]
+)
+def test_a_huge_array_is_refused_without_being_parsed(rig: Rig, header: bytes) -> None:
+    ballot = rig.submit()
+    rig.reply(0, header)
+    assert rig.fallen() == [0]
+    assert "array" in str(ballot.causes[0])
+
+
+def test_an_aggregate_behind_a_good_reply_is_refused_all_the_same(rig: Rig) -> None:
+    rig.submit(), rig.submit()
+    rig.reply(0, OK + b"*1\r\n+OK\r\n")
+    assert rig.fallen() == [0]
+
+
+def test_an_aggregate_at_the_beginning_of_a_later_chunk_is_refused(rig: Rig) -> None:
+    rig.submit(), rig.submit()
+    rig.reply(0, b"+O")
+    rig.reply(0, b"K\r\n")
+    rig.reply(0, b"*1\r\n+OK\r\n")
+    assert rig.fallen() == [0]
+
+
+def test_more_replies_than_commands_close_the_connection(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.reply(0, OK, OK)
+    assert rig.fallen() == [0]
+    assert ballot.yes <= 1
+
+
+def test_a_reply_that_nobody_asked_for_closes_the_connection(rig: Rig) -> None:
+    rig.reply(0, OK)
+    assert rig.fallen() == [0]
+    assert "nobody asked" in str(rig.fleet.links[0].cause)
+
+
+def test_a_line_without_an_end_closes_the_connection(rig: Rig) -> None:
+    rig.submit()
+    for _ in range(100):
+        rig.far[0].sendall(b"+" if not _ else b"x" * 1000)
+        rig.fleet.pump(0)
+        if not rig.is_up(0):
+            break
+    assert rig.fallen() == [0]
+
+
+def test_a_string_of_a_huge_length_closes_the_connection_before_it_has_come(rig: Rig) -> None:
+    rig.submit()
+    rig.reply(0, b"$400000000\r\n")
+    for _ in range(100):
+        if rig.is_up(0):
+            rig.reply(0, b"x" * 1000)
+    assert rig.fallen() == [0]
+
+
+def test_the_other_masters_are_heard_on_when_one_talks_nonsense(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.far[0].sendall(b"nonsense\r\n")
+    rig.far[1].sendall(OK)
+    rig.far[2].sendall(OK)
+    rig.fleet.pump(0)
+    assert rig.votes(ballot) == (2, 0, 1)
+
+
+def test_the_error_of_a_broken_link_names_the_master(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.reply(2, b"+QUEUED\r\n")
+    assert "master-2:1" in str(ballot.causes[2])
+
+
+# --- connections that break and come back ------------------------------------------------------------
+
+
+def test_a_closed_connection_fails_what_it_owed_and_nothing_else(rig: Rig) -> None:
+    answered, open_one = rig.submit(), rig.submit()
+    rig.reply(0, OK)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    assert rig.fallen() == [0]
+    assert rig.votes(answered) == (1, 0, 0)
+    assert rig.votes(open_one) == (0, 0, 1)
+    assert isinstance(open_one.causes[0], ConnectionResetError)
+
+
+def test_a_connection_that_breaks_at_the_flush_fails_what_was_staged(rig: Rig) -> None:
+    rig.far[0].close()
+    ballot = rig.submit()
+    assert rig.fallen() == [0]
+    assert rig.votes(ballot) == (0, 0, 1)
+
+
+def test_a_connection_that_breaks_is_reported_once_with_its_socket(rig: Rig) -> None:
+    rig.far[0].close()
+    rig.submit()
+    rig.fleet.pump(0)
+    [(link, sock)] = rig.fleet.fallen
+    assert link.index == 0 and sock.fileno() >= 0
+    rig.fallen()
+
+
+def test_what_is_submitted_while_a_master_is_dialled_waits_for_it(dialling: Rig) -> None:
+    ballot = dialling.submit()
+    assert dialling.votes(ballot) == (0, 0, 0)
+    dialling.adopt(1)
+    dialling.fleet.flush()
+    assert dialling.got(1) == [("SET", ballot.command.token)]
+    dialling.reply(1, OK)
+    assert dialling.votes(ballot) == (1, 0, 0)
+
+
+def test_what_waited_is_sent_in_its_order(dialling: Rig) -> None:
+    ballots = [dialling.submit(), dialling.submit("Release"), dialling.submit()]
+    dialling.adopt(0)
+    dialling.fleet.flush()
+    assert [token for _, token in dialling.got(0)] == [ballot.command.token for ballot in ballots]
+
+
+def test_a_failed_dialling_fails_what_waited_with_its_cause(dialling: Rig) -> None:
+    ballot = dialling.submit()
+    cause = ConnectionRefusedError("no")
+    dialling.fleet.fail(2, cause)
+    assert ballot.causes == {2: cause}
+
+
+def test_a_master_that_is_down_votes_failed_at_once(dialling: Rig) -> None:
+    cause = ConnectionRefusedError("no")
+    dialling.fleet.fail(0, cause)
+    dialling.fleet.fail(1, cause)
+    ballot = dialling.submit()
+    assert ballot.decided and dialling.fleet.decided == [ballot]
+    assert ballot.causes == {0: cause, 1: cause}
+
+
+def test_a_master_that_was_down_votes_again_when_it_is_back(dialling: Rig) -> None:
+    dialling.fleet.fail(0, ConnectionRefusedError("no"))
+    dialling.adopt(0)
+    ballot = dialling.submit()
+    dialling.reply(0, OK)
+    assert dialling.votes(ballot) == (1, 0, 0)
+
+
+def test_the_replies_of_an_old_connection_are_never_counted_on_the_new_one(rig: Rig) -> None:
+    old = rig.submit()
+    rig.far[0].sendall(b"+O")
+    rig.fleet.pump(0)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    new = rig.submit()
+    rig.reply(0, OK)
+    assert rig.votes(old) == (0, 0, 1)
+    assert rig.votes(new) == (1, 0, 0)
+
+
+def test_at_most_so_many_commands_wait_for_a_master_and_the_rest_fails(dialling: Rig) -> None:
+    most = dialling.engine.MAX_PENDING
+    for _ in range(most):
+        last = dialling.submit(token=b"t", flush=False)
+    assert dialling.votes(last) == (0, 0, 0)
+    assert dialling.votes(dialling.submit()) == (0, 0, 3)
+
+
+def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(build: impl.Implementation) -> None:
+    rig = Rig(build, 1)
+    try:
+        first = rig.submit()
+        for count in range(rig.engine.MAX_PENDING):
+            rig.submit(token=b"t", flush=False)
+            if count % 1000 == 0:
+                rig.fleet.flush()
+                rig.got(0)
+        assert rig.fallen() == [0]
+        assert isinstance(first.causes[0], TimeoutError)
+    finally:
+        rig.close()
+
+
+def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: impl.Implementation) -> None:
+    rig = Rig(build, 1)
+    try:
+        token = b"t" * 100_000
+        first = rig.submit(token=token)
+        most = rig.engine.MAX_UNSENT // len(token) + 10  # and what the socket's buffers take
+        for _ in range(most):
+            if rig.is_up(0):
+                rig.submit(token=token)
+        assert rig.fallen() == [0]
+        assert isinstance(first.causes[0], TimeoutError)
+    finally:
+        rig.close()
+
+
+# --- releases that must not be forgotten -------------------------------------------------------------
+
+
+def test_a_release_that_got_no_answer_is_sent_first_on_the_next_connection(rig: Rig) -> None:
+    release = rig.submit("Release", since_ns=rig.now_ns())
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    later = rig.submit()
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == [("DELIFEQ", release.command.token), ("SET", later.command.token)]
+
+
+def test_the_answer_to_a_release_that_was_sent_again_is_no_second_vote(rig: Rig) -> None:
+    release = rig.submit("Release")
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    rig.fleet.flush()
+    rig.reply(0, YES)
+    assert rig.votes(release) == (0, 0, 1)
+    assert rig.is_up(0)
+
+
+def test_a_release_that_was_answered_is_not_sent_again(rig: Rig) -> None:
+    rig.submit("Release")
+    rig.reply(0, YES)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == []
+
+
+@pytest.mark.parametrize("kind", ["Acquire", "Extend", "Owned", "Locked"])
+def test_nothing_but_a_release_is_sent_again(rig: Rig, kind: str) -> None:
+    rig.submit(kind)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == []
+
+
+def test_a_release_made_while_the_master_is_down_is_owed_if_the_master_may_know_its_token(rig: Rig) -> None:
+    known_since = rig.now_ns()
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.fleet.fail(0, ConnectionRefusedError("no"))
+    release = rig.submit("Release", since_ns=known_since)
+    assert rig.votes(release) == (0, 0, 1)
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == [("DELIFEQ", release.command.token)]
+
+
+def test_a_release_of_a_token_that_the_master_cannot_know_is_not_owed(rig: Rig) -> None:
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.fleet.fail(0, ConnectionRefusedError("no"))
+    rig.submit("Release", since_ns=rig.now_ns())
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == []
+
+
+def test_a_release_to_a_master_that_never_was_there_is_not_owed(dialling: Rig) -> None:
+    dialling.fleet.fail(0, ConnectionRefusedError("no"))
+    dialling.submit("Release", since_ns=dialling.now_ns())
+    dialling.adopt(0)
+    dialling.fleet.flush()
+    assert dialling.got(0) == []
+
+
+def test_a_token_is_released_once_however_often_it_was_tried(rig: Rig) -> None:
+    for _ in range(3):
+        rig.submit("Release", token=b"one")
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == [("DELIFEQ", b"one")]
+
+
+def test_an_owed_release_survives_a_connection_that_breaks_again(rig: Rig) -> None:
+    rig.submit("Release", token=b"one")
+    for _ in range(3):
+        rig.far[0].close()
+        rig.fleet.pump(0)
+        rig.fallen()
+        rig.adopt(0)
+        rig.fleet.flush()
+        assert rig.got(0) == [("DELIFEQ", b"one")]
+
+
+def test_an_owed_release_is_written_in_the_dialect_of_the_server_that_comes_back(rig: Rig) -> None:
+    rig.submit("Release", token=b"one")
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0, FULL_TEXT)
+    rig.fleet.flush()
+    assert rig.got(0) == [("EVAL", b"one")]
+
+
+def test_the_fleet_counts_the_answers_to_releases_that_have_not_come(rig: Rig) -> None:
+    assert rig.fleet.owing() == 0
+    rig.submit(), rig.submit("Release")
+    assert rig.fleet.owing() == 3
+    rig.reply(0, OK, YES)
+    assert rig.fleet.owing() == 2
+
+
+# --- operations that were interrupted ----------------------------------------------------------------
+
+
+class Interrupting:
+    """A command whose bytes cannot be made because Ctrl-C strikes."""
+
+    yes, no, releases, since_ns, token = 1, 0, False, 0, b""
+
+    def payload(self, dialect: int) -> bytes:
+        raise KeyboardInterrupt
+
+
+def test_mending_what_is_whole_closes_nothing(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.fleet.mend()
+    rig.reply(0, OK)
+    rig.fleet.mend()
+    assert rig.fallen() == []
+    assert rig.votes(ballot) == (1, 0, 0)
+
+
+def test_an_operation_that_was_interrupted_closes_every_connection_when_it_is_mended(rig: Rig) -> None:
+    ballot = rig.submit()
+    with pytest.raises(KeyboardInterrupt):
+        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+    assert rig.fleet.torn
+    rig.fleet.mend()
+    assert sorted(rig.fallen()) == [0, 1, 2]
+    assert rig.votes(ballot) == (0, 0, 3)
+    assert not rig.fleet.torn
+
+
+def test_bytes_that_were_taken_and_never_counted_close_every_connection_when_it_is_mended(rig: Rig) -> None:
+    ballot = rig.submit()
+    rig.far[0].sendall(OK)
+    rig.fleet.wires.wait(0)  # and Ctrl-C strikes before its caller has the bytes
+    rig.fleet.mend()
+    assert sorted(rig.fallen()) == [0, 1, 2]
+    assert rig.votes(ballot) == (0, 0, 3)
+
+
+def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+    rig.fleet.mend()
+    rig.fallen()
+    for index in range(3):
+        rig.adopt(index)
+    ballot = rig.submit()
+    rig.reply(0, OK)
+    rig.fleet.mend()
+    assert rig.votes(ballot) == (1, 0, 0)
+
+
+def test_a_release_that_was_under_way_when_an_operation_was_interrupted_is_owed(rig: Rig) -> None:
+    rig.submit("Release", token=b"one")
+    with pytest.raises(KeyboardInterrupt):
+        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+    rig.fleet.mend()
+    rig.fallen()
+    rig.adopt(0)
+    rig.fleet.flush()
+    assert rig.got(0) == [("DELIFEQ", b"one")]
+
+
+# --- scripts and commands that a server does not know ------------------------------------------------
+
+
+def with_dialect(rig: Rig, dialect: int) -> None:
+    """Connect master 0 anew in this dialect."""
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0, dialect)
+
+
+def test_a_script_that_was_flushed_is_sent_in_full_and_its_answer_counts(rig: Rig) -> None:
+    with_dialect(rig, BY_SHA)
+    ballot = rig.submit("Release")
+    assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
+    rig.reply(0, NOSCRIPT)
+    assert rig.votes(ballot) == (0, 0, 0)
+    rig.fleet.flush()
+    assert rig.got(0) == [("EVAL", ballot.command.token)]
+    rig.reply(0, YES)
+    assert rig.votes(ballot) == (1, 0, 0)
+
+
+def test_after_a_flushed_script_the_next_is_called_by_its_sha_again(rig: Rig) -> None:
+    with_dialect(rig, BY_SHA)
+    rig.submit("Release")
+    rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    rig.got(0)
+    rig.submit("Release")
+    assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, NOPERM])
+def test_a_native_command_that_is_not_there_is_replaced_by_the_script_for_good(rig: Rig, error: bytes) -> None:
+    ballot = rig.submit("Release")
+    assert rig.got(0) == [("DELIFEQ", ballot.command.token)]
+    rig.reply(0, error)
+    rig.fleet.flush()
+    assert rig.got(0) == [("EVAL", ballot.command.token)]
+    rig.reply(0, YES)
+    assert rig.votes(ballot) == (1, 0, 0)
+    rig.submit("Release")
+    assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
+
+
+def test_only_the_master_that_lacks_it_is_spoken_to_otherwise(rig: Rig) -> None:
+    rig.submit("Release")
+    rig.got(1)
+    rig.reply(0, UNKNOWN)
+    rig.fleet.flush()
+    assert rig.got(1) == []
+    rig.submit("Release")
+    assert [name for name, _ in rig.got(1)] == ["DELIFEQ"]
+
+
+def test_each_master_that_lacks_a_script_gets_its_text(rig: Rig) -> None:
+    ballot = rig.submit("Extend")
+    for index in range(3):
+        rig.got(index)
+        rig.reply(index, NOSCRIPT)
+    rig.fleet.flush()
+    assert [rig.got(index) for index in range(3)] == [[("EVAL", ballot.command.token)]] * 3
+    for index in range(3):
+        rig.reply(index, YES)
+    assert rig.votes(ballot) == (3, 0, 0)
+
+
+def test_a_text_that_is_refused_too_is_a_failure_and_not_sent_a_third_time(rig: Rig) -> None:
+    ballot = rig.submit("Extend")
+    rig.got(0)
+    rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    rig.got(0)
+    rig.reply(0, NOPERM)
+    rig.fleet.flush()
+    assert rig.votes(ballot) == (0, 0, 1)
+    assert rig.got(0) == []
+
+
+def test_the_answers_keep_their_order_when_a_script_is_sent_again_behind_others(rig: Rig) -> None:
+    release, acquire = rig.submit("Release"), rig.submit("Acquire")
+    rig.reply(0, UNKNOWN, OK)
+    rig.fleet.flush()
+    rig.reply(0, NO)
+    assert rig.votes(release) == (0, 1, 0)
+    assert rig.votes(acquire) == (1, 0, 0)
+
+
+def test_a_set_that_was_refused_is_not_sent_again_behind_the_release_that_undoes_it(rig: Rig) -> None:
+    acquire = rig.submit("Acquire")
+    rig.submit("Release", token=acquire.command.token)
+    rig.got(0)
+    rig.reply(0, b"-NOPERM User lk has no permissions to run the 'set' command\r\n")
+    rig.fleet.flush()
+    assert rig.got(0) == []
+    assert rig.votes(acquire) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "error", [b"-OOM x\r\n", b"-READONLY x\r\n", b"-LOADING x\r\n", b"-MISCONF x\r\n", b"-NOAUTH x\r\n"]
+)
+@pytest.mark.parametrize("kind", ["Acquire", "Release", "Extend"])
+def test_any_other_error_is_a_failure_and_no_vote(rig: Rig, kind: str, error: bytes) -> None:
+    ballot = rig.submit(kind)
+    rig.got(0)
+    rig.reply(0, error)
+    rig.fleet.flush()
+    assert rig.votes(ballot) == (0, 0, 1)
+    assert rig.got(0) == []
+    assert rig.is_up(0)
+
+
+def test_a_link_says_where_it_leads_and_how_it_is(rig: Rig) -> None:
+    assert repr(rig.fleet.links[1]) == "<Link master-1:1 up>"
+    rig.far[1].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    assert repr(rig.fleet.links[1]) == "<Link master-1:1 dialling>"
+    rig.fleet.fail(1, OSError())
+    assert repr(rig.fleet.links[1]) == "<Link master-1:1 down>"
