@@ -1,0 +1,200 @@
+"""Two faces and two builds, one interface: names, signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+from test_layers import HOT
+
+import redlatch
+from redlatch import impl
+
+TWINS = [(redlatch.Client, redlatch.AsyncClient), (redlatch.Lock, redlatch.AsyncLock)]
+twins = pytest.mark.parametrize(("sync", "other"), TWINS)
+
+# Names that the two faces have for one thing.
+TRANSLATED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+# What the docstrings of the asyncio face say otherwise; the rest is the same word for word.
+WORDS = {
+    "AsyncClient": "Client",
+    "AsyncLock": "Lock",
+    "async with": "with",
+    "asyncio tasks": "threads",
+    "another task": "another thread",
+    "tasks of one event loop": "threads",
+    "in another loop or a forked child": "in a forked child",
+    "await ": "",
+}
+
+
+def callables(cls: type) -> dict[str, FunctionType]:
+    """Return the functions that a class defines itself, by name."""
+    return {name: value for name, value in vars(cls).items() if isinstance(value, FunctionType)}
+
+
+def as_sync(text: str | None) -> str:
+    """Return a docstring or an annotation as the other face has it, in one line."""
+    line = " ".join((text or "").split())
+    for theirs, ours in WORDS.items():
+        line = line.replace(theirs, ours)
+    return line
+
+
+def shape(function: Any) -> list[tuple[str, Any, Any]]:
+    """Return a function's parameters without their annotations."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+
+
+# --- the two faces -----------------------------------------------------------------------------------
+
+
+@twins
+def test_the_two_faces_define_the_same_names(sync: type, other: type) -> None:
+    assert {TRANSLATED.get(name, name) for name in callables(sync)} == set(callables(other))
+
+
+@twins
+def test_the_two_faces_take_the_same_arguments(sync: type, other: type) -> None:
+    for name, function in callables(sync).items():
+        twin = callables(other)[TRANSLATED.get(name, name)]
+        assert shape(function) == shape(twin), name
+        ours, theirs = (
+            {key: str(value) for key, value in each.__annotations__.items() if key != "return"}
+            for each in (function, twin)
+        )
+        assert ours == theirs, name
+
+
+@twins
+def test_the_two_faces_return_the_same(sync: type, other: type) -> None:
+    for name, function in callables(sync).items():
+        twin = callables(other)[TRANSLATED.get(name, name)]
+        assert function.__annotations__["return"] == as_sync(twin.__annotations__["return"]), name
+
+
+@twins
+def test_the_two_faces_say_the_same_in_their_docstrings(sync: type, other: type) -> None:
+    assert as_sync(sync.__doc__) == as_sync(other.__doc__)
+    for name, function in callables(sync).items():
+        twin = callables(other)[TRANSLATED.get(name, name)]
+        assert as_sync(function.__doc__) == as_sync(twin.__doc__), name
+
+
+@twins
+def test_what_does_io_is_awaited_and_nothing_else(sync: type, other: type) -> None:
+    awaited = {name for name, function in callables(other).items() if inspect.iscoroutinefunction(function)}
+    assert awaited == set(callables(other)) - {"__init__", "lock"}
+
+
+@twins
+def test_what_the_faces_share_is_one_function(sync: type, other: type) -> None:
+    [base] = sync.__bases__
+    assert other.__bases__ == (base,)
+    for name in vars(base):
+        if not name.startswith("__"):
+            assert getattr(sync, name) is getattr(other, name), name
+
+
+@pytest.mark.parametrize("cls", [cls for pair in TWINS for cls in pair])
+def test_every_public_method_says_what_it_does(cls: type) -> None:
+    for name, value in inspect.getmembers(cls):
+        if not name.startswith("_") and (callable(value) or isinstance(value, property)):
+            assert inspect.getdoc(value), name
+
+
+def test_the_test_of_docstrings_changes_nothing_but_the_words_listed() -> None:
+    assert as_sync("``async with`` and `AsyncLock.acquire`\n   wait") == "``with`` and `Lock.acquire` wait"
+
+
+# --- the two builds ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=HOT)
+def pair(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
+    """A hot module compiled, and the same one in pure Python."""
+    try:
+        compiled = impl.load("c").module(request.param)
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+    return compiled, impl.load("python").module(request.param)
+
+
+def own(module: ModuleType) -> dict[str, Any]:
+    """Return the public classes and functions that a module defines itself."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and callable(value)
+        and getattr(value, "__module__", None) in (module.__name__, module.__name__.replace("._c", ""))
+        and getattr(value, "__name__", name) == name
+    }
+
+
+def methods(cls: type) -> dict[str, Any]:
+    """Return the public methods that a class defines itself."""
+    return {name: value for name, value in vars(cls).items() if not name.startswith("_") and inspect.isroutine(value)}
+
+
+def test_every_hot_module_is_seen_by_the_tests_of_parity(pair: tuple[ModuleType, ModuleType]) -> None:
+    assert own(pair[1])
+
+
+def test_both_builds_define_the_same_names(pair: tuple[ModuleType, ModuleType]) -> None:
+    compiled, pure = pair
+    assert set(own(compiled)) == set(own(pure))
+    assert set(own(compiled)) <= set(vars(compiled))
+
+
+def test_both_builds_have_the_same_constants(pair: tuple[ModuleType, ModuleType]) -> None:
+    compiled, pure = pair
+    if pure.__name__ == "redlatch.wire.net":
+        return  # written twice; test_net.py holds the two to each other
+    constants = {
+        name: value for name, value in vars(pure).items() if re.fullmatch("[A-Z_]+", name) and type(value) is int
+    }
+    assert {name: getattr(compiled, name) for name in constants} == constants
+
+
+def test_both_builds_have_the_same_methods(pair: tuple[ModuleType, ModuleType]) -> None:
+    compiled, pure = pair
+    for name, cls in own(pure).items():
+        if isinstance(cls, type):
+            assert set(methods(own(compiled)[name])) == set(methods(cls)), name
+
+
+def test_both_builds_take_the_same_arguments_where_they_can_be_asked(pair: tuple[ModuleType, ModuleType]) -> None:
+    compiled, pure = pair
+    asked = 0
+    for name, value in own(pure).items():
+        twin = own(compiled)[name]
+        couples = [(value, twin)] if not isinstance(value, type) else []
+        if isinstance(value, type):
+            couples = [(function, methods(twin)[method]) for method, function in methods(value).items()]
+        for ours, theirs in couples:
+            try:
+                found = shape(theirs)
+            except ValueError:  # a C function that tells no signature
+                continue
+            asked += 1
+            assert found == shape(ours), f"{name}: {ours}"
+    assert asked or not any(methods(value) for value in own(pure).values() if isinstance(value, type))
+
+
+def test_both_builds_say_the_same_in_their_docstrings(pair: tuple[ModuleType, ModuleType]) -> None:
+    compiled, pure = pair
+    if pure.__name__ != "redlatch.wire.net":  # the two files of this one say which of the two they are
+        assert compiled.__doc__ == pure.__doc__
+    for name, value in own(pure).items():
+        twin = own(compiled)[name]
+        assert inspect.cleandoc(twin.__doc__ or "") == inspect.cleandoc(value.__doc__ or ""), name
+        if isinstance(value, type):
+            for method, function in methods(value).items():
+                found = inspect.cleandoc(methods(twin)[method].__doc__ or "")
+                assert found == inspect.cleandoc(function.__doc__ or ""), f"{name}.{method}"

@@ -1,0 +1,93 @@
+"""Which build runs, and that a forced choice is had or told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import redlatch
+from redlatch import impl
+
+# The compiled build as it is where there was no compiler.
+NOT_BUILT = "import sys; sys.modules['redlatch._c.drivers.threads'] = None; "
+SAY = "import redlatch; print(redlatch.IMPL)"
+
+
+def run(program: str, choice: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "REDLATCH_IMPL"}
+    if choice is not None:
+        environment["REDLATCH_IMPL"] = choice
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def built() -> None:
+    try:
+        impl.load("c")
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+
+
+@pytest.mark.parametrize("choice", [None, ""])
+def test_the_compiled_build_is_taken_where_there_is_one(built: None, choice: str | None) -> None:
+    assert run(SAY, choice).stdout == "c\n"
+
+
+@pytest.mark.parametrize("choice", [None, ""])
+def test_the_pure_build_is_taken_where_there_is_no_other(choice: str | None) -> None:
+    assert run(NOT_BUILT + SAY, choice).stdout == "python\n"
+
+
+def test_the_pure_build_can_be_forced() -> None:
+    assert run(SAY, "python").stdout == "python\n"
+
+
+def test_the_compiled_build_can_be_forced(built: None) -> None:
+    assert run(SAY, "c").stdout == "c\n"
+
+
+def test_the_compiled_build_forced_where_there_is_none_is_an_import_error_that_says_why() -> None:
+    done = run(NOT_BUILT + SAY, "c")
+    assert done.returncode == 1
+    assert "ImportError: the 'c' implementation of redlatch cannot be imported" in done.stderr
+    assert "C compiler" in done.stderr
+
+
+@pytest.mark.parametrize("choice", ["C", "cython", "pure", " c", "0"])
+def test_a_choice_that_does_not_exist_is_an_import_error_that_names_the_variable(choice: str) -> None:
+    done = run(SAY, choice)
+    assert done.returncode == 1
+    assert f"ImportError: REDLATCH_IMPL: 'c' or 'python' is needed, not {choice!r}" in done.stderr
+
+
+def test_a_forced_pure_build_loads_nothing_compiled() -> None:
+    program = (
+        "import sys, redlatch; redlatch.Client('redis://a'); print([m for m in sys.modules if 'redlatch._c' in m])"
+    )
+    assert run(program, "python").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("choice", "where"), [("c", "redlatch._c.drivers"), ("python", "redlatch.drivers")])
+def test_a_client_runs_on_the_build_that_was_forced(built: None, choice: str, where: str) -> None:
+    program = (
+        "import redlatch; clients = redlatch.Client('redis://a'), redlatch.AsyncClient('redis://a'); "
+        "print(*(type(client._driver).__module__ for client in clients))"
+    )
+    assert run(program, choice).stdout == f"{where}.threads {where}.aio\n"
+
+
+def test_an_implementation_that_does_not_exist_cannot_be_loaded() -> None:
+    with pytest.raises(ImportError, match="'fortran'"):
+        impl.load("fortran")
+
+
+def test_both_implementations_live_in_one_process(built: None) -> None:
+    engines = [impl.load(name).module("wire.engine") for name in ("c", "python")]
+    assert engines[0].Ballot is not engines[1].Ballot
+
+
+def test_impl_says_which_build_runs() -> None:
+    assert redlatch.IMPL == impl.current.name

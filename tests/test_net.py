@@ -1,0 +1,428 @@
+"""The system calls: both builds give the same results, on real sockets."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlatch import impl
+
+PATIENCE_NS = 10_000_000_000  # for what has happened already, or will because of the test itself
+BIG = 2_000_000  # more than the two socket buffers of a pair hold
+
+
+@pytest.fixture
+def net(implementation: impl.Implementation) -> ModuleType:
+    return implementation.module("wire.net")
+
+
+class Bench:
+    """Wires of N socket pairs, and the far ends."""
+
+    def __init__(self, net: ModuleType, count: int) -> None:
+        self.wires = net.Wires(count)
+        self.near: list[socket.socket] = []
+        self.far: list[socket.socket] = []
+        for index in range(count):
+            near, far = socket.socketpair()
+            near.setblocking(False)
+            far.settimeout(10)
+            self.wires.attach(index, near)
+            self.near.append(near)
+            self.far.append(far)
+
+    def close(self) -> None:
+        self.wires.close()
+        for each in (*self.near, *self.far):
+            each.close()
+
+
+@pytest.fixture
+def bench(net: ModuleType) -> Iterator[Bench]:
+    bench = Bench(net, 3)
+    yield bench
+    bench.close()
+
+
+def drain(sock: socket.socket) -> bytes:
+    """Take what a far end has now."""
+    chunks = []
+    sock.setblocking(False)
+    try:
+        while chunk := sock.recv(1 << 20):
+            chunks.append(chunk)
+    except BlockingIOError:
+        pass
+    return b"".join(chunks)
+
+
+# --- sending -----------------------------------------------------------------------------------------
+
+
+def test_what_is_staged_goes_nowhere_before_it_is_sent(bench: Bench) -> None:
+    bench.wires.stage(0, b"abc")
+    assert bench.wires.unsent(0) == 3
+    assert drain(bench.far[0]) == b""
+
+
+def test_one_send_offers_every_socket_its_own_bytes_in_order(bench: Bench) -> None:
+    for data in (b"a", b"b", b"c"):
+        bench.wires.stage(0, data)
+    bench.wires.stage(2, b"z")
+    assert bench.wires.send() == []
+    assert [drain(far) for far in bench.far] == [b"abc", b"", b"z"]
+    assert [bench.wires.unsent(index) for index in range(3)] == [0, 0, 0]
+
+
+def test_sending_twice_sends_nothing_twice(bench: Bench) -> None:
+    bench.wires.stage(0, b"abc")
+    bench.wires.send()
+    bench.wires.send()
+    assert drain(bench.far[0]) == b"abc"
+
+
+def test_sending_with_nothing_staged_does_nothing(bench: Bench) -> None:
+    assert bench.wires.send() == []
+
+
+def test_what_a_full_socket_does_not_take_stays_staged(bench: Bench) -> None:
+    data = bytes(range(256)) * (BIG // 256)
+    bench.wires.stage(0, data)
+    assert bench.wires.send() == []
+    left = bench.wires.unsent(0)
+    assert 0 < left < len(data)
+    assert drain(bench.far[0]) == data[: len(data) - left]
+
+
+def test_waiting_sends_the_rest_as_soon_as_there_is_room(bench: Bench) -> None:
+    data = bytes(range(251)) * (BIG // 251)
+    bench.wires.stage(0, data)
+    bench.wires.send()
+    bench.wires.stage(0, b"the end")
+    taken = b""
+    while bench.wires.unsent(0):
+        taken += drain(bench.far[0])
+        assert bench.wires.wait(PATIENCE_NS) == []
+    taken += drain(bench.far[0])
+    assert taken == data + b"the end"
+
+
+def test_a_full_socket_holds_up_no_other(bench: Bench) -> None:
+    bench.wires.stage(0, b"x" * BIG)
+    bench.wires.stage(1, b"abc")
+    assert bench.wires.send() == []
+    assert drain(bench.far[1]) == b"abc"
+
+
+def test_a_socket_that_has_been_full_sends_and_receives_as_before(bench: Bench) -> None:
+    bench.wires.stage(0, b"x" * BIG)
+    bench.wires.send()
+    while bench.wires.unsent(0):
+        drain(bench.far[0])
+        bench.wires.wait(PATIENCE_NS)
+    drain(bench.far[0])
+    bench.wires.stage(0, b"after")
+    bench.wires.send()
+    assert drain(bench.far[0]) == b"after"
+    assert bench.wires.wait(0) == []
+    bench.far[0].send(b"reply")
+    assert bench.wires.wait(PATIENCE_NS) == [(0, b"reply")]
+
+
+def test_a_socket_can_be_full_and_have_replies_at_once(bench: Bench) -> None:
+    bench.wires.stage(0, b"x" * BIG)
+    bench.wires.send()
+    bench.far[0].send(b"reply")
+    drain(bench.far[0])
+    came: list[Any] = []
+    while not came:
+        came = bench.wires.wait(PATIENCE_NS)
+        drain(bench.far[0])
+    assert came == [(0, b"reply")]
+
+
+def test_sending_to_a_closed_peer_is_that_sockets_error_and_no_signal(bench: Bench) -> None:
+    bench.far[1].close()
+    for index in range(3):
+        bench.wires.stage(index, b"abc")
+    [(index, error)] = bench.wires.send()
+    assert index == 1
+    assert isinstance(error, BrokenPipeError)
+    assert (drain(bench.far[0]), drain(bench.far[2])) == (b"abc", b"abc")
+
+
+@given(
+    sizes=st.lists(st.integers(0, 70_000), max_size=12),
+    sends=st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_any_mixture_of_staging_and_sending_keeps_every_byte_in_its_place(sizes: list[int], sends: list[bool]) -> None:
+    results = []
+    for name in ("c", "python"):
+        try:
+            bench = Bench(impl.load(name).module("wire.net"), 1)
+        except ImportError:
+            pytest.skip("the compiled implementation was not built")
+        try:
+            taken = b""
+            for number, (size, send) in enumerate(zip(sizes, sends, strict=False)):
+                bench.wires.stage(0, bytes([number]) * size)
+                if send:
+                    assert bench.wires.send() == []
+                    taken += drain(bench.far[0])
+            while bench.wires.unsent(0):
+                assert bench.wires.send() == []
+                taken += drain(bench.far[0])
+            results.append(taken)
+        finally:
+            bench.close()
+    assert results == [b"".join(bytes([number]) * size for number, size in enumerate(sizes))] * 2
+
+
+# --- receiving ---------------------------------------------------------------------------------------
+
+
+def test_waiting_with_nothing_there_gives_nothing(bench: Bench) -> None:
+    assert bench.wires.wait(0) == []
+    assert bench.wires.wait(-5) == []
+
+
+def test_waiting_gives_what_came_to_every_socket_at_once(bench: Bench) -> None:
+    bench.far[0].send(b"zero")
+    bench.far[2].send(b"two")
+    assert sorted(bench.wires.wait(PATIENCE_NS)) == [(0, b"zero"), (2, b"two")]
+
+
+def test_waiting_takes_a_bounded_piece_and_the_rest_with_the_next(bench: Bench) -> None:
+    bench.far[0].sendall(b"x" * 40_000)
+    pieces = []
+    while sum(map(len, pieces)) < 40_000:
+        [(index, piece)] = bench.wires.wait(PATIENCE_NS)
+        assert index == 0
+        pieces.append(piece)
+    assert max(map(len, pieces)) == len(pieces[0]) == 16_384
+
+
+def test_the_end_of_a_stream_is_an_error(bench: Bench) -> None:
+    bench.far[1].close()
+    [(index, error)] = bench.wires.wait(PATIENCE_NS)
+    assert (index, type(error)) == (1, ConnectionResetError)
+
+
+def test_what_came_before_the_end_of_a_stream_comes_first(bench: Bench) -> None:
+    bench.far[1].send(b"last words")
+    bench.far[1].close()
+    assert bench.wires.wait(PATIENCE_NS) == [(1, b"last words")]
+    [(index, error)] = bench.wires.wait(PATIENCE_NS)
+    assert (index, type(error)) == (1, ConnectionResetError)
+
+
+def test_a_connection_reset_by_the_peer_is_an_error_of_that_kind(net: ModuleType) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    near.setblocking(False)
+    wires = net.Wires(1)
+    wires.attach(0, near)
+    far.close()  # with a reset, because it lingers for no time
+    [(index, error)] = wires.wait(PATIENCE_NS)
+    wires.close()
+    assert (index, type(error)) == (0, ConnectionResetError)
+
+
+def test_receiving_from_one_socket_leaves_the_others_alone(bench: Bench) -> None:
+    bench.far[0].send(b"zero")
+    bench.far[1].send(b"one")
+    assert bench.wires.receive(1) == b"one"
+    assert bench.wires.receive(1) is None
+    assert bench.wires.receive(0) == b"zero"
+
+
+def test_receiving_from_a_closed_peer_is_an_error(bench: Bench) -> None:
+    bench.far[0].close()
+    assert isinstance(bench.wires.receive(0), ConnectionResetError)
+
+
+def test_a_wait_that_took_something_says_so_until_its_caller_has_seen_it(bench: Bench) -> None:
+    assert not bench.wires.taken
+    bench.far[0].send(b"x")
+    bench.wires.wait(PATIENCE_NS)
+    assert bench.wires.taken
+
+
+# --- waking ------------------------------------------------------------------------------------------
+
+
+def test_a_wake_before_a_wait_makes_it_return(bench: Bench) -> None:
+    bench.wires.wake()
+    done = threading.Thread(target=bench.wires.wait, args=(3600 * 10**9,), daemon=True)
+    done.start()
+    done.join(10)
+    assert not done.is_alive()
+
+
+def test_a_wake_from_another_thread_makes_a_wait_return_empty(bench: Bench) -> None:
+    results: list[object] = []
+    waiter = threading.Thread(target=lambda: results.append(bench.wires.wait(3600 * 10**9)), daemon=True)
+    waiter.start()
+    bench.wires.wake()
+    waiter.join(10)
+    assert results == [[]]
+
+
+def test_a_wake_is_used_up_by_one_wait(bench: Bench) -> None:
+    bench.wires.wake()
+    bench.wires.wake()
+    bench.wires.wait(PATIENCE_NS)
+    bench.wires.taken = False
+    assert bench.wires.wait(0) == []
+    assert not bench.wires.taken
+
+
+def test_any_number_of_wakes_is_harmless(bench: Bench) -> None:
+    for _ in range(100_000):  # more than a pipe holds
+        bench.wires.wake()
+    assert bench.wires.wait(PATIENCE_NS) == []
+
+
+class Struck(Exception):
+    """Raised by a signal handler."""
+
+
+def strike(handler: Callable[..., object]) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_whose_handler_raises_ends_a_wait(bench: Bench) -> None:
+    def raise_it(*_: object) -> None:
+        raise Struck
+
+    for _ in strike(raise_it):
+        with pytest.raises(Struck):
+            bench.wires.wait(PATIENCE_NS)
+
+
+def test_a_wait_goes_on_after_a_signal_whose_handler_returns(bench: Bench) -> None:
+    for _ in strike(lambda *_: bench.far[0].send(b"from the handler")):
+        assert bench.wires.wait(PATIENCE_NS) == [(0, b"from the handler")]
+
+
+# --- attaching and letting go ------------------------------------------------------------------------
+
+
+def test_a_socket_that_was_detached_comes_back_open_and_is_served_no_more(bench: Bench) -> None:
+    bench.wires.stage(0, b"never sent")
+    assert bench.wires.detach(0) is bench.near[0]
+    assert bench.near[0].fileno() >= 0
+    assert (bench.wires.fileno(0), bench.wires.unsent(0)) == (-1, 0)
+    assert bench.wires.send() == []
+    bench.far[0].send(b"x")
+    assert bench.wires.wait(0) == []
+    assert bench.wires.receive(0) is None
+    assert drain(bench.far[0]) == b""
+
+
+def test_detaching_where_there_is_no_socket_gives_none(net: ModuleType) -> None:
+    wires = net.Wires(1)
+    assert wires.detach(0) is None
+    assert wires.fileno(0) == -1
+    wires.close()
+
+
+def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
+    bench.wires.stage(0, b"x" * BIG)
+    bench.wires.send()  # full, so that the next one must not inherit anything
+    bench.wires.detach(0).close()
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    with far:
+        bench.wires.attach(0, near)
+        assert bench.wires.fileno(0) == near.fileno()
+        assert bench.wires.unsent(0) == 0
+        bench.wires.stage(0, b"abc")
+        bench.wires.send()
+        assert drain(far) == b"abc"
+        far.send(b"xyz")
+        assert bench.wires.wait(PATIENCE_NS) == [(0, b"xyz")]
+
+
+def test_closing_closes_every_socket_and_may_be_repeated(bench: Bench) -> None:
+    bench.wires.close()
+    bench.wires.close()
+    assert [near.fileno() for near in bench.near] == [-1, -1, -1]
+
+
+def test_a_wire_that_does_not_exist_is_an_index_error(bench: Bench) -> None:
+    for call in (
+        lambda: bench.wires.stage(3, b"x"),
+        lambda: bench.wires.unsent(3),
+        lambda: bench.wires.detach(3),
+        lambda: bench.wires.fileno(3),
+        lambda: bench.wires.receive(3),
+    ):
+        with pytest.raises(IndexError):
+            call()
+
+
+def test_only_bytes_can_be_staged(bench: Bench) -> None:
+    for wrong in (None, "text", 5):
+        with pytest.raises(TypeError):
+            bench.wires.stage(0, wrong)
+    assert bench.wires.unsent(0) == 0
+
+
+# --- lines and the clock -----------------------------------------------------------------------------
+
+
+@given(data=st.lists(st.sampled_from([b"\n", b"\r", b"*", b"%", b"~", b">", b"|", b"+", b"a"])).map(b"".join))
+@pytest.mark.parametrize("line_start", [True, False])
+def test_both_builds_find_the_same_aggregates_wherever_the_bytes_are_cut(line_start: bool, data: bytes) -> None:
+    expected = any(
+        byte in b"*%~>|" and (data[index - 1 : index] == b"\n" if index else line_start)
+        for index, byte in enumerate(data)
+    )
+    for name in ("c", "python"):
+        try:
+            found = impl.load(name).module("wire.net").aggregate(data, line_start)
+        except ImportError:
+            pytest.skip("the compiled implementation was not built")
+        assert bool(found) == expected
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="there is no such clock")
+def test_the_clock_is_the_one_since_boot(net: ModuleType) -> None:
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    now = net.now_ns()
+    assert before <= now <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def test_the_clock_goes_on_while_the_machine_is_suspended(implementation: impl.Implementation) -> None:
+    """In a time namespace whose clock since boot is an hour ahead of the monotonic one, as after a suspend."""
+    enter = ["unshare", "--user", "--map-root-user", "--fork", "--time", "--boottime", "3600"]
+    try:
+        subprocess.run([*enter, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no time namespace can be made here")
+    program = (
+        f"import time; from redlatch import impl; net = impl.load({implementation.name!r}).module('wire.net'); "
+        "print(net.now_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC))"
+    )
+    ahead = int(subprocess.check_output([*enter, sys.executable, "-c", program]))
+    assert ahead > 3500 * 10**9
