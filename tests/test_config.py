@@ -157,9 +157,9 @@ def replica() -> Iterator[str]:
 def test_a_replica_is_refused_with_its_place(
     implementation: impl.Implementation, urls: list[str], replica: str
 ) -> None:
-    client = Client([*urls[:2], replica])
+    client = Client([urls[0], replica])
     try:
-        with pytest.raises(ConfigurationError, match=r"^masters\[2\]: .*is a slave, not a master"):
+        with pytest.raises(ConfigurationError, match=r"^masters\[1\]: .*is a slave, not a master"):
             client.connect()
     finally:
         client.close()

@@ -481,6 +481,19 @@ def test_the_replies_of_an_old_connection_are_never_counted_on_the_new_one(rig: 
     assert rig.votes(new) == (1, 0, 0)
 
 
+def test_half_a_reply_of_an_old_connection_does_not_hide_an_aggregate_on_the_new_one(rig: Rig) -> None:
+    rig.submit()
+    rig.reply(0, b"+O")
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    rig.adopt(0)
+    ballot = rig.submit()
+    rig.reply(0, b"*1000000\r\n")
+    assert rig.fallen() == [0]
+    assert rig.votes(ballot) == (0, 0, 1)
+
+
 def test_at_most_so_many_commands_wait_for_a_master_and_the_rest_fails(dialling: Rig) -> None:
     most = dialling.engine.MAX_PENDING
     for _ in range(most):
