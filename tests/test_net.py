@@ -377,6 +377,22 @@ def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
         assert bench.wires.wait(PATIENCE_NS) == [(0, b"xyz")]
 
 
+def test_a_socket_in_the_place_of_a_full_one_is_waited_for_when_it_is_full_itself(bench: Bench) -> None:
+    bench.wires.stage(0, b"x" * BIG)
+    bench.wires.send()
+    bench.wires.detach(0).close()
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    with far:
+        bench.wires.attach(0, near)
+        bench.wires.stage(0, b"y" * BIG)
+        bench.wires.send()
+        drain(far)
+        left = bench.wires.unsent(0)
+        bench.wires.wait(PATIENCE_NS)
+        assert bench.wires.unsent(0) < left
+
+
 def test_closing_closes_every_socket_and_may_be_repeated(bench: Bench) -> None:
     bench.wires.close()
     bench.wires.close()
