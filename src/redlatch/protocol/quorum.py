@@ -111,6 +111,8 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
     token = hold.token
     started = policy.clock()
+    if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
+        raise _lost("its validity ran out", hold)
     deadline = started + policy.validity_ns(ttl_ms)
     # A shorter ttl may reach some masters whatever the verdict; then the old deadline is too late.
     hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
@@ -118,13 +120,14 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     for again in (True, False):
         ballot = Ballot(command, policy.size, policy.quorum, min(limit, started + policy.patience_ns(ttl_ms)))
         yield ballot
-        won = ballot.yes >= policy.quorum
+        won = ballot.yes >= ballot.quorum
         settled = policy.clock()
         if hold.token is not token or hold.state != HELD:
             raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
         if settled >= limit or ballot.refused():
             hold.deadline_ns = min(limit, settled)
-            raise _lost("its validity ran out" if settled >= limit else "a quorum has forgotten it", hold)
+            why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
+            raise _lost(why, hold, settled - started, _causes(policy, ballot))
         if won:
             hold.deadline_ns = deadline
             hold.elapsed_ns = settled - started
@@ -161,10 +164,9 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
             raise _no_quorum("release", policy, hold, ballot, policy.clock() - started)
         resent = True
     hold.free()
-    if late:
-        raise _lost("its validity ran out", hold)
-    if ballot.refused() and not resent:
-        raise _lost("a quorum has forgotten it", hold)
+    if late or (ballot.refused() and not resent):
+        why = "its validity ran out" if late else "a quorum has forgotten it"
+        raise _lost(why, hold, policy.clock() - started, _causes(policy, ballot))
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -198,9 +200,6 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
 
 
 def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns: int) -> QuorumUnavailable:
-    causes: dict[str, BaseException] = {
-        policy.masters[index]: cause for index, cause in sorted((ballot.causes or {}).items())
-    }
     silent = ballot.size - ballot.yes - ballot.no - ballot.failed
     what_failed = f"{ballot.failed} of {ballot.size} masters failed"
     if silent and not ballot.decided:
@@ -209,9 +208,14 @@ def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns
         f"{what} of {hold.name!r}: {what_failed}; {ballot.quorum} must agree",
         name=hold.name,
         elapsed=elapsed_ns / SECOND,
-        causes=causes,
+        causes=_causes(policy, ballot),
     )
 
 
-def _lost(why: str, hold: Hold) -> LockLost:
-    return LockLost(f"{hold.name!r} was lost: {why}", name=hold.name)
+def _lost(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
+    return LockLost(f"{hold.name!r} was lost: {why}", name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes)
+
+
+def _causes(policy: Policy, ballot: Ballot) -> dict[str, BaseException]:
+    """Name the masters that failed, each with its reason."""
+    return {policy.masters[index]: cause for index, cause in sorted((ballot.causes or {}).items())}

@@ -260,12 +260,15 @@ class Fleet:
         """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
         bit = 1 << link.index
         if not ballot.resent & bit and link.traits.lacks(error, link.dialect):
+            # Only a script has another text, and only a script may go out again behind what was sent since:
+            # a SET would go behind the release that undoes it.
             text = ballot.command.payload(FULL_TEXT)
-            ballot.resent |= bit
-            link.dialect = link.traits.downgrade(error, link.dialect)
-            self.wires.stage(link.index, text)
-            link.pending.append(ballot)
-            return
+            if text != ballot.command.payload(link.dialect):
+                ballot.resent |= bit
+                link.dialect = link.traits.downgrade(error, link.dialect)
+                self.wires.stage(link.index, text)
+                link.pending.append(ballot)
+                return
         self._failed(link, ballot, error)
 
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
