@@ -242,7 +242,8 @@ def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(co
         proxy.spoil = once(b"SET", lambda reply: None)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(blocking=False)
-    await_true(lambda: all(len(tokens_set(proxy, name)) == 2 for proxy in before))
+    # One whose connection was found broken only then has no part in the second attempt.
+    await_true(lambda: sum(len(tokens_set(proxy, name)) == 2 for proxy in before) >= 2)
     lock.release()
     await_true(lambda: not keys(three, name))
 
