@@ -119,7 +119,7 @@ def child():
     client.close()
     del globals()["lock"], globals()["client"]
 in_child(child)
-assert client.lock("of-the-parent", ttl=60).acquire()
+assert client.lock(name + "-of-the-parent", ttl=60).acquire()
 """,
         name,
         *(proxy.url for proxy in before),
@@ -128,7 +128,7 @@ assert client.lock("of-the-parent", ttl=60).acquire()
         assert proxy.accepted == 1
         assert [command[1:2] for command in proxy.commands if command[0] == b"SET"] == [
             (name.encode(),),
-            (b"of-the-parent",),
+            (f"{name}-of-the-parent".encode(),),
         ]
         token = next(command[2] for command in proxy.commands if command[0] == b"SET")
         assert proxy.count(token) == 1
