@@ -28,6 +28,7 @@ class Rig:
 
     def __init__(self, build: impl.Implementation, masters: int, dialect: int = DELIFEQ, up: bool = True) -> None:
         self.engine = build.module("wire.engine")
+        self.ballot: Any = build.module("protocol.ballot").Ballot
         self.commands = build.module("protocol.commands")
         self.now_ns = build.module("wire.net").now_ns
         self.fleet = self.engine.Fleet([f"master-{index}:1" for index in range(masters)], masters // 2 + 1)
@@ -53,7 +54,8 @@ class Rig:
         """Submit one command with a waiter, and send it."""
         more = (10_000,) if kind in ("Acquire", "Extend") else ()
         command = getattr(self.commands, kind)(b"the-key", token or next(self.tokens), since_ns, *more)
-        ballot = self.engine.Ballot(command, self.fleet.size, self.fleet.quorum, object())
+        ballot = self.ballot(command, self.fleet.size, self.fleet.quorum)
+        ballot.waiter = object()
         self.fleet.submit(ballot)
         if flush:
             self.fleet.flush()
@@ -94,6 +96,7 @@ class Rig:
         return broken
 
     def close(self) -> None:
+        self.fallen()
         self.fleet.wires.close()
         for each in self.sockets:
             each.close()
@@ -200,7 +203,7 @@ def test_a_ballot_is_decided_only_once(rig: Rig) -> None:
 
 
 def test_a_ballot_that_nobody_waits_for_is_not_reported(rig: Rig) -> None:
-    ballot = rig.engine.Ballot(rig.commands.Release(b"k", b"t", 0), 3, 2)
+    ballot = rig.ballot(rig.commands.Release(b"k", b"t", 0), 3, 2)
     rig.fleet.submit(ballot)
     rig.fleet.flush()
     rig.reply(0, YES)
@@ -247,7 +250,6 @@ conversation = st.lists(
             ("Acquire", NULL),
             ("Acquire", NIL),
             ("Acquire", BUSY),
-            ("Acquire", b"$2\r\nOK\r\n"),
             ("Release", YES),
             ("Release", NO),
             ("Release", b"-NOSCRIPT a | b > c * d\r\n"),
@@ -332,7 +334,7 @@ def test_a_huge_array_is_refused_without_being_parsed(rig: Rig, header: bytes) -
     ballot = rig.submit()
     rig.reply(0, header)
     assert rig.fallen() == [0]
-    assert "array" in str(ballot.causes[0])
+    assert repr(header)[2:10] in str(ballot.causes[0])
 
 
 def test_an_aggregate_behind_a_good_reply_is_refused_all_the_same(rig: Rig) -> None:
@@ -520,7 +522,7 @@ def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(bui
 def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     try:
-        token = b"t" * 100_000
+        token = b"t" * 1000
         first = rig.submit(token=token)
         most = rig.engine.MAX_UNSENT // len(token) + 10  # and what the socket's buffers take
         for _ in range(most):
@@ -655,13 +657,13 @@ def test_the_fleet_counts_the_answers_to_releases_that_have_not_come(rig: Rig) -
 # --- operations that were interrupted ----------------------------------------------------------------
 
 
-class Interrupting:
-    """A command whose bytes cannot be made because Ctrl-C strikes."""
+def interrupting(rig: Rig) -> Any:
+    """Return a ballot on a command whose bytes cannot be made because Ctrl-C strikes."""
 
-    yes, no, releases, since_ns, token = 1, 0, False, 0, b""
-
-    def payload(self, dialect: int) -> bytes:
+    def payload(self: Any, dialect: int) -> bytes:
         raise KeyboardInterrupt
+
+    return rig.ballot(type("Interrupting", (rig.commands.Command,), {"payload": payload})(b"k", b"t", 0), 3, 2)
 
 
 def test_mending_what_is_whole_closes_nothing(rig: Rig) -> None:
@@ -676,7 +678,7 @@ def test_mending_what_is_whole_closes_nothing(rig: Rig) -> None:
 def test_an_operation_that_was_interrupted_closes_every_connection_when_it_is_mended(rig: Rig) -> None:
     ballot = rig.submit()
     with pytest.raises(KeyboardInterrupt):
-        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+        rig.fleet.submit(interrupting(rig))
     assert rig.fleet.torn
     rig.fleet.mend()
     assert sorted(rig.fallen()) == [0, 1, 2]
@@ -695,7 +697,7 @@ def test_bytes_that_were_taken_and_never_counted_close_every_connection_when_it_
 
 def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
     with pytest.raises(KeyboardInterrupt):
-        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+        rig.fleet.submit(interrupting(rig))
     rig.fleet.mend()
     rig.fallen()
     for index in range(3):
@@ -709,7 +711,7 @@ def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
 def test_a_release_that_was_under_way_when_an_operation_was_interrupted_is_owed(rig: Rig) -> None:
     rig.submit("Release", token=b"one")
     with pytest.raises(KeyboardInterrupt):
-        rig.fleet.submit(rig.engine.Ballot(Interrupting(), 3, 2))
+        rig.fleet.submit(interrupting(rig))
     rig.fleet.mend()
     rig.fallen()
     rig.adopt(0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlatch import impl
-from redlatch.errors import AlreadyHeld, LockError, LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -22,8 +22,8 @@ LATENCY = 3 * MS
 BEGINNING = 7_000 * SECOND
 NAME, KEY = "sku:42", b"locks:sku:42"
 
-# What may happen at an Ask: votes in the order they come (y, n, ! for a failure, . for one that never comes),
-# or a function that is called with the Ask and returns them.
+# What may happen at a ballot: votes in the order they come (y, n, ! for a failure, . for one that never comes),
+# or a function that is called with the ballot and returns them.
 Votes = str | Callable[[Any], str]
 
 
@@ -34,7 +34,8 @@ class Play:
         build = build or impl.current
         self.quorum_module: ModuleType = build.module("protocol.quorum")
         self.commands: ModuleType = build.module("protocol.commands")
-        self.engine: ModuleType = build.module("wire.engine")
+        self.ballots: ModuleType = build.module("protocol.ballot")
+        self.holds: ModuleType = build.module("protocol.hold")
         policies: ModuleType = build.module("protocol.policy")
         self.masters = masters
         self.now = BEGINNING
@@ -50,11 +51,11 @@ class Play:
             random=lambda: self.chance,
             token=lambda: next(self.tokens),
         )
-        self.hold = self.quorum_module.Hold(NAME, KEY)
+        self.hold = self.holds.Hold(NAME, KEY)
+        self.ticket = object()
 
-    def ballot(self, command: Any, votes: str) -> Any:
-        """Return a ballot with these votes, as far as they were counted before it was decided."""
-        ballot = self.engine.Ballot(command, self.masters, self.masters // 2 + 1)
+    def vote(self, ballot: Any, votes: str) -> None:
+        """Cast these votes, as far as they are counted before it is decided."""
         for index, vote in enumerate(votes):
             if ballot.settled():
                 break
@@ -66,38 +67,40 @@ class Play:
                 ballot.failed += 1
                 ballot.causes = {**(ballot.causes or {}), index: ConnectionResetError(f"broken {index}")}
         ballot.decided = ballot.settled()
-        return ballot
 
-    def run(self, steps: Generator[Any, Any, Any], *script: Votes) -> Any:
-        """Run a generator to its end; each Ask takes the next votes of the script and LATENCY."""
+    def run(self, steps: Iterator[Any], *script: Votes) -> Any:
+        """Run a generator to its end; each ballot takes the next votes of the script and LATENCY."""
         rest = iter(script)
         verdict = self.follow(steps, rest)
         left = list(rest)
         assert not left, f"it ended without asking for {left}"
         return verdict
 
-    def follow(self, steps: Generator[Any, Any, Any], rest: Iterator[Votes]) -> Any:
-        """Run a generator to its end with as many votes as it asks for."""
-        outcome: Any = None
-        while True:
-            try:
-                effect = steps.send(outcome)
-            except StopIteration as stop:
-                return stop.value
-            self.effects.append(effect)
-            outcome = None
-            if isinstance(effect, self.quorum_module.Ask):
-                votes = next(rest, None)
-                assert votes is not None, "it asked once too often"
-                self.now += LATENCY
-                outcome = self.ballot(effect.command, votes if isinstance(votes, str) else votes(effect))
-            elif isinstance(effect, self.quorum_module.Pause):
-                self.now = max(self.now, effect.until_ns)
+    def follow(self, steps: Iterator[Any], rest: Iterator[Votes]) -> Any:
+        """Run a generator to its end, or to its answer, with as many votes as it asks for."""
+        for effect in steps:
+            if isinstance(effect, self.quorum_module.Answer):
+                return effect.value
+            self.perform(effect, rest)
+        return None
+
+    def perform(self, effect: Any, rest: Iterator[Votes]) -> None:
+        """Do what one effect says."""
+        self.effects.append(effect)
+        if isinstance(effect, self.ballots.Ballot):
+            votes = next(rest, None)
+            assert votes is not None, "it asked once too often"
+            self.now += LATENCY
+            self.vote(effect, votes if isinstance(votes, str) else votes(effect))
+        elif isinstance(effect, self.quorum_module.Pause):
+            self.now = max(self.now, effect.until_ns)
 
     def acquire(self, *script: Votes, give_up_ns: int | None = BEGINNING) -> Any:
-        """Claim and acquire; one attempt unless told otherwise."""
-        self.hold.claim()
-        return self.run(self.quorum_module.acquire(self.policy, self.hold, TTL_MS, give_up_ns), *script)
+        """Claim and acquire; one attempt unless told otherwise. Tell whether it was won."""
+        self.ticket = object()
+        self.hold.claim(self.ticket)
+        self.run(self.quorum_module.acquire(self.policy, self.hold, TTL_MS, give_up_ns), *script)
+        return self.hold.state == self.holds.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
         return self.run(self.quorum_module.extend(self.policy, self.hold, ttl_ms), *script)
@@ -177,15 +180,13 @@ def attempts_of(least: int, most: int) -> st.SearchStrategy[list[str]]:
 def test_an_attempt_is_won_if_and_only_if_a_quorum_said_yes(build: impl.Implementation, votes: str) -> None:
     play = Play(len(votes), build=build)
     quorum = len(votes) // 2 + 1
-    play.hold.claim()
+    play.hold.claim(object())
     try:
-        won = play.follow(
-            play.quorum_module.acquire(play.policy, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
-        )
+        play.follow(play.quorum_module.acquire(play.policy, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes))
     except QuorumUnavailable:
-        won = False
-    assert won == (counted(votes).count("y") >= quorum)
-    assert (play.hold.state == play.quorum_module.HELD) == won
+        pass
+    won = counted(votes).count("y") >= quorum
+    assert play.hold.state == (play.holds.HELD if won else play.holds.FREE)
 
 
 @given(votes=votes_without_failures)
@@ -213,18 +214,19 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
         play.now = give_up
         return "n" * play.masters
 
-    play.hold.claim()
+    play.hold.claim(object())
     steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, give_up)
     try:
-        won = play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
+        play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
-        won = False
-    tokens = [effect.command.token for effect in play.of("Ask")]
+        pass
+    won = play.hold.state == play.holds.HELD
+    tokens = [effect.command.token for effect in play.of("Ballot")]
     assert len(set(tokens)) == len(tokens)
     undone = [effect.command.token for effect in play.of("Tell")]
     assert undone == (tokens[:-1] if won else tokens)
     flow = [kind for kind in play.kinds() if kind != "Pause"]
-    pair = ["Ask Acquire", "Tell Release"]
+    pair = ["Ballot Acquire", "Tell Release"]
     assert flow == (pair * len(tokens))[: -1 if won else None]
 
 
@@ -241,7 +243,7 @@ def test_the_undo_is_for_the_same_key_and_since_the_same_moment_as_the_attempt(p
 
 def test_a_won_attempt_leaves_its_token_in_the_hold_and_undoes_nothing(play: Play) -> None:
     assert play.acquire("yyy")
-    assert play.kinds() == ["Ask Acquire"]
+    assert play.kinds() == ["Ballot Acquire"]
     assert play.hold.token == play.effects[0].command.token
 
 
@@ -249,7 +251,7 @@ def test_two_acquires_of_one_object_use_two_tokens(play: Play) -> None:
     assert play.acquire("yyy")
     play.release("yyy")
     assert play.acquire("yyy", give_up_ns=None)
-    first, last = (ask.command.token for ask in play.of("Ask") if type(ask.command).__name__ == "Acquire")
+    first, last = (ask.command.token for ask in play.of("Ballot") if type(ask.command).__name__ == "Acquire")
     assert first != last
 
 
@@ -263,18 +265,18 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
-    play.hold.claim()
+    play.hold.claim(object())
     steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
-    ask = next(steps)
+    ballot = next(steps)
     play.now += 10 * MS  # the driver takes its time to send
-    with pytest.raises(StopIteration):
-        steps.send(play.ballot(ask.command, "yyy"))
+    play.vote(ballot, "yyy")
+    assert next(steps, None) is None
     assert play.hold.deadline_ns == BEGINNING + VALIDITY
 
 
 def test_each_attempt_has_a_deadline_of_its_own(play: Play) -> None:
     assert play.acquire("nnn", "yyy", give_up_ns=None)
-    second = play.of("Ask")[1].command.since_ns
+    second = play.of("Ballot")[1].command.since_ns
     assert second > BEGINNING
     assert play.hold.deadline_ns == second + VALIDITY
 
@@ -286,13 +288,13 @@ def test_a_quorum_one_nanosecond_before_the_deadline_wins(play: Play) -> None:
 
 def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + VALIDITY, "yyyyy"))
-    assert play.kinds() == ["Ask Acquire", "Tell Release"]
-    assert play.hold.state == play.quorum_module.FREE
+    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
+    assert play.hold.state == play.holds.FREE
 
 
 def test_a_process_that_was_stopped_over_its_ttl_with_the_votes_in_flight_has_not_won(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + 10 * TTL_MS * MS, "yyyyy"))
-    assert play.of("Tell")[0].command.token == play.of("Ask")[0].command.token
+    assert play.of("Tell")[0].command.token == play.of("Ballot")[0].command.token
 
 
 def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
@@ -305,13 +307,13 @@ def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
 
 def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadline(play: Play) -> None:
     play.acquire("nnn")
-    assert play.of("Ask")[0].until_ns == BEGINNING + play.policy.patience_ns(TTL_MS) < BEGINNING + VALIDITY
+    assert play.of("Ballot")[0].until_ns == BEGINNING + play.policy.patience_ns(TTL_MS) < BEGINNING + VALIDITY
 
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
-    play.hold.claim()
+    play.hold.claim(object())
     assert not play.run(play.quorum_module.acquire(play.policy, play.hold, 10, BEGINNING), "nnn")
-    assert play.of("Ask")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
+    assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
 # --- acquire: trying again ---------------------------------------------------------------------------
@@ -323,7 +325,7 @@ def test_without_time_to_wait_one_attempt_is_made_all_the_same(play: Play) -> No
 
 def test_without_time_to_wait_a_busy_lock_is_given_up_without_a_pause(play: Play) -> None:
     assert play.acquire("nnn", give_up_ns=0) is False
-    assert play.kinds() == ["Ask Acquire", "Tell Release"]
+    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
 
 
 @given(chance=st.floats(0, 1, exclude_max=True), busy=st.integers(1, 12))
@@ -352,7 +354,7 @@ def test_a_pause_is_cut_where_the_time_to_wait_ends_and_one_last_attempt_follows
 
 def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
     assert play.acquire("ynnyn", "yyy", give_up_ns=None)
-    assert play.kinds() == ["Ask Acquire", "Tell Release", "Pause", "Ask Acquire"]
+    assert play.kinds() == ["Ballot Acquire", "Tell Release", "Pause", "Ballot Acquire"]
 
 
 def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play: Play) -> None:
@@ -361,7 +363,7 @@ def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play:
 
 def test_the_first_verdict_of_failures_is_tried_again_at_once(play: Play) -> None:
     assert play.acquire("!!!", "yyy", give_up_ns=0)
-    assert play.kinds() == ["Ask Acquire", "Tell Release", "Ask Acquire"]
+    assert play.kinds() == ["Ballot Acquire", "Tell Release", "Ballot Acquire"]
 
 
 def test_a_second_failure_in_a_row_raises_with_each_masters_cause(play: Play) -> None:
@@ -389,7 +391,7 @@ def test_a_failed_attempt_does_not_lengthen_the_next_pause(play: Play) -> None:
 def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
     with pytest.raises(QuorumUnavailable, match="silent"):
         play.acquire("yy...", give_up_ns=None)
-    assert play.kinds() == ["Ask Acquire", "Tell Release"]
+    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
 
 
 def test_silence_that_leaves_the_verdict_open_only_through_one_master_is_busy(play: Play) -> None:
@@ -399,7 +401,7 @@ def test_silence_that_leaves_the_verdict_open_only_through_one_master_is_busy(pl
 def test_after_quorum_unavailable_the_same_object_may_acquire_again(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         play.acquire("!!!", "!!!")
-    assert play.hold.state == play.quorum_module.FREE
+    assert play.hold.state == play.holds.FREE
     assert play.acquire("yyy")
 
 
@@ -407,9 +409,9 @@ def test_after_quorum_unavailable_the_same_object_may_acquire_again(play: Play) 
 
 
 def test_a_hold_that_is_claimed_refuses_a_second_claim(play: Play) -> None:
-    play.hold.claim()
+    play.hold.claim(object())
     with pytest.raises(AlreadyHeld, match="sku:42") as caught:
-        play.hold.claim()
+        play.hold.claim(object())
     assert caught.value.name == NAME
 
 
@@ -421,7 +423,7 @@ def test_a_hold_that_is_held_refuses_another_acquire_and_stays_held(held: Play) 
 
 def test_a_hold_that_lost_the_race_may_be_claimed_again(play: Play) -> None:
     assert not play.acquire("nnn")
-    play.hold.claim()
+    play.hold.claim(object())
 
 
 def test_a_hold_is_believed_until_its_deadline_and_not_at_it(held: Play) -> None:
@@ -434,31 +436,36 @@ def test_a_claim_during_a_release_is_refused(held: Play) -> None:
     steps = held.quorum_module.release(held.policy, held.hold, SECOND)
     next(steps)
     with pytest.raises(AlreadyHeld):
-        held.hold.claim()
+        held.hold.claim(object())
 
 
-def test_a_release_that_ends_late_does_not_free_what_was_acquired_meanwhile(held: Play) -> None:
+def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held: Play) -> None:
     first = held.quorum_module.release(held.policy, held.hold, SECOND)
-    second = held.quorum_module.release(held.policy, held.hold, SECOND)
-    asks = [next(first), next(second)]
-    with pytest.raises(StopIteration):
-        first.send(held.ballot(asks[0].command, "yyy"))
+    ballot = next(first)
+    with pytest.raises(NotOwned):
+        held.release("yyy")
+    held.vote(ballot, "yyy")
+    assert next(first, None) is None
     assert held.acquire("yyy", give_up_ns=None)
-    with pytest.raises((StopIteration, LockError)):
-        second.send(held.ballot(asks[1].command, "nnn"))
     assert held.hold.held(held.now)
 
 
 def test_abandoning_after_a_verdict_does_not_undo_what_another_thread_claimed_since(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         play.acquire("!!!", "!!!")
-    try:
-        play.hold.claim()
-    except AlreadyHeld:
-        return  # the gate is still ours to open
-    others = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
-    next(others)
-    assert play.hold.abandon() is None  # what Lock.acquire does with any exception
+    failed, other = play.ticket, object()
+    play.hold.claim(other)
+    next(play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None))
+    assert play.hold.abandon(failed) is None  # what Lock.acquire does with any exception
+    assert play.hold.abandon(other) is not None
+
+
+def test_a_ticket_that_was_refused_has_nothing_to_abandon(held: Play) -> None:
+    late = object()
+    with pytest.raises(AlreadyHeld):
+        held.hold.claim(late)
+    assert held.hold.abandon(late) is None
+    assert held.hold.held(held.now)
 
 
 # --- extend ------------------------------------------------------------------------------------------
@@ -494,7 +501,7 @@ def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
     held.now = BEGINNING + VALIDITY - MS
     with pytest.raises(LockLost):
         held.extend(held.jump(BEGINNING + VALIDITY, "yy..."), ttl_ms=60_000)
-    assert held.of("Ask")[0].until_ns == BEGINNING + VALIDITY
+    assert held.of("Ballot")[0].until_ns == BEGINNING + VALIDITY
 
 
 def test_an_extension_that_a_quorum_refuses_is_lost_and_not_believed_any_more(held: Play) -> None:
@@ -570,7 +577,7 @@ def test_an_extension_overtaken_by_a_release_does_not_bring_the_lock_back(held: 
 
     with pytest.raises(NotOwned):
         held.extend(meanwhile)
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
     assert held.hold.deadline_ns == 0
 
 
@@ -594,7 +601,7 @@ def test_a_release_asks_once_with_the_token_and_frees_the_object(held: Play) -> 
     [ask] = held.effects
     assert isinstance(ask.command, held.commands.Release)
     assert (ask.command.key, ask.command.token, ask.command.since_ns) == (KEY, token, BEGINNING)
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_releasing_twice_is_not_owned(held: Play) -> None:
@@ -613,20 +620,20 @@ def test_releasing_at_the_deadline_is_lost_and_still_deletes_the_key(held: Play)
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
         held.release("yyy")
-    assert held.kinds() == ["Ask Release"]
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.kinds() == ["Ballot Release"]
+    assert held.hold.state == held.holds.FREE
 
 
 def test_releasing_one_nanosecond_before_the_deadline_is_in_time(held: Play) -> None:
     held.now = BEGINNING + VALIDITY - 1
     held.release("yyy")
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_releasing_what_a_quorum_has_forgotten_is_lost(held: Play) -> None:
     with pytest.raises(LockLost, match="forgotten"):
         held.release("nnn")
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_a_minority_that_forgot_the_token_does_not_fail_a_release(held: Play) -> None:
@@ -635,12 +642,12 @@ def test_a_minority_that_forgot_the_token_does_not_fail_a_release(held: Play) ->
 
 def test_a_release_that_fails_once_is_sent_again(held: Play) -> None:
     held.release("!!!", "yyy")
-    assert held.kinds() == ["Ask Release"] * 2
+    assert held.kinds() == ["Ballot Release"] * 2
 
 
 def test_a_no_to_a_release_that_was_sent_again_may_be_the_work_of_the_first(held: Play) -> None:
     held.release("!!!", "nnn")
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(held: Play) -> None:
@@ -648,7 +655,7 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
         held.release("!!!", "!!!")
     assert len(caught.value.causes) == 3
     held.release("nnn")
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_a_lock_that_is_being_released_is_not_believed_any_more(held: Play) -> None:
@@ -661,8 +668,9 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
+    held.hold.insist()  # what Lock.release does with any interrupt
     held.release("nnn")
-    assert held.hold.state == held.quorum_module.FREE
+    assert held.hold.state == held.holds.FREE
 
 
 def test_insisting_on_an_interrupted_release_gives_the_same_command_again(held: Play) -> None:
@@ -766,49 +774,49 @@ INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
 @pytest.mark.parametrize("how", INTERRUPTIONS)
 @pytest.mark.parametrize("point", range(11))
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
-    play.hold.claim()
+    ticket = object()
+    play.hold.claim(ticket)
     steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
     script = iter(BUSY_TWICE)
-    outcome = None
     last = b""
     for _ in range(point + 1):
-        effect = steps.send(outcome)
-        outcome = None
-        if isinstance(effect, play.quorum_module.Ask):
+        effect = next(steps)
+        if isinstance(effect, play.ballots.Ballot):
             last = effect.command.token
-            outcome = play.ballot(effect.command, next(script))
+            play.vote(effect, next(script))
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
         pass
-    undo = play.hold.abandon()
+    undo = play.hold.abandon(ticket)
     assert isinstance(undo, play.commands.Release)
     assert (undo.key, undo.token) == (KEY, last)
-    play.hold.claim()  # and the object is free for another try
+    play.hold.claim(object())  # and the object is free for another try
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
-    play.hold.claim()
+    ticket = object()
+    play.hold.claim(ticket)
     steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
         pass
-    assert play.hold.abandon() is None
-    play.hold.claim()
+    assert play.hold.abandon(ticket) is None
+    play.hold.claim(object())
 
 
 def test_an_acquire_interrupted_between_its_verdict_and_its_caller_is_undone(held: Play) -> None:
     token = held.hold.token
-    undo = held.hold.abandon()
+    undo = held.hold.abandon(held.ticket)
     assert undo.token == token
     assert not held.hold.held(held.now)
 
 
 def test_an_acquire_that_was_given_up_has_nothing_to_undo(play: Play) -> None:
     assert not play.acquire("nnn")
-    assert play.hold.abandon() is None
+    assert play.hold.abandon(play.ticket) is None
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)

@@ -138,6 +138,9 @@ class Driver:
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
             self._settle()
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -166,6 +169,8 @@ class Driver:
         fleet.receive(index)
         if fleet.decided or fleet.fallen:
             self._settle()
+        if fleet.staged:  # a reply asked for a script's text
+            self._flush_soon()
 
     def _settle(self) -> None:
         """Set the futures of decided ballots, and have broken connections dialled again."""

@@ -51,6 +51,7 @@ class Roster:
         self._misconfigured: ConfigurationError | None = None
         self._muster = muster
         self._masters = masters
+        self._dialled: list[int] = []
         self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
 
     def muster(self) -> Any:
@@ -60,9 +61,14 @@ class Roster:
         return self.fleet
 
     def start(self) -> None:
-        """Begin to dial every master; outcomes may be delivered before this returns."""
-        for index in range(len(self._masters)):
+        """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
+
+        An interrupt in the middle makes it dial a master twice the next time; `arrive` copes.
+        """
+        while len(self._dialled) < len(self._masters):
+            index = len(self._dialled)
             self._dialler.start(index)
+            self._dialled.append(index)
 
     def quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried."""
@@ -87,8 +93,10 @@ class Roster:
         first = index in self.unsettled
         self.unsettled.discard(index)
         if isinstance(outcome, Connection):
-            if self.closed:
+            if self.closed or self.fleet.links[index].up:  # or dialled twice, after an interrupt
                 outcome.sock.close()
+                return
+            if outcome.sock.fileno() < 0:  # adopted when an interrupt struck, and dropped since
                 return
             twin = self._twin(index, outcome.traits.run_id)
             if twin is None:
@@ -105,7 +113,8 @@ class Roster:
                 self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
                 self.usable = False
             logger.warning("master %s is out of reach: %s", self._masters[index].address, outcome)
-        self.fleet.fail(index, outcome)
+        if not self.fleet.links[index].up:
+            self.fleet.fail(index, outcome)
 
     def _adopt(self, index: int, connection: Connection) -> None:
         link, traits = self.fleet.links[index], connection.traits

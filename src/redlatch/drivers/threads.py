@@ -123,7 +123,7 @@ class Driver:
         with self._connecting:
             if self._fleet is None:
                 self._fleet = self._roster.muster()
-                self._roster.start()
+            self._roster.start()
         self._quorate.wait(2 * DIAL_TIMEOUT)
         self._complete.wait(GRACE)
         self._roster.check()
@@ -242,9 +242,10 @@ class Driver:
     def _take_all(self) -> None:
         """Submit what the others enqueued, and send."""
         fleet, inbox = self._fleet, self._inbox
-        while self._arrivals:
-            self._roster.arrive(*self._arrivals.popleft())
+        while self._arrivals:  # taken off when it is done, so that an interrupt loses none
+            self._roster.arrive(*self._arrivals[0])
             self._note_progress()
+            self._arrivals.popleft()
         while inbox:
             ballot = inbox[0]
             if ballot.command.releases:  # interrupted here, a release goes out twice rather than never
@@ -260,19 +261,22 @@ class Driver:
     def _settle(self) -> None:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self._fleet
-        decided, fleet.decided = fleet.decided, []
-        for ballot in decided:
-            ballot.waiter.wake()
+        while fleet.decided:  # taken off when it is done, so that an interrupt loses none
+            fleet.decided[-1].waiter.wake()
+            fleet.decided.pop()
         while fleet.fallen:
-            link, sock = fleet.fallen.pop()
+            link, sock = fleet.fallen[-1]
             sock.close()
             self._roster.redial(link.index, link.cause)
+            fleet.fallen.pop()
 
     def _leave(self) -> None:
         """Give the role up, and see to it that somebody takes what is left to do."""
         self._polling = False
         try:
             self._fleet.mend()
+            if self._fleet.staged:  # a reply asked for a script's text
+                self._fleet.flush()
             self._settle()
         finally:
             del self._role[_ROLE]

@@ -51,8 +51,16 @@ class Ballot:
         self.resent = 0
 
     def settled(self) -> bool:
-        """Tell whether the verdict stands: a quorum said yes, or no quorum can any more."""
-        return self.yes >= self.quorum or self.no + self.failed > self.size - self.quorum
+        """Tell whether the verdict stands: a quorum said yes, or no quorum can any more.
+
+        Of a release more is asked, since it is over only when a quorum has answered: a "no", too, says that
+        the key is not ours (any more). It is settled when one kind of vote has decided it, or all have come.
+        """
+        lost = self.size - self.quorum
+        if self.yes >= self.quorum or self.no > lost or self.failed > lost:
+            return True
+        told = self.no + self.failed
+        return told + self.yes >= self.size if self.command.releases else told > lost
 
     def refused(self) -> bool:
         """Tell whether so many masters said no that no quorum can have said yes."""

@@ -82,15 +82,12 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
             hold.keep(deadline, now - started)
             return
         yield Tell(Release(hold.key, hold.token, started))
-        if ballot.unavailable():
-            # Connections that broke under the commands are made anew at once, and what is sent
-            # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
-            failures += 1
-            if failures == 2 or not ballot.decided:
-                hold.free()
-                raise _no_quorum("acquire", policy, hold, ballot, now - began)
-            continue
-        failures = 0
+        failures = failures + 1 if ballot.unavailable() else 0
+        if failures == 2 or (failures and not ballot.decided):
+            hold.free()
+            raise _no_quorum("acquire", policy, hold, ballot, now - began)
+        if failures:  # Connections that broke under the commands are made anew at once, and what is sent
+            continue  # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
         if give_up_ns is not None and now >= give_up_ns:
             hold.free()
             return

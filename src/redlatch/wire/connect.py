@@ -139,6 +139,8 @@ class _Talk:
             data = self.sock.recv(65536)
             received += len(data)
             if not data:
+                if replies and isinstance(replies[0], Exception):  # such as "max number of clients reached"
+                    raise replies[0]
                 raise ConnectionResetError("the server closed the connection during the handshake")
             if received > MAX_HANDSHAKE_BYTES:
                 raise MasterRefused(f"more than {MAX_HANDSHAKE_BYTES} bytes in answer to the handshake")

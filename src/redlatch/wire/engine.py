@@ -36,13 +36,19 @@ from . import net
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 
-# A reply line in flight; hiredis keeps what is incomplete, so this bounds its buffer.
-MAX_PARTIAL = 65536
+# A longer line is no reply.
+MAX_LINE = 65536
 
 _NOTHING: Any = object()
 
-# Nearly every chunk is one of these lines and nothing else: looking it up costs a fifth of asking the parser.
-_LINES: dict[bytes, Any] = {b"+OK\r\n": OK, b":1\r\n": 1, b":0\r\n": 0, b"_\r\n": None, b"$-1\r\n": None}
+# Nearly every reply is one of these lines: looking it up costs a third of asking the parser. A chunk is
+# what one receive brought, nearly always one line; the lines of a longer one have lost their \n.
+_CHUNKS: dict[bytes, Any] = {b"+OK\r\n": OK, b":1\r\n": 1, b":0\r\n": 0, b"_\r\n": None, b"$-1\r\n": None}
+_LINES: dict[bytes, Any] = {chunk[:-1]: reply for chunk, reply in _CHUNKS.items()}
+
+# How a reply that is one line may begin: status, error, number, null, true or false, double, big number.
+# Everything else has a length field or is a push, and is never parsed: no length from the wire is believed.
+_ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
 
 class Link:
@@ -54,7 +60,7 @@ class Link:
         self.up = False  # connected; a link that is neither up nor being dialled votes "failed" at once
         self.dialling = True
         self.reader: Any = None
-        self.partial = False  # the reader holds the beginning of a reply
+        self.tail = b""  # the beginning of a line whose end has not come yet
         self.pending: list[Any] = []  # ballots in the order of the commands sent; before `head` None
         self.head = 0
         self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
@@ -91,8 +97,10 @@ class Fleet:
         self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
         self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
         self.torn = False
+        self.staged = False  # a reply made us stage something: flush
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
+        self.chunks = _CHUNKS
         self.lines = _LINES
 
     def submit(self, ballot: Ballot) -> None:
@@ -119,6 +127,7 @@ class Fleet:
     def flush(self) -> None:
         """Send what is staged, one system call a link."""
         self.torn = True
+        self.staged = False
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
         self.torn = False
@@ -145,7 +154,7 @@ class Fleet:
         link = self.links[index]
         self.torn = True
         self.wires.attach(index, sock)
-        link.partial = False
+        link.tail = b""
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.dialect = dialect
@@ -175,6 +184,7 @@ class Fleet:
         """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
+                link.up = link.up or self.wires.fileno(link.index) >= 0  # it was just being adopted
                 if link.up:
                     self._drop(link, ConnectionAbortedError("interrupted in the middle of an operation"))
             self.wires.taken = False
@@ -207,34 +217,38 @@ class Fleet:
         if type(data) is not bytes:  # an exception
             self._drop(link, data)
             return
-        if not link.partial:
-            reply = self.lines.get(data, _NOTHING)
+        if not link.tail:
+            reply = self.chunks.get(data, _NOTHING)
             if reply is not _NOTHING:
                 self._count(link, reply)
                 return
-        # Every reply to a vote is a line of its own: no array or map is ever parsed, whose length
-        # field could make the parser allocate.
-        reader = link.reader
-        if net.aggregate(data, not link.partial):
-            self._drop(link, _unexpected(link, "an array, a map or a push"))
-            return
+        lines = (link.tail + data).split(b"\n")
+        link.tail = lines.pop()
+        for line in lines:
+            reply = self.lines.get(line, _NOTHING)
+            if reply is _NOTHING:
+                reply = self._parse(link, line)
+            if not self._count(link, reply):
+                return
+        if link.tail and (link.tail[:1] not in b"+-:_#,($" or len(link.tail) > MAX_LINE):
+            self._drop(link, _unexpected(link, f"{link.tail[:20]!r} and no end of line"))
+
+    def _parse(self, link: Link, line: bytes) -> Any:
+        """Have the parser read a whole line; what is no reply of one line comes back as bytes, which are no vote."""
+        if not line.startswith(_ONE_LINE):
+            return line
         try:
-            reader.feed(data)
-            while True:
-                reply = reader.gets()
-                if reply is _NOTHING:
-                    break
-                if not self._count(link, reply):
-                    return
+            link.reader.feed(line + b"\n")
+            reply = link.reader.gets()
         except Exception as error:  # hiredis.ProtocolError, and whatever else a parser may raise
             self._drop(link, error)
-            return
-        link.partial = reader.has_data()
-        if link.partial and reader.len() > MAX_PARTIAL:
-            self._drop(link, _unexpected(link, "a line without an end"))
+            return _NOTHING
+        return line if reply is _NOTHING else reply
 
     def _count(self, link: Link, reply: Any) -> bool:
-        """Give one reply to the oldest ballot of the link; False if the link had to be dropped."""
+        """Give one reply to the oldest ballot of the link; False if the link is, or had to be, dropped."""
+        if not link.up:
+            return False
         if not link.owing():
             self._drop(link, _unexpected(link, "a reply that nobody asked for"))
             return False
@@ -252,7 +266,7 @@ class Fleet:
             link.advance()
             self._refused(link, ballot, reply)
         else:
-            self._drop(link, _unexpected(link, type(reply).__name__))
+            self._drop(link, _unexpected(link, repr(reply[:20] if isinstance(reply, bytes) else reply)))
             return False
         return True
 
@@ -265,6 +279,7 @@ class Fleet:
             text = ballot.command.payload(FULL_TEXT)
             if text != ballot.command.payload(link.dialect):
                 ballot.resent |= bit
+                self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)

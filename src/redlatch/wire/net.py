@@ -7,20 +7,17 @@ calls; `tests/test_net.py` holds the two to each other. This is the one layer th
 from __future__ import annotations
 
 import os
-import re
 import select
 import socket
 import ssl
 import time
 
 RECEIVE_BYTES = 16384
+CLOSED = "the server closed the connection"
 
 # CLOCK_BOOTTIME goes on while the machine is suspended, CLOCK_MONOTONIC does not: a lease must
 # not outlive a laptop's sleep. Where the kernel has no such clock, the monotonic one stands in.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-_OPENING = (b"*", b"%", b"~", b">", b"|")
-_AGGREGATE = re.compile(rb"\n[*%~>|]")
 
 
 def now_ns() -> int:
@@ -28,29 +25,21 @@ def now_ns() -> int:
     return time.clock_gettime_ns(_CLOCK)
 
 
-def aggregate(data: bytes, line_start: bool) -> bool:
-    """Tell whether a line in `data` opens an array, map, set, push or attribute.
-
-    Args:
-        data: bytes as they came, cut anywhere.
-        line_start: whether the first byte of `data` begins a line.
-    """
-    return (line_start and data[:1] in _OPENING) or _AGGREGATE.search(data) is not None
-
-
 class Wires:
     """N non-blocking sockets by index, each with its unsent bytes.
+
+    It owns bare descriptors: a socket object in a cycle of garbage may be finalized, and warn, before its owner has
+    had a chance to close it. Only TLS sockets, which are more than a descriptor, stay objects.
 
     Not safe for two threads at once, but for `wake`.
     """
 
     def __init__(self, count: int) -> None:
-        self._socks: list[socket.socket | None] = [None] * count
+        self._fds = [-1] * count
+        self._tls: list[ssl.SSLSocket | None] = [None] * count
         self._unsent = [bytearray() for _ in range(count)]
         self._poll = select.poll()
         self._by_fd: dict[int, int] = {}
-        # Remembered, because a socket that the garbage collector has closed before us tells it no more.
-        self._fds = [-1] * count
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -59,28 +48,28 @@ class Wires:
         self.taken = False  # the last `wait` may have taken bytes that its caller has not seen
 
     def attach(self, index: int, sock: socket.socket) -> None:
-        """Take over a connected, non-blocking socket as number `index`."""
-        self._socks[index] = sock
-        self._unsent[index].clear()
+        """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""
+        self._tls[index] = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._unsent[index] = bytearray()
         self._full[index] = False
-        self._fds[index] = sock.fileno()
-        self._by_fd[sock.fileno()] = index
-        self._poll.register(sock.fileno(), select.POLLIN)
+        self._fds[index] = fd = sock.fileno() if isinstance(sock, ssl.SSLSocket) else sock.detach()
+        self._by_fd[fd] = index
+        self._poll.register(fd, select.POLLIN)
 
     def detach(self, index: int) -> socket.socket | None:
         """Give the socket back, open, for the caller to close; forget what was unsent."""
-        sock = self._socks[index]
-        self._socks[index] = None
-        self._unsent[index].clear()
-        if sock is not None:
-            self._poll.unregister(self._fds[index])
-            del self._by_fd[self._fds[index]]
-        return sock
+        fd, tls = self._fds[index], self._tls[index]
+        self._fds[index], self._tls[index] = -1, None
+        self._unsent[index] = bytearray()  # not cleared: at a fork another thread may have been sending from it
+        if fd < 0:
+            return None
+        self._poll.unregister(fd)
+        del self._by_fd[fd]
+        return tls or socket.socket(fileno=fd)
 
     def fileno(self, index: int) -> int:
         """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
-        sock = self._socks[index]
-        return -1 if sock is None else sock.fileno()
+        return self._fds[index]
 
     def stage(self, index: int, data: bytes) -> None:
         """Append `data` to what the next `send` offers to socket `index`."""
@@ -105,17 +94,17 @@ class Wires:
         return broken
 
     def _send_one(self, index: int) -> OSError | None:
-        sock, unsent = self._socks[index], self._unsent[index]
-        if sock is None:
+        fd, tls, unsent = self._fds[index], self._tls[index], self._unsent[index]
+        if fd < 0:
             return None
         try:
-            del unsent[: sock.send(unsent)]
+            del unsent[: tls.send(unsent) if tls else os.write(fd, unsent)]
         except OSError as error:
             if not would_block(error):
                 return error
         if bool(unsent) != self._full[index]:  # ask poll for room to send only while something is unsent
             self._full[index] = bool(unsent)
-            self._poll.modify(sock.fileno(), select.POLLIN | (select.POLLOUT if unsent else 0))
+            self._poll.modify(fd, select.POLLIN | (select.POLLOUT if unsent else 0))
         return None
 
     def wait(self, timeout_ns: int) -> list[tuple[int, bytes | OSError]]:
@@ -141,8 +130,15 @@ class Wires:
 
     def receive(self, index: int) -> bytes | OSError | None:
         """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
-        sock = self._socks[index]
-        return None if sock is None else take(sock)
+        fd, tls = self._fds[index], self._tls[index]
+        if fd < 0:
+            return None
+        if tls is not None:
+            return take(tls)
+        try:
+            return os.read(fd, RECEIVE_BYTES) or ConnectionResetError(CLOSED)
+        except OSError as error:
+            return None if would_block(error) else error
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once, or the next one."""
@@ -151,9 +147,13 @@ class Wires:
         except BlockingIOError:
             pass  # the pipe is full of wake-ups already
 
+    def __del__(self) -> None:
+        if hasattr(self, "_wake_out"):
+            self.close()
+
     def close(self) -> None:
         """Close every socket and the wake-up pipe; harmless when repeated."""
-        for index in range(len(self._socks)):
+        for index in range(len(self._fds)):
             sock = self.detach(index)
             if sock is not None:
                 sock.close()
@@ -163,20 +163,18 @@ class Wires:
             self._wake_in = self._wake_out = -1
 
 
-def take(sock: socket.socket) -> bytes | OSError | None:
-    """Receive once from a plain socket, and from a TLS one until it holds nothing decrypted back."""
+def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
+    """Receive from a TLS socket until it holds nothing decrypted back."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(RECEIVE_BYTES):
-            if not isinstance(sock, ssl.SSLSocket):
-                return chunk
             chunks.append(chunk)
             if not sock.pending():
                 break
     except OSError as error:
         if not chunks:  # otherwise the error comes again with the next call
             return None if would_block(error) else error
-    return b"".join(chunks) or ConnectionResetError("the server closed the connection")
+    return b"".join(chunks) or ConnectionResetError(CLOSED)
 
 
 def would_block(error: OSError) -> bool:

@@ -39,5 +39,6 @@ cdef class Driver:
 
     cdef _ask(self, Ballot ballot)
     cdef _submit(self, Ballot ballot)
+    cdef _flush_soon(self)
     @cython.locals(ballot=Ballot)
     cdef _settle(self)

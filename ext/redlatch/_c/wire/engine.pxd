@@ -15,7 +15,7 @@ cdef class Link:
     cdef public bint up
     cdef public bint dialling
     cdef public object reader
-    cdef public bint partial
+    cdef public bytes tail
     cdef public list pending       # of Ballot
     cdef public Py_ssize_t head
     cdef public object parked      # deque of Ballot
@@ -40,6 +40,8 @@ cdef class Fleet:
     cdef public bint torn
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
+    cdef public bint staged
+    cdef dict chunks
     cdef dict lines
 
     # for the drivers
@@ -53,7 +55,9 @@ cdef class Fleet:
 
     # inside
     cdef _resend(self, Link link, Ballot ballot)
+    @cython.locals(lines=list, line=bytes)
     cdef _feed(self, Link link, data)
+    cdef _parse(self, Link link, bytes line)
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)

@@ -28,7 +28,7 @@ cdef class Wires:
     cdef int count
     cdef int wake_in
     cdef int wake_out
-    cdef list socks
+    cdef list tls            # the SSLSocket of each, or None
     cdef public bint taken
 
     cpdef int fileno(self, int index) except? -1

@@ -5,6 +5,7 @@ once. Sockets that speak TLS are Python objects and are served through them, wit
 """
 
 import os
+import socket
 import ssl
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,7 +15,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 from posix.time cimport clock_gettime, timespec
 
-from redlatch.wire.net import take, would_block
+from redlatch.wire.net import CLOSED, take, would_block
 
 
 cdef extern from *:
@@ -51,6 +52,7 @@ cdef extern from *:
     ssize_t recv(int fd, void *buffer, size_t size, int flags) nogil
     ssize_t send(int fd, const void *buffer, size_t size, int flags) nogil
     ssize_t read(int fd, void *buffer, size_t size) nogil
+    int close(int fd) nogil
     ssize_t write(int fd, const void *buffer, size_t size) nogil
 
 cdef enum:
@@ -66,29 +68,6 @@ cdef inline long long clock_ns() noexcept nogil:
 def now_ns():
     """Read the clock that every deadline is measured with, in nanoseconds since boot."""
     return clock_ns()
-
-
-cdef inline bint opens(char byte) noexcept nogil:
-    return byte == b'*' or byte == b'%' or byte == b'~' or byte == b'>' or byte == b'|'
-
-
-def aggregate(bytes data not None, bint line_start):
-    """Tell whether a line in `data` opens an array, map, set, push or attribute.
-
-    Args:
-        data: bytes as they came, cut anywhere.
-        line_start: whether the first byte of `data` begins a line.
-    """
-    cdef const char *at = PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), index
-    if size == 0:
-        return False
-    if line_start and opens(at[0]):
-        return True
-    for index in range(1, size):
-        if at[index - 1] == b'\n' and opens(at[index]):
-            return True
-    return False
 
 
 cdef class Wires:
@@ -115,7 +94,7 @@ cdef class Wires:
                 raise MemoryError
 
     def __init__(self, count):
-        self.socks = [None] * count
+        self.tls = [None] * count
         self.wake_in, self.wake_out = os.pipe()
         os.set_blocking(self.wake_in, False)
         os.set_blocking(self.wake_out, False)
@@ -125,10 +104,15 @@ cdef class Wires:
     def __dealloc__(self):
         if self.wires != NULL:
             for index in range(self.count):
+                if self.wires[index].fd >= 0 and not self.wires[index].tls:
+                    close(self.wires[index].fd)
                 free(self.wires[index].came)
                 free(self.wires[index].unsent)
             free(self.wires)
         free(self.polled)
+        if self.wake_in >= 0:
+            close(self.wake_in)
+            close(self.wake_out)
 
     cdef Wire *_at(self, int index) except NULL:
         if index < 0 or index >= self.count:
@@ -136,11 +120,11 @@ cdef class Wires:
         return &self.wires[index]
 
     def attach(self, int index, sock not None):
-        """Take over a connected, non-blocking socket as number `index`."""
+        """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""
         cdef Wire *wire = self._at(index)
-        self.socks[index] = sock
-        wire.fd = sock.fileno()
         wire.tls = isinstance(sock, ssl.SSLSocket)
+        self.tls[index] = sock if wire.tls else None
+        wire.fd = sock.fileno() if wire.tls else sock.detach()
         wire.start = wire.end = 0
         self.polled[index].fd = wire.fd
         self.polled[index].events = POLLIN
@@ -148,11 +132,14 @@ cdef class Wires:
     def detach(self, int index):
         """Give the socket back, open, for the caller to close; forget what was unsent."""
         cdef Wire *wire = self._at(index)
-        sock = self.socks[index]
-        self.socks[index] = None
+        cdef int fd = wire.fd
+        sock = self.tls[index]
+        self.tls[index] = None
         wire.fd = self.polled[index].fd = -1
         wire.start = wire.end = 0
-        return sock
+        if fd < 0:
+            return None
+        return sock if wire.tls else socket.socket(fileno=fd)
 
     cpdef int fileno(self, int index) except? -1:
         """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
@@ -222,7 +209,7 @@ cdef class Wires:
         cdef Wire *wire = &self.wires[index]
         cdef bytes data = PyBytes_FromStringAndSize(wire.unsent + wire.start, wire.end - wire.start)
         try:
-            wire.start += <size_t>self.socks[index].send(data)
+            wire.start += <size_t>self.tls[index].send(data)
         except OSError as error:
             if not would_block(error):
                 return error
@@ -294,11 +281,11 @@ cdef class Wires:
                 if wire.end == wire.start:
                     self.polled[index].events = POLLIN
             if data is None and self.polled[index].revents & ~POLLOUT:
-                data = take(self.socks[index])
+                data = take(self.tls[index])
         elif wire.result > 0:
             data = PyBytes_FromStringAndSize(wire.came, wire.result)
         elif wire.result == 0:
-            data = ConnectionResetError("the server closed the connection")
+            data = ConnectionResetError(CLOSED)
         else:
             data = _error_of(wire.result)
         if data is not None:
@@ -311,12 +298,12 @@ cdef class Wires:
         if wire.fd < 0:
             return None
         if wire.tls:
-            return take(self.socks[index])
+            return take(self.tls[index])
         wire.result = recv(wire.fd, wire.came, ROOM, 0)
         if wire.result > 0:
             return PyBytes_FromStringAndSize(wire.came, wire.result)
         if wire.result == 0:
-            return ConnectionResetError("the server closed the connection")
+            return ConnectionResetError(CLOSED)
         return _error_of(-errno)
 
     def wake(self):
