@@ -86,7 +86,7 @@ def test_an_implementation_that_does_not_exist_cannot_be_loaded() -> None:
 
 def test_both_implementations_live_in_one_process(built: None) -> None:
     engines = [impl.load(name).module("wire.engine") for name in ("c", "python")]
-    assert engines[0].Ballot is not engines[1].Ballot
+    assert engines[0].Fleet is not engines[1].Fleet
 
 
 def test_impl_says_which_build_runs() -> None:

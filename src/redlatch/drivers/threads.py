@@ -13,8 +13,9 @@ No wake-up is lost:
     `_polling` afterwards, and wakes the poll.
 
 Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also
-names its owner, so that a `finally` gives up just what was taken; the engine marks half-done work as torn,
-and whoever leaves mends it.
+names the thread, so that a `finally` gives up just what was taken; where Ctrl-C strikes in that very
+`finally`, the next one further up, or the thread's next call, finds the role still its own. The engine marks
+half-done work as torn, and whoever leaves mends it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Driver:
         deliver = _weakly(weakref.ref(self))
         self._roster = Roster(masters, policy.quorum, Fleet, deliver)
         self._fleet: Any = None  # made by connect()
-        self._role: dict[int, object] = {}
+        self._role: dict[int, int] = {}  # the ident of the thread that drives
         self._inbox: deque[Ballot] = deque()  # ballots to submit
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._sleepers: deque[Sleeper] = deque()
@@ -97,6 +98,14 @@ class Driver:
             self.connect()
         elif not self._roster.usable:
             self._roster.check()
+        try:
+            return self._perform(steps)
+        except BaseException:
+            if self._role.get(_ROLE) == threading.get_ident():
+                self._leave()
+            raise
+
+    def _perform(self, steps: Steps) -> bool | None:
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                 self.tell(effect.command)
@@ -145,8 +154,8 @@ class Driver:
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             return
-        me = object()
-        while self._role.setdefault(_ROLE, me) is not me:
+        me = threading.get_ident()
+        while self._role.setdefault(_ROLE, me) != me:
             self._fleet.wires.wake()  # whoever drives leaves: it sees that the client is closing
             time.sleep(0.0005)
         try:
@@ -166,12 +175,13 @@ class Driver:
 
     def _ask(self, ballot: Ballot) -> None:
         """Have a ballot decided, or its time pass."""
+        me = threading.get_ident()
         try:
-            if self._role.setdefault(_ROLE, ballot) is ballot:
+            if self._role.setdefault(_ROLE, me) == me:
                 self._drive(ballot, ballot)
                 return
         finally:
-            if self._role.get(_ROLE) is ballot:
+            if self._role.get(_ROLE) == me:
                 self._leave()
         self._wait_for(ballot)
 
@@ -190,14 +200,15 @@ class Driver:
 
     def _sleep_or_drive(self, ballot: Ballot, sleeper: Sleeper) -> None:
         last_look = False
+        me = threading.get_ident()
         while not ballot.decided and self._roster.usable:
             self._sleepers.append(sleeper)
             try:
-                if self._role.setdefault(_ROLE, ballot) is ballot:
+                if self._role.setdefault(_ROLE, me) == me:
                     self._drive(ballot, None)
                     return
             finally:
-                if self._role.get(_ROLE) is ballot:
+                if self._role.get(_ROLE) == me:
                     self._leave()
             if self._polling:
                 self._fleet.wires.wake()
@@ -294,12 +305,12 @@ class Driver:
 
     def _serve(self) -> None:
         """Submit and send what is enqueued, or wake the driver to do it."""
-        me = object()
+        me = threading.get_ident()
         try:
-            if self._role.setdefault(_ROLE, me) is me:
+            if self._role.setdefault(_ROLE, me) == me:
                 self._take_all()
         finally:
-            if self._role.get(_ROLE) is me:
+            if self._role.get(_ROLE) == me:
                 self._leave()
         if self._polling:
             self._fleet.wires.wake()

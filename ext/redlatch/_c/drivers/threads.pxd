@@ -39,6 +39,7 @@ cdef class Driver:
     cdef object _closing
 
     cpdef run(self, steps)
+    cdef _perform(self, steps)
     cpdef tell(self, Command command)
 
     cdef _ask(self, Ballot ballot)

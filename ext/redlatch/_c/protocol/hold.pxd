@@ -21,4 +21,3 @@ cdef class Hold:
     cpdef abandon(self, ticket)
     cpdef insist(self)
     cpdef bint held(self, long long now_ns)
-

@@ -55,9 +55,13 @@ cdef class Fleet:
 
     # inside
     cdef _resend(self, Link link, Ballot ballot)
+
     @cython.locals(lines=list, line=bytes)
     cdef _feed(self, Link link, data)
+
+    @cython.locals(line=bytes)
     cdef _parse(self, Link link, bytes line)
+
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)

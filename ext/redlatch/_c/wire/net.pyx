@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -72,6 +72,9 @@ def now_ns():
 
 cdef class Wires:
     """N non-blocking sockets by index, each with its unsent bytes.
+
+    It owns bare descriptors: a socket object in a cycle of garbage may be finalized, and warn, before its owner has
+    had a chance to close it. Only TLS sockets, which are more than a descriptor, stay objects.
 
     Not safe for two threads at once, but for `wake`.
     """
