@@ -266,7 +266,6 @@ use()
     tokens = [token for line in lines for token in line.split()]
     assert len(lines) == 2
     assert len(set(tokens)) == len(tokens) == 6
-    assert len({token[:20] for token in tokens}) == 2  # what is random in them was drawn in each process
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

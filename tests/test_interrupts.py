@@ -409,10 +409,11 @@ assert lock.acquire()
 """
 
 HELD_AT_EXIT_ASYNCIO = """
-import asyncio, sys, redlatch
+import asyncio, sys
+from redlatch import AsyncClient  # here, so that the loop does not wait for it
 async def main():
     global client, lock
-    client = redlatch.AsyncClient(sys.argv[2:])
+    client = AsyncClient(sys.argv[2:])
     lock = client.lock(sys.argv[1], ttl=2)
     assert await lock.acquire()
 asyncio.run(main())
@@ -436,9 +437,10 @@ for _ in range(3):
 """
 
 OTHERS_CANCELLED_AT_EXIT = """
-import asyncio, sys, redlatch
+import asyncio, sys
+from redlatch import AsyncClient  # here, so that the loop does not wait for it
 async def main():
-    client = redlatch.AsyncClient(sys.argv[2:])
+    client = AsyncClient(sys.argv[2:])
     lock = client.lock(sys.argv[1], ttl=2)
     assert await lock.acquire()
     tasks.extend(asyncio.create_task(client.lock(sys.argv[1], ttl=2).acquire()) for _ in range(3))

@@ -180,8 +180,9 @@ class Driver:
             _tell(ballot.waiter)
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
-            self._unwatch(link.index, sock.fileno())
-            sock.close()
+            if sock is not None:
+                self._unwatch(link.index, sock.fileno())
+                sock.close()
             self._roster.redial(link.index, link.cause)
 
     def _watch_room(self, index: int) -> None:

@@ -277,7 +277,8 @@ class Driver:
             fleet.decided.pop()
         while fleet.fallen:
             link, sock = fleet.fallen[-1]
-            sock.close()
+            if sock is not None:
+                sock.close()
             self._roster.redial(link.index, link.cause)
             fleet.fallen.pop()
 

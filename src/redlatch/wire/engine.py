@@ -10,7 +10,8 @@ Rules:
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
   * An exception that leaves an operation half done (Ctrl-C in pure Python may strike anywhere) leaves
-    `torn` set; `mend` then closes every connection, since their FIFOs can no longer be trusted.
+    `torn` set; `mend` then closes every connection, since their FIFOs can no longer be trusted. So what
+    must not be lost is dealt with first and forgotten afterwards; at worst it is done twice.
 
 One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
 of `ext/redlatch/_c/wire/engine.pxd`.
@@ -161,12 +162,12 @@ class Fleet:
         link.cause = None
         link.up = True
         link.dialling = False
-        owed, link.owed = link.owed, {}
-        parked, link.parked = link.parked, deque()
-        for command in owed.values():
+        for command in link.owed.values():
             self._resend(link, Ballot(command, self.size, self.quorum))
-        for ballot in parked:
-            self._resend(link, ballot)
+        link.owed = {}  # not before: an interrupt may send a command twice, but loses none
+        while link.parked:
+            self._resend(link, link.parked[0])
+            link.parked.popleft()
         self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:
@@ -175,9 +176,9 @@ class Fleet:
         self.torn = True
         link.dialling = False
         link.cause = cause
-        parked, link.parked = link.parked, deque()
-        for ballot in parked:
-            self._missed(link, ballot)
+        while link.parked:
+            self._missed(link, link.parked[0])
+            link.parked.popleft()
         self.torn = False
 
     def mend(self) -> None:
@@ -310,18 +311,18 @@ class Fleet:
         """Close the link; what it had not answered counts as failed, and its releases are owed."""
         if not link.up:
             return
-        link.up = False
-        link.dialling = True
         link.cause = cause
-        link.reader = None
         link.lost_ns = net.now_ns()
-        self.fallen.append((link, self.wires.detach(link.index)))
-        pending, link.pending = link.pending[link.head :], []
-        link.head = 0
-        for ballot in pending:
+        while link.owing():
+            ballot = link.pending[link.head]
             if ballot.command.releases:
                 link.owed[ballot.command.token] = ballot.command
             self._failed(link, ballot, cause)
+            link.advance()
+        self.fallen.append((link, self.wires.detach(link.index)))
+        link.reader = None
+        link.dialling = True
+        link.up = False  # last: until then an interrupted drop is begun again
 
 
 def _unexpected(link: Link, what: str) -> ConnectionError:

@@ -59,12 +59,12 @@ class Wires:
     def detach(self, index: int) -> socket.socket | None:
         """Give the socket back, open, for the caller to close; forget what was unsent."""
         fd, tls = self._fds[index], self._tls[index]
-        self._fds[index], self._tls[index] = -1, None
         self._unsent[index] = bytearray()  # not cleared: at a fork another thread may have been sending from it
         if fd < 0:
             return None
-        self._poll.unregister(fd)
-        del self._by_fd[fd]
+        if self._by_fd.pop(fd, None) is not None:  # else an interrupt struck below, the last time
+            self._poll.unregister(fd)
+        self._fds[index], self._tls[index] = -1, None
         return tls or socket.socket(fileno=fd)
 
     def fileno(self, index: int) -> int:

@@ -25,8 +25,8 @@ cdef class Link:
     cdef public object cause
     cdef public long long lost_ns
 
-    cdef Py_ssize_t owing(self) except -1
-    cdef int advance(self) except -1
+    cpdef Py_ssize_t owing(self) except -1
+    cpdef advance(self)
 
 
 @cython.final
@@ -68,4 +68,5 @@ cdef class Fleet:
     cdef _failed(self, Link link, Ballot ballot, cause)
     cdef _missed(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
+    @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)
