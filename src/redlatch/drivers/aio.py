@@ -112,7 +112,7 @@ class Driver:
         while self._fleet.owing() and self._clock() < until:
             await asyncio.sleep(0.001)
         for link in self._fleet.links:
-            if link.reader is not None:
+            if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
         self._roster.close()
         if self._timer is not None:
@@ -216,7 +216,7 @@ class Driver:
         """End the waits whose time is over, after one last look at the sockets."""
         self._timer = None
         for link in self._fleet.links:
-            if link.reader is not None:
+            if link.up:
                 self._readable(link.index)
         now = self._clock()
         for ballot in self._deadlines.due(now):
@@ -237,10 +237,10 @@ class Driver:
 
     def _arrive(self, index: int, outcome: Outcome) -> None:
         self._roster.arrive(index, outcome)
-        if self._fleet.links[index].reader is not None and self._loop is not None:
+        if self._fleet.links[index].up and self._loop is not None:
             self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
         self._flush()
-        if self._roster.quorate():
+        if self._roster.is_quorate():
             self._quorate.set()
         if not self._roster.unsettled:
             self._complete.set()

@@ -70,10 +70,18 @@ class Roster:
             self._dialler.start(index)
             self._dialled.append(index)
 
-    def quorate(self) -> bool:
-        """Tell whether a quorum is connected, or every master has been tried."""
-        up = sum(link.reader is not None for link in self.fleet.links)
-        return up >= self.quorum or not self.unsettled
+    def is_quorate(self) -> bool:
+        """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
+        up = sum(link.up for link in self.fleet.links)
+        return up >= self.quorum or self.is_complete()
+
+    def is_complete(self) -> bool:
+        """Tell whether every master has been tried, or there is no need any more."""
+        return not self.unsettled or self.closing
+
+    def is_closing(self) -> bool:
+        """Tell whether callers are refused from now on."""
+        return self.closing
 
     def check(self) -> None:
         """Raise what keeps this client from being used here.
@@ -124,7 +132,7 @@ class Roster:
 
     def _twin(self, index: int, run_id: str) -> int | None:
         for link in self.fleet.links:
-            if link.index != index and link.reader is not None and link.traits.run_id == run_id:
+            if link.index != index and link.up and link.traits.run_id == run_id:
                 return int(link.index)
         return None
 

@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from redlatch.config import Master
@@ -54,7 +55,7 @@ class Sleeper:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def sleep(self, timeout_ns: int) -> None:
+    def sleep(self, timeout_ns: float) -> None:
         """Sleep until woken, for at most `timeout_ns`."""
         self._lock.acquire(timeout=max(0, timeout_ns) / SECOND)
 
@@ -85,7 +86,7 @@ class Driver:
         self._polling = False
         self._connected = False
         self._connecting = threading.Lock()
-        self._quorate, self._complete, self._closing = threading.Event(), threading.Event(), threading.Event()
+        self._watchers: deque[Sleeper] = deque()  # threads that wait for the roster to change
 
     @property
     def forked(self) -> bool:
@@ -119,7 +120,7 @@ class Driver:
             elif isinstance(effect, Answer):
                 return effect.value
             else:
-                self._closing.wait(max(0, effect.until_ns - self._clock()) / SECOND)
+                self._watch(self._roster.is_closing, effect.until_ns)
         return None
 
     def connect(self) -> None:
@@ -133,8 +134,8 @@ class Driver:
             if self._fleet is None:
                 self._fleet = self._roster.muster()
             self._roster.start()
-        self._quorate.wait(2 * DIAL_TIMEOUT)
-        self._complete.wait(GRACE)
+        self._watch(self._roster.is_quorate, self._clock() + 2 * DIAL_TIMEOUT * SECOND)
+        self._watch(self._roster.is_complete, self._clock() + GRACE * SECOND)
         self._roster.check()
         self._connected = True
 
@@ -150,7 +151,7 @@ class Driver:
         if self._roster.closing:
             return
         self._roster.retire()
-        self._closing.set()
+        self._note_progress()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             return
@@ -327,10 +328,22 @@ class Driver:
         self._serve()
 
     def _note_progress(self) -> None:
-        if self._roster.quorate():
-            self._quorate.set()
-        if not self._roster.unsettled:
-            self._complete.set()
+        for sleeper in list(self._watchers):
+            sleeper.wake()
+
+    def _watch(self, done: Callable[[], bool], until_ns: float) -> None:
+        """Sleep until `done`, which only the roster can bring about, or until `until_ns`.
+
+        Not on a threading.Event: an interrupt inside its `set` or `wait` leaves its lock taken for ever.
+        """
+        sleeper = Sleeper()
+        self._watchers.append(sleeper)
+        try:
+            while not done() and until_ns > self._clock():
+                sleeper.sleep(until_ns - self._clock())
+                sleeper.asleep = True
+        finally:
+            self._watchers.remove(sleeper)
 
 
 def _weakly(reference: weakref.ref[Driver]) -> Any:

@@ -14,7 +14,7 @@ cdef class Sleeper:
     cdef public bint asleep
     cdef object _lock
 
-    cpdef sleep(self, long long timeout_ns)
+    cpdef sleep(self, double timeout_ns)
     cpdef wake(self)
 
 
@@ -34,9 +34,7 @@ cdef class Driver:
     cdef bint _polling
     cdef bint _connected
     cdef object _connecting
-    cdef object _quorate
-    cdef object _complete
-    cdef object _closing
+    cdef object _watchers
 
     cpdef run(self, steps)
     cdef _perform(self, steps)
@@ -60,3 +58,4 @@ cdef class Driver:
     cdef _promote(self)
     cdef _serve(self)
     cdef _note_progress(self)
+    cdef _watch(self, done, double until_ns)
