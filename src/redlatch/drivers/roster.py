@@ -104,7 +104,8 @@ class Roster:
             if self.closed or self.fleet.links[index].up:  # or dialled twice, after an interrupt
                 outcome.sock.close()
                 return
-            if outcome.sock.fileno() < 0:  # adopted when an interrupt struck, and dropped since
+            if outcome.sock.fileno() < 0:  # an interrupt struck when it was adopted: its socket is gone
+                self._dialler.start(index)
                 return
             twin = self._twin(index, outcome.traits.run_id)
             if twin is None:
