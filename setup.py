@@ -63,6 +63,7 @@ def extensions():
             for name, source in SOURCES.items()
         ],
         build_dir="build/cython",
+        force=True,  # it does not see that these texts depend on the .pxd files of another folder
         include_path=["ext"],
         # Types come from the .pxd files alone: annotations are for readers and for mypy.
         compiler_directives={

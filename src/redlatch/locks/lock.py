@@ -104,9 +104,10 @@ class BaseLock:
     def _acquiring(self, ticket: object, blocking: bool, timeout: float | None) -> Steps:
         """Check the arguments and claim the hold; whoever runs the steps calls `_undo` when interrupted."""
         if blocking and timeout is None:
-            timeout = self._timeout
-        seconds = config.timeout_of(timeout, blocking)
-        give_up_ns = None if seconds is None else self._policy.clock() + int(seconds * SECOND)
+            timeout = self._timeout  # checked when it was given
+        else:
+            timeout = config.timeout_of(timeout, blocking)
+        give_up_ns = None if timeout is None else self._policy.clock() + int(timeout * SECOND)
         self._hold.claim(ticket)
         steps: Steps = self._driver.protocol.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
         return steps

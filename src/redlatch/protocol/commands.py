@@ -40,15 +40,17 @@ class Command:
 
     Attributes:
         yes, no: the replies that are votes; anything else is a failure or closes the connection.
+        yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
         since_ns: when the first command of this token was made; before it no server can know the token.
     """
 
-    __slots__ = ("key", "no", "releases", "since_ns", "token", "yes")
+    __slots__ = ("key", "no", "releases", "since_ns", "token", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self.yes: object = 1
+        self.yes_line = b":1\r\n"
         self.no: object = 0
         self.releases = False
         self.key = key
@@ -75,6 +77,7 @@ class Acquire(Command):
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
         Command.__init__(self, key, token, since_ns)
         self.yes = OK
+        self.yes_line = b"+OK\r\n"
         self.no = None
         self.ttl_ms = ttl_ms
 

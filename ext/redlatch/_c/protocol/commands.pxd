@@ -6,6 +6,7 @@ cimport cython
 cdef class Command:
     cdef public object yes
     cdef public object no
+    cdef public bytes yes_line
     cdef public bint releases
     cdef public bytes key
     cdef public bytes token

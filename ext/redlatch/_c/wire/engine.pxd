@@ -41,7 +41,6 @@ cdef class Fleet:
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public bint staged
-    cdef dict chunks
     cdef dict lines
 
     # for the drivers
@@ -56,7 +55,7 @@ cdef class Fleet:
     # inside
     cdef _resend(self, Link link, Ballot ballot)
 
-    @cython.locals(lines=list, line=bytes)
+    @cython.locals(lines=list, line=bytes, ballot=Ballot)
     cdef _feed(self, Link link, data)
 
     @cython.locals(line=bytes)
