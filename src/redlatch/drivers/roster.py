@@ -167,6 +167,20 @@ class Roster:
         self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
 
 
+def weakly(driver: Any) -> Deliver:
+    """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
+    reference = weakref.ref(driver)
+
+    def deliver(index: int, outcome: Outcome) -> None:
+        driver = reference()
+        if driver is not None:
+            driver.deliver(index, outcome)
+        elif isinstance(outcome, Connection):
+            outcome.sock.close()
+
+    return deliver
+
+
 def _disown_all() -> None:
     for roster in list(_alive):
         roster.disown()

@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, weakly
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
@@ -76,8 +75,7 @@ class Driver:
         self._size, self._quorum = len(masters), policy.quorum
         self._clock = policy.clock
         self.protocol = quorum
-        deliver = _weakly(weakref.ref(self))
-        self._roster = Roster(masters, policy.quorum, Fleet, deliver)
+        self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives
         self._inbox: deque[Ballot] = deque()  # ballots to submit
@@ -344,16 +342,3 @@ class Driver:
                 sleeper.asleep = True
         finally:
             self._watchers.remove(sleeper)
-
-
-def _weakly(reference: weakref.ref[Driver]) -> Any:
-    """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
-
-    def deliver(index: int, outcome: Outcome) -> None:
-        driver = reference()
-        if driver is not None:
-            driver.deliver(index, outcome)
-        elif isinstance(outcome, Connection):
-            outcome.sock.close()
-
-    return deliver
