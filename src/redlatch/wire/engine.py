@@ -234,16 +234,16 @@ class Fleet:
             self._drop(link, _unexpected(link, f"{link.tail[:20]!r} and no end of line"))
 
     def _parse(self, link: Link, line: bytes) -> Any:
-        """Have the parser read a whole line; what is no reply of one line comes back as bytes, which are no vote."""
+        """Have the parser read a whole line; what is no reply of one line comes back as bytearray, which is no vote."""
         if not line.startswith(_ONE_LINE):
-            return line
+            return bytearray(line[:20])
         try:
             link.reader.feed(line + b"\n")
             reply = link.reader.gets()
         except Exception as error:  # hiredis.ProtocolError, and whatever else a parser may raise
             self._drop(link, error)
             return _NOTHING
-        return line if reply is _NOTHING else reply
+        return bytearray(line[:20]) if reply is _NOTHING else reply
 
     def _count(self, link: Link, reply: Any) -> bool:
         """Give one reply to the oldest ballot of the link; False if the link is, or had to be, dropped."""
