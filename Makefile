@@ -45,10 +45,12 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "redlatch needs python3 >= 3.11; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
-	    || { echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }
+	    || { rm -f $@; echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }
 
-# One editable installation with the extras of the target.
+# One editable installation with the extras of the target. The extension is built into src/, one for all virtual
+# environments: who builds it has the others build theirs anew (one with sanitizers does not load without them).
 $(VENV)/.with-%: $(VENV)/bin/python $(BUILT_FROM)
+	@rm -f $(filter-out $(VENV)/%,$(wildcard .venv*/.with-*))
 	$(PIP) install --editable '.[$(EXTRAS)]'
 	@$(BIN)/python -c 'import redlatch, sys; redlatch.IMPL == "c" or print("WARNING: redlatch runs as pure Python, \
 	slower: its compiled half was not built; install gcc and the headers of Python (Debian: python3-dev), then: \
