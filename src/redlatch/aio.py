@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from .drivers.aio import Driver
 from .errors import LockError
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .protocol.policy import Retry
+
+if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
+    from .drivers.aio import Driver
 
 
 class AsyncLock(BaseLock):
@@ -31,7 +33,8 @@ class AsyncLock(BaseLock):
         Raises:
             AlreadyHeld: this object holds it already, or is acquiring it in another task.
             QuorumUnavailable: too many masters failed; `causes` has each one's reason.
-            ConfigurationError, ClientUnusable: as they say.
+            ConfigurationError, TypeError: an argument cannot work.
+            ClientUnusable: the client is closed, or belongs elsewhere.
         """
         ticket = object()
         try:
@@ -48,6 +51,7 @@ class AsyncLock(BaseLock):
             NotOwned: nothing is held.
             LockLost: the lock had been lost before.
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
+            ClientUnusable: the client is closed, or belongs elsewhere.
         """
         try:
             await self._driver.run(self._releasing())
@@ -67,15 +71,33 @@ class AsyncLock(BaseLock):
             NotOwned: nothing is held.
             LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
             QuorumUnavailable: too many masters failed; what was valid before still is.
+            ConfigurationError, TypeError: the ttl cannot work.
+            ClientUnusable: the client is closed, or belongs elsewhere.
         """
         await self._driver.run(self._extending(ttl))
 
     async def locked(self) -> bool:
-        """Ask the masters whether anybody holds the lock."""
+        """Ask the masters whether anybody holds the lock.
+
+        Returns:
+            Whether a quorum of masters has a key for its name.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ClientUnusable: the client is closed, or belongs elsewhere.
+        """
         return bool(await self._driver.run(self._asking_locked()))
 
     async def owned(self) -> bool:
-        """Ask the masters whether this object still holds the lock."""
+        """Ask the masters whether this object still holds the lock.
+
+        Returns:
+            Whether its validity is not over and a quorum of masters has its token.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ClientUnusable: the client is closed, or belongs elsewhere.
+        """
         return bool(await self._driver.run(self._asking_owned()))
 
     async def __aenter__(self) -> Self:
@@ -136,6 +158,9 @@ class AsyncClient(BaseClient):
             name: what to lock, 1 to 512 bytes.
             ttl: seconds; None takes the client's.
             timeout: seconds that ``async with`` and `AsyncLock.acquire` wait; None is for ever, 0 one attempt.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
         """
         return AsyncLock(*self._lock_arguments(name, ttl, timeout))
 
@@ -144,6 +169,7 @@ class AsyncClient(BaseClient):
 
         Raises:
             ConfigurationError: a master is a replica, or the same server stands in the list twice.
+            ClientUnusable: the client is closed, or belongs elsewhere.
         """
         await self._driver.connect()
 
