@@ -37,7 +37,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_MASTERS = 32, MAX_DEPTH = 1 << 16, TOKEN_LENGTH = 32, COMMAND_MAX = 224, INBOX = 1 << 16, SILENCE_MS = 5000, RING_MIN = 1 << 16 };
+enum { MAX_MASTERS = 32, MAX_DEPTH = 1 << 16, TOKEN_LENGTH = 32, COMMAND_MAX = 224 };
+enum { INBOX = 1 << 16, SILENCE_MS = 5000, RING_MIN = 1 << 16 };
 
 typedef enum { SET, RELEASE } Kind;
 static const char *const GOOD[] = {[SET] = "+OK", [RELEASE] = ":1"};
@@ -186,9 +187,11 @@ static const char *after(const char *text, const char *prefix)
 
 static void load_script(Link *link)  /* before the socket is made non-blocking */
 {
-    static const char body[] = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+    static const char body[] = "if redis.call('get',KEYS[1])==ARGV[1] "
+                               "then return redis.call('del',KEYS[1]) else return 0 end";
     char text[512], reply[64];
-    int length = snprintf(text, sizeof text, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%zu\r\n%s\r\n", sizeof body - 1, body);
+    int length = snprintf(text, sizeof text, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%zu\r\n%s\r\n",
+                          sizeof body - 1, body);
     if (send(link->fd, text, length, MSG_NOSIGNAL) != length)
         die("%s: SCRIPT LOAD: %s", link->address, strerror(errno));
     ssize_t got = recv(link->fd, reply, 47, MSG_WAITALL);
@@ -229,10 +232,12 @@ static size_t command_text(char *out, const Slot *slot, Kind kind)
     size_t key = strlen(slot->key);
     int length;
     if (kind == SET)
-        length = snprintf(out, COMMAND_MAX, "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n10000\r\n",
+        length = snprintf(out, COMMAND_MAX,
+                          "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n10000\r\n",
                           key, slot->key, TOKEN_LENGTH, slot->token);
     else if (lua)
-        length = snprintf(out, COMMAND_MAX, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
+        length = snprintf(out, COMMAND_MAX,
+                          "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
                           script_sha, key, slot->key, TOKEN_LENGTH, slot->token);
     else
         length = snprintf(out, COMMAND_MAX, "*3\r\n$7\r\nDELIFEQ\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
@@ -247,8 +252,10 @@ static void submit(uint32_t index)
     Slot *slot = &slots[index];
     if (slot->next == SET) {
         uint64_t number = same_key ? index : cycle_number++;
-        snprintf(slot->key, sizeof slot->key, "floor:%08llx:%llu", (unsigned long long)run_id, (unsigned long long)number);
-        snprintf(slot->token, sizeof slot->token, "%016llx%016llx", (unsigned long long)random64(), (unsigned long long)random64());
+        snprintf(slot->key, sizeof slot->key, "floor:%08llx:%llu",
+                 (unsigned long long)run_id, (unsigned long long)number);
+        snprintf(slot->token, sizeof slot->token, "%016llx%016llx",
+                 (unsigned long long)random64(), (unsigned long long)random64());
     }
     stream_length += command_text(stream + stream_length, slot, slot->next);
     ring[submitted++ % ring_size] = (Command){.slot = index, .kind = slot->next};
@@ -345,7 +352,8 @@ static uint32_t pump(void)
 
 static void prepare(uint32_t depth)
 {
-    ring_size = 4 * (uint64_t)depth < RING_MIN ? RING_MIN : 4 * (uint64_t)depth;   /* how far a master may fall behind */
+    /* how far a master may fall behind */
+    ring_size = 4 * (uint64_t)depth < RING_MIN ? RING_MIN : 4 * (uint64_t)depth;
     ring = allocate(ring, ring_size, sizeof *ring);
     slots = allocate(slots, depth, sizeof *slots);
     ready = allocate(ready, MAX_DEPTH, sizeof *ready);
@@ -413,10 +421,10 @@ static void report(const Order *order)
     if (!sample_count)
         die("no cycle ended");
     qsort(samples, sample_count, sizeof *samples, by_value);
-    printf("{\"mode\":\"%s\",\"n\":%d,\"release\":\"%s\",\"depth\":%u,\"cycles\":%zu,\"seconds\":%.6f,\"p50_us\":%.2f,\"p99_us\":%.2f,"
-           "\"cycles_per_s\":%.1f,\"cpu_s\":%.6f}\n",
-           order->mode, masters, lua ? "lua" : "native", order->depth, sample_count, seconds, samples[sample_count / 2] / 1e3,
-           samples[sample_count * 99 / 100] / 1e3, sample_count / seconds, cpu);
+    printf("{\"mode\":\"%s\",\"n\":%d,\"release\":\"%s\",\"depth\":%u,\"cycles\":%zu,\"seconds\":%.6f,"
+           "\"p50_us\":%.2f,\"p99_us\":%.2f,\"cycles_per_s\":%.1f,\"cpu_s\":%.6f}\n",
+           order->mode, masters, lua ? "lua" : "native", order->depth, sample_count, seconds,
+           samples[sample_count / 2] / 1e3, samples[sample_count * 99 / 100] / 1e3, sample_count / seconds, cpu);
     fflush(stdout);
 }
 

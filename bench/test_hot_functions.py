@@ -77,8 +77,7 @@ def drain(wired):
 
 def owed(wired):
     """Count the replies that the first link waits for."""
-    link = wired.fleet.links[0]
-    return len(link.pending) - link.head
+    return wired.fleet.links[0].owing()
 
 
 def receive_all(wired):
