@@ -1,10 +1,9 @@
-# The types of src/redlatch/drivers/aio.py when it is compiled.
+# The types of src/redlatch/drivers/aio.py when it is compiled; the fields are described there.
 
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
-from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 
@@ -37,8 +36,11 @@ cdef class Driver:
 
     cpdef tell(self, Command command)
 
+    # one ask
     cdef _ask(self, Ballot ballot)
     cdef _submit(self, Ballot ballot)
     cdef _flush_soon(self)
+
+    # callbacks of the loop
     @cython.locals(ballot=Ballot)
     cdef _settle(self)

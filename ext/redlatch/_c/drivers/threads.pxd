@@ -1,10 +1,9 @@
-# The types of src/redlatch/drivers/threads.py when it is compiled.
+# The types of src/redlatch/drivers/threads.py when it is compiled; the fields are described there.
 
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
-from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 
@@ -28,23 +27,26 @@ cdef class Driver:
     cdef object _roster
     cdef Fleet _fleet
     cdef dict _role
-    cdef object _inbox
-    cdef object _arrivals
-    cdef object _sleepers
+    cdef object _inbox         # deque of Ballot
+    cdef object _arrivals      # deque of (index, Outcome)
+    cdef object _sleepers      # deque of Sleeper
     cdef bint _polling
     cdef bint _connected
     cdef object _connecting
-    cdef object _watchers
+    cdef object _watchers      # deque of Sleeper
 
     cpdef run(self, steps)
     cdef _perform(self, steps)
     cpdef tell(self, Command command)
 
+    # one ask
     cdef _ask(self, Ballot ballot)
     @cython.locals(sleeper=Sleeper)
     cdef _wait_for(self, Ballot ballot)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
+
+    # the role of driver
     @cython.locals(fleet=Fleet, left=cython.longlong)
     cdef _drive(self, Ballot ballot, Ballot fresh)
     @cython.locals(fleet=Fleet)
@@ -57,5 +59,7 @@ cdef class Driver:
     @cython.locals(sleeper=Sleeper)
     cdef _promote(self)
     cdef _serve(self)
+
+    # dialling
     cdef _note_progress(self)
     cdef _watch(self, done, double until_ns)

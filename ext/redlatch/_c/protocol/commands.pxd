@@ -1,6 +1,4 @@
-# The types of src/redlatch/protocol/commands.py when it is compiled.
-
-cimport cython
+# The types of src/redlatch/protocol/commands.py when it is compiled; the fields are described there.
 
 
 cdef class Command:

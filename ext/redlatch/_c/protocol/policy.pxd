@@ -1,5 +1,4 @@
-# The types of src/redlatch/protocol/policy.py when it is compiled.
-
+# The types of src/redlatch/protocol/policy.py when it is compiled; the fields are described there.
 
 cimport cython
 
@@ -10,7 +9,7 @@ cdef class Policy:
     cdef readonly int size
     cdef readonly int quorum
     cdef readonly double drift_factor
-    cdef readonly object attempt_ns
+    cdef readonly object attempt_ns  # or None
     cdef readonly object retry
     cdef readonly object clock
     cdef readonly object random

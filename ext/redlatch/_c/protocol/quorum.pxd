@@ -1,4 +1,5 @@
-# The types of src/redlatch/protocol/quorum.py when it is compiled.
+# The types of src/redlatch/protocol/quorum.py when it is compiled. A .pxd cannot type the locals of a generator, so
+# that file alone has its annotations compiled, and they mean the classes imported here.
 
 cimport cython
 

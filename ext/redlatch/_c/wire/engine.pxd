@@ -19,7 +19,7 @@ cdef class Link:
     cdef public list pending       # of Ballot
     cdef public Py_ssize_t head
     cdef public object parked      # deque of Ballot
-    cdef public dict owed
+    cdef public dict owed          # token: Command
     cdef public object traits
     cdef public int dialect
     cdef public object cause
@@ -35,12 +35,12 @@ cdef class Fleet:
     cdef readonly list links
     cdef readonly int size
     cdef readonly int quorum
-    cdef public list decided
-    cdef public list fallen
+    cdef public list decided       # of Ballot
+    cdef public list fallen        # of (Link, socket or None)
     cdef public bint torn
+    cdef public bint staged
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
-    cdef public bint staged
     cdef dict lines
 
     # for the drivers
@@ -58,7 +58,6 @@ cdef class Fleet:
     @cython.locals(lines=list, line=bytes, ballot=Ballot)
     cdef _feed(self, Link link, data)
 
-    @cython.locals(line=bytes)
     cdef _parse(self, Link link, bytes line)
 
     @cython.locals(ballot=Ballot, command=Command)

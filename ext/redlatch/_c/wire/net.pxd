@@ -23,14 +23,15 @@ cdef extern from "poll.h" nogil:
 
 @cython.final
 cdef class Wires:
-    cdef Wire *wires
-    cdef pollfd *polled
+    cdef Wire *wires         # `count` of them
+    cdef pollfd *polled      # the same by index, and last the wake-up pipe
     cdef int count
     cdef int wake_in
     cdef int wake_out
     cdef list tls            # the SSLSocket of each, or None
-    cdef public bint taken
+    cdef public bint taken   # set by `wait`, taken back by its caller
 
+    # for the engine
     cpdef int fileno(self, int index) except? -1
     cpdef stage(self, int index, bytes data)
     cpdef Py_ssize_t unsent(self, int index) except -1
@@ -38,6 +39,7 @@ cdef class Wires:
     cpdef list wait(self, long long timeout_ns)
     cpdef receive(self, int index)
 
+    # inside
     cdef Wire *_at(self, int index) except NULL
     cdef void _offer(self, Wire *wire) noexcept nogil
     cdef object _offer_tls(self, int index)
