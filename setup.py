@@ -65,7 +65,7 @@ def extensions():
         build_dir="build/cython",
         force=True,  # it does not see that these texts depend on the .pxd files of another folder
         include_path=["ext"],
-        # Types come from the .pxd files alone: annotations are for readers and for mypy.
+        # Types come from the .pxd files: annotations are for readers and for mypy, but in protocol/quorum.py.
         compiler_directives={
             "language_level": 3,
             "binding": True,

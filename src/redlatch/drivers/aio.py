@@ -38,7 +38,7 @@ class Driver:
         self._writing: dict[int, int] = {}  # link index: descriptor that is watched for room to send
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._timer_ns = 0  # when it goes off
         self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
     @property
@@ -47,7 +47,12 @@ class Driver:
         return self._roster.forked
 
     async def run(self, steps: Steps) -> bool | None:
-        """Do what a generator yields, to its end or its answer, which is returned."""
+        """Do what a generator yields, to its end or its answer, which is returned.
+
+        Raises:
+            ClientUnusable, ConfigurationError: what keeps this client from being used here.
+            LockError: what the generator raises.
+        """
         if asyncio.get_running_loop() is not self._home:
             await self.connect()
         elif not self._roster.usable:
@@ -74,6 +79,7 @@ class Driver:
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
+            ClientClosed, ClientForked: as they say.
             WrongLoop: the client was first used in another event loop.
         """
         self._roster.check()
@@ -97,7 +103,11 @@ class Driver:
         self._flush()
 
     async def close(self) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+        """Undo what is under way, wait a bounded time for the answers, then close every connection.
+
+        Raises:
+            WrongLoop: the client was used in another event loop.
+        """
         if self._roster.closing:
             return
         if self._fleet is None or self._roster.forked:

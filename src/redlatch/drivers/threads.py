@@ -16,6 +16,8 @@ Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefau
 names the thread, so that a `finally` gives up just what was taken; where Ctrl-C strikes in that very
 `finally`, the next one further up, or the thread's next call, finds the role still its own. The engine marks
 half-done work as torn, and whoever leaves mends it.
+
+Longer than most modules here, so that whoever asks whether a wake-up can be lost has one text to read.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
 
-_ROLE = 0
+_ROLE = 0  # the one key of `Driver._role`
 
 # A sleeper whose time is over lets the driver look at the sockets once more: after a pause of the whole
 # process the answers may be there, unread.
@@ -77,7 +79,7 @@ class Driver:
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
         self._fleet: Any = None  # made by connect()
-        self._role: dict[int, int] = {}  # the ident of the thread that drives
+        self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
         self._inbox: deque[Ballot] = deque()  # ballots to submit
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._sleepers: deque[Sleeper] = deque()
@@ -92,7 +94,12 @@ class Driver:
         return self._roster.forked
 
     def run(self, steps: Steps) -> bool | None:
-        """Do what a generator yields, to its end or its answer, which is returned."""
+        """Do what a generator yields, to its end or its answer, which is returned.
+
+        Raises:
+            ClientUnusable, ConfigurationError: what keeps this client from being used here.
+            LockError: what the generator raises.
+        """
         if not self._connected:
             self.connect()
         elif not self._roster.usable:
@@ -126,6 +133,7 @@ class Driver:
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
+            ClientClosed, ClientForked: as they say.
         """
         self._roster.check()
         with self._connecting:

@@ -1,4 +1,5 @@
 # cython: annotation_typing=True
+# (Only here: a .pxd cannot type the arguments and locals of a generator.)
 """Acquire, extend and release on a quorum, as generators: the algorithm, top to bottom.
 
 A generator yields what it wants done, and goes on when it is:

@@ -17,8 +17,9 @@ One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.
 of `ext/redlatch/_c/wire/engine.pxd`.
 
 Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `payload(dialect)`,
-its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; and
-`since_ns`, when the first command of the same token was made.
+its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`,
+by which such a release is owed; `since_ns`, when the first command of that token was made; and `undo()`, what
+undoes it when the client closes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _NOTHING: Any = object()
 # Nearly every reply is one of these lines (their \n is cut off): looking it up costs a third of asking the parser.
 _LINES: dict[bytes, Any] = {b"+OK\r": OK, b":1\r": 1, b":0\r": 0, b"_\r": None, b"$-1\r": None}
 
-# How a reply that is one line may begin: status, error, number, null, true or false, double, big number.
+# How a reply that is one line may begin: status, error, number, null, true or false, double, big number, RESP2's null.
 # Everything else has a length field or is a push, and is never parsed: no length from the wire is believed.
 _ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
@@ -97,6 +98,7 @@ class Fleet:
         self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
         self.torn = False
         self.staged = False  # a reply made us stage something: flush
+        # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
         self.lines = _LINES
