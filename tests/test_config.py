@@ -186,6 +186,7 @@ def test_a_replica_is_refused_by_the_first_use_too(implementation: impl.Implemen
         ("VALKEYS://u:p@host:1", "host:1", 0),
         ("redis://[::1]:7", "[::1]:7", 0),
         ("unix:///run/a.sock?db=3", "/run/a.sock", 3),
+        ("redis://host?path=/run/a.sock", "host:6379", 0),
         (b"redis://host", "host:6379", 0),
     ],
 )

@@ -42,6 +42,8 @@ class Master:
         self._pool = pool
         self._kind = kind
         self.db = int(options.get("db") or 0)
+        if not kind_opens_files(kind):
+            options.pop("path", None)  # redis-py lets a URL of any scheme have one in its query
         if "path" in options:
             self.address = str(options["path"])
         elif isinstance(pool, redis.sentinel.SentinelConnectionPool):
@@ -49,8 +51,6 @@ class Master:
         else:
             host, port = options.get("host", "localhost"), options.get("port", 6379)
             self.address = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-        if not kind_opens_files(kind):
-            options.pop("path", None)
         self._connection(1.0)  # a bad option is refused here and not at the first connect
 
     def __repr__(self) -> str:
