@@ -51,7 +51,8 @@ $(VENV)/bin/python:
 # environments: who builds it has the others build theirs anew (one with sanitizers does not load without them).
 $(VENV)/.with-%: $(VENV)/bin/python $(BUILT_FROM)
 	@rm -f $(filter-out $(VENV)/%,$(wildcard .venv*/.with-*))
-	$(PIP) install --editable '.[$(EXTRAS)]'
+	@echo "Installing into $(VENV) and compiling what has changed: this takes a minute or two ..." >&2
+	@$(PIP) install --editable '.[$(EXTRAS)]'
 	@$(BIN)/python -c 'import redlatch, sys; redlatch.IMPL == "c" or print("WARNING: redlatch runs as pure Python, \
 	slower: its compiled half was not built; install gcc and the headers of Python (Debian: python3-dev), then: \
 	make clean", file=sys.stderr)'

@@ -127,7 +127,7 @@ def _master_of(item: object, where: str) -> Master:
             return _from_client(item)
     except ConfigurationError:
         raise
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, redis.RedisError) as error:
         raise ConfigurationError(f"{where}: {_without_secrets(error, item)}") from None
     raise ConfigurationError(f"{where}: a URL or a redis-py client is needed, not {type(item).__name__}")
 
@@ -248,9 +248,11 @@ def timeout_of(timeout: object, blocking: bool) -> float | None:
     """Return how many seconds to wait for a lock; None is for ever.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is no number, or `blocking` is no bool.
         ConfigurationError: it is negative or NaN, or given for a call that does not block.
     """
+    if not isinstance(blocking, bool):
+        raise TypeError(f"blocking: True or False is needed, not {type(blocking).__name__}; was timeout= meant?")
     if not blocking:
         if timeout is not None:
             raise ConfigurationError("timeout: a call with blocking=False takes none")

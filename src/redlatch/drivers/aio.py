@@ -65,9 +65,11 @@ class Driver:
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
+                since = self._clock()
                 await self._ask(effect)
                 if not effect.decided:
                     self._roster.check()
+                    self._fleet.blame(effect, self._clock() - since)
             elif isinstance(effect, Answer):
                 return effect.value
             else:

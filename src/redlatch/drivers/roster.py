@@ -52,6 +52,7 @@ class Roster:
         self._muster = muster
         self._masters = masters
         self._dialled: list[int] = []
+        self._down: set[int] = set()  # masters that were told of as being of no use
         self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
 
     def muster(self) -> Any:
@@ -121,7 +122,11 @@ class Roster:
             if isinstance(outcome, MasterRefused):
                 self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
                 self.usable = False
-            logger.warning("master %s is out of reach: %s", self._masters[index].address, outcome)
+        if index not in self._down:  # once, not at every try
+            self._down.add(index)
+            up = sum(link.up for link in self.fleet.links)
+            told = (self._masters[index].address, up, len(self._masters), self.quorum, outcome)
+            logger.warning("master %s cannot be used: %d of %d are connected, %d must agree: %s", *told)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
 
@@ -129,6 +134,9 @@ class Roster:
         link, traits = self.fleet.links[index], connection.traits
         if link.traits is not None and link.traits.run_id != traits.run_id:
             logger.warning("master %s is another server process than before; it may have lost locks", link.address)
+        if index in self._down:
+            self._down.discard(index)
+            logger.warning("master %s is back", link.address)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect)
 
     def _twin(self, index: int, run_id: str) -> int | None:

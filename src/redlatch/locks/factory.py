@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import config, impl
 from ..errors import ConfigurationError
@@ -26,7 +26,9 @@ class BaseClient:
         retry: Retry | None,
     ) -> None:
         number = isinstance(drift_factor, (int, float)) and not isinstance(drift_factor, bool)
-        if not number or not 0 <= drift_factor < 1:
+        if not number:
+            raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
+        if not 0 <= drift_factor < 1:
             raise ConfigurationError(
                 f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}"
             )
@@ -47,6 +49,9 @@ class BaseClient:
             token=Tokens(),
         )
         self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"

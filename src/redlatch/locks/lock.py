@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
@@ -47,6 +47,9 @@ class BaseLock:
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one holder's, in one process")
 
     def __repr__(self) -> str:
         left = self.remaining()
@@ -103,7 +106,7 @@ class BaseLock:
 
     def _acquiring(self, ticket: object, blocking: bool, timeout: float | None) -> Steps:
         """Check the arguments and claim the hold; whoever runs the steps calls `_undo` when interrupted."""
-        if blocking and timeout is None:
+        if blocking is True and timeout is None:
             timeout = self._timeout  # checked when it was given
         else:
             timeout = config.timeout_of(timeout, blocking)

@@ -198,10 +198,10 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
 
 
 def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns: int) -> QuorumUnavailable:
-    silent = ballot.size - ballot.yes - ballot.no - ballot.failed
-    what_failed = f"{ballot.failed} of {ballot.size} masters failed"
-    if silent and not ballot.decided:
-        what_failed += f" and {silent} were silent for {elapsed_ns / SECOND:.3f} s"
+    silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
+    told = [f"{ballot.failed} failed"] if ballot.failed else []
+    told += [f"{silent} did not answer within {elapsed_ns / SECOND:.3f} s"] if silent else []
+    what_failed = f"of {ballot.size} masters {' and '.join(told)}"
     return QuorumUnavailable(
         f"{what} of {hold.name!r}: {what_failed}; {ballot.quorum} must agree",
         name=hold.name,

@@ -206,6 +206,14 @@ class Fleet:
                 self.submit(Ballot(command, self.size, self.quorum))
         self.flush()
 
+    def blame(self, ballot: Ballot, silent_ns: int) -> None:
+        """Note each master that has not answered a ballot whose time is over as one of its causes."""
+        causes = {} if ballot.causes is None else ballot.causes
+        for link in self.links:
+            if ballot in link.pending[link.head :] or ballot in link.parked:
+                causes[link.index] = TimeoutError(f"no answer within {silent_ns / 1e9:.3f} s")
+        ballot.causes = causes
+
     def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
