@@ -504,6 +504,42 @@ def test_at_most_so_many_commands_wait_for_a_master_and_the_rest_fails(dialling:
     assert dialling.votes(dialling.submit()) == (0, 0, 3)
 
 
+def test_no_set_that_waited_is_sent_without_the_release_that_there_was_no_room_for(dialling: Rig) -> None:
+    dialling.fleet.max_pending = 2
+    attempts = [dialling.submit("Acquire", token) for token in (b"one", b"two")]
+    for token in (b"one", b"two"):
+        dialling.submit("Release", token)
+    dialling.adopt(0)
+    dialling.fleet.flush()
+    assert dialling.got(0) == []
+    assert [dialling.votes(attempt) for attempt in attempts] == [(0, 0, 3)] * 2
+
+
+def test_a_master_that_comes_back_to_more_than_may_wait_gets_it_and_is_not_dropped(rig: Rig) -> None:
+    rig.fleet.max_pending = 4
+    for token in (b"one", b"two", b"three"):
+        rig.submit("Release", token)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    assert rig.fallen() == [0]
+    for token in (b"four", b"five", b"six"):
+        rig.submit("Release", token)
+    rig.adopt(0)
+    rig.submit("Acquire", b"seven")
+    assert rig.fallen() == []
+    assert [token for _, token in rig.got(0)] == [b"one", b"two", b"three", b"four", b"five", b"six", b"seven"]
+
+
+def test_so_many_releases_are_owed_at_most_and_the_oldest_are_left_to_their_ttl(rig: Rig) -> None:
+    rig.fleet.max_owed = 2
+    for token in (b"one", b"two", b"three"):
+        rig.submit("Release", token)
+    rig.far[0].close()
+    rig.fleet.pump(0)
+    rig.fallen()
+    assert list(rig.fleet.links[0].owed) == [b"two", b"three"]
+
+
 def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     try:

@@ -30,13 +30,16 @@ from typing import Any
 from hiredis import Reader
 
 from ..protocol.ballot import Ballot
-from ..protocol.commands import FULL_TEXT, OK
+from ..protocol.commands import FULL_TEXT, OK, Command
 from . import net
 
 # What a link may owe us before it counts as stopped: a master that takes commands and answers none
 # must not hold the memory of the whole process.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
+
+# So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
+MAX_OWED = 4 * MAX_PENDING
 
 # A longer line is no reply.
 MAX_LINE = 65536
@@ -69,6 +72,7 @@ class Link:
         self.dialect = FULL_TEXT
         self.cause: BaseException | None = None  # why it is down
         self.lost_ns = -1  # when the last connection broke
+        self.most_pending, self.most_unsent = MAX_PENDING, MAX_UNSENT  # what a connection begins with comes on top
 
     def __repr__(self) -> str:
         return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
@@ -101,6 +105,7 @@ class Fleet:
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
+        self.max_owed = MAX_OWED
         self.lines = _LINES
 
     def submit(self, ballot: Ballot) -> None:
@@ -116,11 +121,15 @@ class Fleet:
                     payload = command.payload(dialect)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
-                if link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent:
+                if link.owing() > link.most_pending or self.wires.unsent(link.index) > link.most_unsent:
                     self._drop(link, TimeoutError("the master takes commands and answers none"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
+                # All or none: a SET that stayed parked would be sent without the release there was no room for.
+                if link.dialling:
+                    link.cause = TimeoutError("too many commands wait for the connection")
+                    self._unpark(link)
                 self._missed(link, ballot)
         self.torn = False
 
@@ -167,17 +176,16 @@ class Fleet:
         while link.parked:
             self._resend(link, link.parked[0])
             link.parked.popleft()
+        # It is no sign of a stopped master that much was kept for it while it was away.
+        link.most_pending, link.most_unsent = self.max_pending + link.owing(), self.max_unsent + self.wires.unsent(index)
         self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:
         """Note that dialling link `index` failed: from now on it votes "failed" at once."""
         link = self.links[index]
         self.torn = True
-        link.dialling = False
         link.cause = cause
-        while link.parked:
-            self._missed(link, link.parked[0])
-            link.parked.popleft()
+        self._unpark(link)
         self.torn = False
 
     def mend(self) -> None:
@@ -303,11 +311,24 @@ class Fleet:
         ballot.failed += 1
         self._tally(ballot)
 
+    def _unpark(self, link: Link) -> None:
+        """Park nothing for a link any more; what was parked votes "failed"."""
+        link.dialling = False
+        while link.parked:
+            self._missed(link, link.parked[0])
+            link.parked.popleft()
+
+    def _owe(self, link: Link, command: Command) -> None:
+        """Note a release for the link's next connection."""
+        if len(link.owed) >= self.max_owed:
+            link.owed.pop(next(iter(link.owed)))
+        link.owed[command.token] = command
+
     def _missed(self, link: Link, ballot: Ballot) -> None:
         """Vote "failed" for a link that got nothing; owe it a release if it may hold the key."""
         command = ballot.command
         if command.releases and command.since_ns <= link.lost_ns:
-            link.owed[command.token] = command
+            self._owe(link, command)
         self._failed(link, ballot, link.cause)
 
     def _tally(self, ballot: Ballot) -> None:
@@ -325,7 +346,7 @@ class Fleet:
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:
-                link.owed[ballot.command.token] = ballot.command
+                self._owe(link, ballot.command)
             self._failed(link, ballot, cause)
             link.advance()
         self.fallen.append((link, self.wires.detach(link.index)))

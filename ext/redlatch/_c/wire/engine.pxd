@@ -24,6 +24,8 @@ cdef class Link:
     cdef public int dialect
     cdef public object cause
     cdef public long long lost_ns
+    cdef public Py_ssize_t most_pending
+    cdef public Py_ssize_t most_unsent
 
     cpdef Py_ssize_t owing(self) except -1
     cpdef advance(self)
@@ -41,6 +43,7 @@ cdef class Fleet:
     cdef public bint staged
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
+    cdef public Py_ssize_t max_owed
     cdef dict lines
 
     # for the drivers
@@ -63,6 +66,8 @@ cdef class Fleet:
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
+    cdef _unpark(self, Link link)
+    cdef _owe(self, Link link, Command command)
     cdef _failed(self, Link link, Ballot ballot, cause)
     cdef _missed(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
