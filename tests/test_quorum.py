@@ -592,6 +592,34 @@ def test_an_extension_overtaken_by_another_acquire_leaves_that_ones_deadline_alo
     assert held.hold.deadline_ns <= held.now + VALIDITY
 
 
+def test_an_extension_waits_for_the_one_that_is_under_way(held: Play) -> None:
+    first = held.quorum_module.extend(held.policy, held.hold, 10_000)
+    ballot = next(first)
+    second = held.quorum_module.extend(held.policy, held.hold, 100)
+    assert type(next(second)).__name__ == "Pause"
+    held.vote(ballot, "yyy")
+    assert list(first) == []
+    held.run(second, "yyy")
+    assert held.hold.deadline_ns <= held.now + 100 * MS
+
+
+def test_an_extension_that_is_heard_after_the_next_one_does_not_undo_its_shorter_ttl(held: Play) -> None:
+    def meanwhile(_: Any) -> str:
+        held.extend("yyy", ttl_ms=100)
+        return "yyy"
+
+    held.extend(meanwhile, ttl_ms=10_000)
+    assert held.hold.deadline_ns <= held.now + 100 * MS
+
+
+def test_an_extension_that_was_given_up_does_not_keep_the_next_one_waiting(held: Play) -> None:
+    first = held.quorum_module.extend(held.policy, held.hold, TTL_MS)
+    next(first)
+    first.close()
+    held.extend("yyy")
+    assert held.kinds() == ["Ballot Extend"]
+
+
 # --- release -----------------------------------------------------------------------------------------
 
 
@@ -609,6 +637,22 @@ def test_releasing_twice_is_not_owned(held: Play) -> None:
     with pytest.raises(NotOwned, match="sku:42") as caught:
         held.release()
     assert caught.value.name == NAME
+
+
+def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None:
+    others: list[Any] = []
+
+    def clock() -> int:
+        if not others:  # another thread gets its turn just here
+            others.append(None)
+            others[0] = held.quorum_module.release(policy, held.hold, SECOND)
+            next(others[0])
+        return held.now
+
+    rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "token")}
+    policy = type(held.policy)(clock=clock, random=lambda: 0.5, **rest)
+    with pytest.raises(NotOwned):
+        next(held.quorum_module.release(policy, held.hold, SECOND))
 
 
 def test_releasing_what_was_never_held_is_not_owned(play: Play) -> None:

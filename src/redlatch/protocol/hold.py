@@ -20,7 +20,7 @@ class Hold:
     and the list names the owner, so that no interrupt can leave a claim that is nobody's.
     """
 
-    __slots__ = ("_tickets", "deadline_ns", "elapsed_ns", "key", "name", "since_ns", "state", "token")
+    __slots__ = ("_tickets", "deadline_ns", "elapsed_ns", "extending", "key", "name", "since_ns", "state", "token")
 
     def __init__(self, name: str | bytes, key: bytes) -> None:
         self.name = name
@@ -30,11 +30,13 @@ class Hold:
         self.since_ns = 0
         self.deadline_ns = 0
         self.elapsed_ns = 0
+        self.extending: object = None  # the ballot of the extension that is under way
         self._tickets: list[object] = []
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
         if self.state == SETTLING:
+            self.state = FREE  # one step after the question, so that of two threads only one gives the old claim up
             self.free()
         self._tickets.append(ticket)
         if self._tickets[0] is not ticket:
@@ -55,6 +57,7 @@ class Hold:
         """Hold the lock until the deadline; the attempt took elapsed_ns."""
         self.deadline_ns = deadline_ns
         self.elapsed_ns = elapsed_ns
+        self.extending = None
         self.state = HELD
 
     def free(self) -> None:

@@ -23,7 +23,7 @@ from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
 from .hold import HELD, RELEASING, SETTLING, Hold
-from .policy import SECOND, Policy
+from .policy import MILLISECOND, SECOND, Policy
 
 
 class Tell:
@@ -100,38 +100,58 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
 def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     """Let the lock live ttl_ms from now; never additive, and never creating a key that is gone.
 
+    One extension of a hold at a time, the next one waits: of two at once nobody could tell which ttl the masters
+    took last.
+
     Raises:
         NotOwned: nothing is held.
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
         QuorumUnavailable: too many masters failed; what was valid before still is.
     """
+    while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock())) is None:
+        yield Pause(started + MILLISECOND)
+    token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
+    try:
+        # A shorter ttl may reach some masters whatever the verdict; then the old deadline is too late.
+        hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
+        for again in (True, False):
+            yield ballot
+            won = ballot.yes >= ballot.quorum
+            settled = policy.clock()
+            if hold.token is not token or hold.state != HELD:
+                raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
+            if settled >= limit or ballot.refused():
+                hold.deadline_ns = min(limit, settled)
+                why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
+                raise _lost(why, hold, settled - started, _causes(policy, ballot))
+            overtaken = hold.extending is not ballot  # we took so long that another extension began
+            if won:
+                if not overtaken:  # else its ttl may be the shorter one, and the later
+                    hold.deadline_ns = deadline
+                hold.elapsed_ns = settled - started
+                return
+            if overtaken or not (again and ballot.decided):
+                raise _no_quorum("extend", policy, hold, ballot, settled - started)
+            hold.extending = ballot = Ballot(ballot.command, policy.size, policy.quorum, ballot.until_ns)
+    finally:
+        if hold.extending is ballot:
+            hold.extending = None
+
+
+def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot | None:
+    """Begin an extension: return its ballot, noted in the hold, or None while another one is under way."""
     if hold.state != HELD:
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
     token = hold.token
-    started = policy.clock()
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
         raise _lost("its validity ran out", hold)
-    deadline = started + policy.validity_ns(ttl_ms)
-    # A shorter ttl may reach some masters whatever the verdict; then the old deadline is too late.
-    hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
-    command = Extend(hold.key, token, hold.since_ns, ttl_ms)
-    for again in (True, False):
-        ballot = Ballot(command, policy.size, policy.quorum, min(limit, started + policy.patience_ns(ttl_ms)))
-        yield ballot
-        won = ballot.yes >= ballot.quorum
-        settled = policy.clock()
-        if hold.token is not token or hold.state != HELD:
-            raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
-        if settled >= limit or ballot.refused():
-            hold.deadline_ns = min(limit, settled)
-            why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
-            raise _lost(why, hold, settled - started, _causes(policy, ballot))
-        if won:
-            hold.deadline_ns = deadline
-            hold.elapsed_ns = settled - started
-            return
-        if not (again and ballot.decided):
-            raise _no_quorum("extend", policy, hold, ballot, settled - started)
+    until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
+    ballot = Ballot(Extend(hold.key, token, hold.since_ns, ttl_ms), policy.size, policy.quorum, until)
+    other = hold.extending
+    if other is not None and started < other.until_ns:
+        return None
+    hold.extending = ballot  # no call since the question, so that of two threads only one goes on
+    return ballot
 
 
 def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -145,9 +165,9 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         LockLost: the validity was over, or a quorum had forgotten the token, before the release.
         QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
     """
+    started = policy.clock()  # first: no call may come between the question and its consequence
     if hold.state not in (HELD, SETTLING):
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
-    started = policy.clock()
     late = hold.state == HELD and started >= hold.deadline_ns
     resent = hold.state == SETTLING  # then a "no" may be the work of the first try
     hold.state = RELEASING

@@ -12,6 +12,7 @@ cdef class Hold:
     cdef public long long since_ns
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
+    cdef public object extending
     cdef list _tickets
 
     cpdef claim(self, ticket)
