@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
+import time
 import warnings
 
 import pytest
@@ -140,6 +142,46 @@ def test_close_while_masters_are_silent_ends_every_call(implementation, three, p
         await client.close()
         ends = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(end, ClientClosed) for end in ends), ends
+
+    run(main())
+
+
+def test_close_ends_a_connect_that_waits_for_silent_masters(implementation):
+    async def main():
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        client = AsyncClient([f"redis://127.0.0.1:{each.getsockname()[1]}" for each in listeners])
+        connecting = asyncio.ensure_future(client.connect())
+        await asyncio.sleep(0.05)
+        await client.close()
+        began = time.monotonic()
+        with pytest.raises(ClientClosed):
+            await connecting
+        assert time.monotonic() - began < 1
+        for each in listeners:
+            each.close()
+
+    run(main())
+
+
+def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, proxies, name):
+    before = proxies(three)
+
+    async def main():
+        client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+        lock = client.lock(name, ttl=LONG)
+        await lock.acquire()
+        for proxy in before:
+            proxy.replies.clear()
+        releasing = asyncio.ensure_future(lock.release())
+        await asyncio.to_thread(await_true, lambda: all(proxy.count("DELIFEQ") for proxy in before))
+        descriptors = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.close()
+        assert len(os.listdir("/proc/self/fd")) <= descriptors - 5  # three sockets and a pipe
+        async with asyncio.timeout(PATIENCE / 2):
+            with pytest.raises(ClientClosed):
+                await releasing
 
     run(main())
 

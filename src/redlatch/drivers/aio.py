@@ -118,11 +118,19 @@ class Driver:
         if self._loop is not asyncio.get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._roster.retire()
-        self._fleet.abandon()
-        self._settle()
-        until = self._clock() + DRAIN_NS
-        while self._fleet.owing() and self._clock() < until:
-            await asyncio.sleep(0.001)
+        self._quorate.set()  # nobody goes on waiting for masters
+        self._complete.set()
+        try:
+            self._fleet.abandon()
+            self._settle()
+            until = self._clock() + DRAIN_NS
+            while self._fleet.owing() and self._clock() < until:
+                await asyncio.sleep(0.001)
+        finally:  # also when it is cancelled: nobody could close it a second time
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close every connection, and end the waits of those who are still in a call."""
         for link in self._fleet.links:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
