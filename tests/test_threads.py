@@ -168,6 +168,37 @@ def test_close_while_masters_are_silent_ends_every_call(implementation, three, p
             each.result(PATIENCE / 2)
 
 
+def test_a_call_that_begins_while_another_thread_closes_ends_at_once(implementation, three, name, monkeypatch):
+    client = Client(three, attempt_timeout=PATIENCE)
+    client.connect()
+    caller, real = threading.get_ident(), threading.get_ident
+    closing = []
+
+    def get_ident():
+        if not closing and real() == caller:  # the caller was found to be welcome, and takes the role of driver next
+            closing.append(in_thread(client.close))
+            closing[0].result(PATIENCE)
+        return real()
+
+    monkeypatch.setattr(threading, "get_ident", get_ident)
+    began = time.monotonic()
+    with pytest.raises(ClientClosed):
+        client.lock(name, ttl=LONG).acquire()
+    assert closing
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_two_threads_that_extend_one_lock_believe_no_more_than_the_masters(implementation, three, name, keys):
+    with Client(three) as client:
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire()
+        for _ in range(50):
+            at_once([lambda: lock.extend(LONG), lambda: lock.extend(LONG / 2)])
+            believed = lock.remaining()
+            assert believed <= sorted(keys(three, name).values())[1] / 1000 + 0.5, believed
+        lock.release()
+
+
 def test_close_lets_releases_under_way_arrive(implementation, three, name, keys):
     for _ in range(20):
         client = Client(three)

@@ -238,6 +238,8 @@ class Driver:
             fresh: the same where it has not been submitted yet, else None.
         """
         fleet = self._fleet
+        if not self._roster.usable:  # closed since our caller asked: there are no sockets any more
+            return
         if fresh is not None:
             fleet.submit(fresh)
         while True:
