@@ -144,8 +144,8 @@ class Wires:
         """Make a `wait` in another thread return at once, or the next one."""
         try:
             os.write(self._wake_out, b"\0")
-        except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
+        except OSError:
+            pass  # the pipe is full of wake-ups already, or closed since
 
     def __del__(self) -> None:
         if hasattr(self, "_wake_out"):
@@ -157,10 +157,11 @@ class Wires:
             sock = self.detach(index)
             if sock is not None:
                 sock.close()
-        if self._wake_in >= 0:
-            os.close(self._wake_in)
-            os.close(self._wake_out)
-            self._wake_in = self._wake_out = -1
+        pipe = self._wake_in, self._wake_out
+        self._wake_in = self._wake_out = -1  # first: their numbers may be somebody else's once they are closed
+        if pipe[0] >= 0:
+            os.close(pipe[0])
+            os.close(pipe[1])
 
 
 def take(sock: ssl.SSLSocket) -> bytes | OSError | None:

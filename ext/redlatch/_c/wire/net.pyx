@@ -319,10 +319,11 @@ cdef class Wires:
             sock = self.detach(index)
             if sock is not None:
                 sock.close()
-        if self.wake_in >= 0:
-            os.close(self.wake_in)
-            os.close(self.wake_out)
-            self.wake_in = self.wake_out = self.polled[self.count].fd = -1
+        pipe = self.wake_in, self.wake_out
+        self.wake_in = self.wake_out = self.polled[self.count].fd = -1  # first: the numbers may be somebody else's soon
+        if pipe[0] >= 0:
+            os.close(pipe[0])
+            os.close(pipe[1])
 
 
 cdef object _error_of(ssize_t result):
