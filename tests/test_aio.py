@@ -186,6 +186,26 @@ def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, pr
     run(main())
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_close_in_the_turn_in_which_a_split_vote_comes_leaves_no_key(turns, implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three[:1]) as first, AsyncClient(three[1:2]) as second:
+            async with first.lock(name, ttl=LONG), second.lock(name, ttl=LONG):
+                client = AsyncClient(three)
+                await client.connect()
+                acquiring = asyncio.ensure_future(client.lock(name, ttl=LONG).acquire())
+                for _ in range(2):  # submitted, and sent
+                    await asyncio.sleep(0)
+                time.sleep(0.05)  # the votes are there before the loop looks
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await client.close()
+                await asyncio.gather(acquiring, return_exceptions=True)
+
+    run(main())
+    assert not keys(three, name)
+
+
 def test_another_loop_is_refused(implementation, three, name):
     client = AsyncClient(three)
 

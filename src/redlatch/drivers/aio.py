@@ -123,6 +123,7 @@ class Driver:
         try:
             self._fleet.abandon()
             self._settle()
+            await asyncio.sleep(0)  # whose verdict came this very turn goes on, and undoes what was not won
             until = self._clock() + DRAIN_NS
             while self._fleet.owing() and self._clock() < until:
                 await asyncio.sleep(0.001)
