@@ -306,7 +306,16 @@ AGGREGATES = [
     b">2\r\n+a\r\n+b\r\n",
     b"|1\r\n+a\r\n+b\r\n",
 ]
-GARBAGE = [b"HTTP/1.1 200 OK\r\n", b"\0\0\0\0", b"\r\n", b":x\r\n", b"$x\r\n", b"$9223372036854775808\r\n", b"OK\r\n", b"OK\n"]
+GARBAGE = [
+    b"HTTP/1.1 200 OK\r\n",
+    b"\0\0\0\0",
+    b"\r\n",
+    b":x\r\n",
+    b"$x\r\n",
+    b"$9223372036854775808\r\n",
+    b"OK\r\n",
+    b"OK\n",
+]
 
 
 @pytest.mark.parametrize("reply", WRONG_FOR_ACQUIRE + AGGREGATES + GARBAGE)

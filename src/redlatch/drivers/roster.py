@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from ..config import Master
@@ -23,6 +25,9 @@ GRACE = 0.25
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 Muster = Callable[[list[str], int], Any]
+
+# Where a thread stands while it is in a call of a client; compiled functions have no frames.
+_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
 
 logger = logging.getLogger("redlatch")
 _alive: weakref.WeakSet[Roster] = weakref.WeakSet()
@@ -187,6 +192,17 @@ def weakly(driver: Any) -> Deliver:
             outcome.sock.close()
 
     return deliver
+
+
+def nested() -> bool:
+    """Tell whether a call of a client stands inside another one on this thread's stack: ours, not ours, ours again."""
+    calls, ours = 0, False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        was, ours = ours, str(frame.f_globals.get("__name__")).startswith(_OUR_FRAMES)
+        calls += ours and not was
+        frame = frame.f_back
+    return calls > 1
 
 
 def _disown_all() -> None:

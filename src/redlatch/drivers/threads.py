@@ -29,7 +29,8 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, weakly
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, nested, weakly
+from redlatch.errors import ClientUnusable
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
@@ -100,6 +101,8 @@ class Driver:
             ClientUnusable, ConfigurationError: what keeps this client from being used here.
             LockError: what the generator raises.
         """
+        if self._role.get(_ROLE) == threading.get_ident():
+            self._refuse_nested()
         if not self._connected:
             self.connect()
         elif not self._roster.usable:
@@ -152,12 +155,25 @@ class Driver:
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
         self._inbox.append(Ballot(command, self._size, self._quorum))
-        self._serve()
+        if self._role.get(_ROLE) != threading.get_ident() or not nested():  # else the outer call sends it
+            self._serve()
+
+    def _refuse_nested(self) -> None:
+        """Refuse a call inside a call of the same thread; clear away what an interrupt left of an earlier one.
+
+        A signal handler or a finalizer that went on here would count replies for its own commands that the
+        outer call has read and not counted yet.
+        """
+        if nested():
+            raise ClientUnusable("client: this thread is using it already; no signal handler or finalizer may, too")
+        self._leave()
 
     def close(self) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection."""
         if self._roster.closing:
             return
+        if self._role.get(_ROLE) == threading.get_ident():
+            self._refuse_nested()
         self._roster.retire()
         self._note_progress()
         if self._fleet is None or self._roster.forked:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from redlatch.errors import AlreadyHeld
 
 from .commands import Release
@@ -30,7 +32,7 @@ class Hold:
         self.since_ns = 0
         self.deadline_ns = 0
         self.elapsed_ns = 0
-        self.extending: object = None  # the ballot of the extension that is under way
+        self.extending: Any = None  # the ballot of the extension that is under way
         self._tickets: list[object] = []
 
     def claim(self, ticket: object) -> None:

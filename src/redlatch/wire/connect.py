@@ -6,6 +6,7 @@ hands over is a non-blocking socket whose server is known.
 
 from __future__ import annotations
 
+import _thread
 import random
 import socket
 import threading
@@ -233,8 +234,8 @@ class Dialler:
     def start(self, index: int, pause: float = 0.0) -> None:
         """Begin to dial master `index`, after `pause` seconds."""
         if not self._closed.is_set():
-            thread = threading.Thread(target=self._run, args=(index, pause), name="redlatch-dial", daemon=True)
-            thread.start()
+            # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
+            _thread.start_new_thread(self._run, (index, pause))
 
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated."""

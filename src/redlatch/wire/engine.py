@@ -20,6 +20,8 @@ Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are
 its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`,
 by which such a release is owed; `since_ns`, when the first command of that token was made; and `undo()`, what
 undoes it when the client closes.
+
+It is longer than a module should be: all that touches a FIFO stands in one place.
 """
 
 from __future__ import annotations
@@ -177,7 +179,8 @@ class Fleet:
             self._resend(link, link.parked[0])
             link.parked.popleft()
         # It is no sign of a stopped master that much was kept for it while it was away.
-        link.most_pending, link.most_unsent = self.max_pending + link.owing(), self.max_unsent + self.wires.unsent(index)
+        link.most_pending = self.max_pending + link.owing()
+        link.most_unsent = self.max_unsent + self.wires.unsent(index)
         self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:

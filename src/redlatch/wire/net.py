@@ -142,10 +142,11 @@ class Wires:
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once, or the next one."""
-        try:
-            os.write(self._wake_out, b"\0")
-        except OSError:
-            pass  # the pipe is full of wake-ups already, or closed since
+        if self._wake_out >= 0:
+            try:
+                os.write(self._wake_out, b"\0")
+            except BlockingIOError:
+                pass  # the pipe is full of wake-ups already
 
     def __del__(self) -> None:
         if hasattr(self, "_wake_out"):

@@ -38,6 +38,7 @@ cdef class Driver:
     cpdef run(self, steps)
     cdef _perform(self, steps)
     cpdef tell(self, Command command)
+    cdef _refuse_nested(self)
 
     # one ask
     cdef _ask(self, Ballot ballot)
