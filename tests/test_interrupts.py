@@ -17,7 +17,7 @@ import pytest
 import redis
 from faces import PATIENCE, await_true, finish, in_thread, run_script
 
-from redlatch import AsyncClient, Client, LockError, QuorumUnavailable
+from redlatch import AsyncClient, Client, ClientUnusable, LockError, QuorumUnavailable
 
 LONG = 60.0
 
@@ -550,3 +550,35 @@ def test_an_interrupted_lock_object_can_be_used_again(implementation, three, nam
                     lock.release()
             assert lock.acquire(timeout=PATIENCE)
             lock.release()
+
+
+# --- a call inside a call --------------------------------------------------------------------------------
+
+
+def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(implementation, three, proxies, name):
+    before = proxies(three)
+    told = []
+    with Client(three) as rival, Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        client.connect()
+
+        def handler(*_):
+            for call in (lambda: client.lock(f"{name}-inner", ttl=LONG).acquire(blocking=False), client.close):
+                try:
+                    told.append(call())
+                except ClientUnusable as error:
+                    told.append(error)
+            for proxy in before:
+                proxy.replies.set()
+
+        former = signal.signal(signal.SIGALRM, handler)
+        try:
+            with rival.lock(name, ttl=LONG):
+                for proxy in before:
+                    proxy.replies.clear()
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                assert not client.lock(name, ttl=LONG).acquire(blocking=False)
+        finally:
+            signal.signal(signal.SIGALRM, former)
+        assert [type(each) for each in told] == [ClientUnusable, ClientUnusable]
+        with client.lock(name, ttl=LONG, timeout=PATIENCE) as lock:
+            assert lock.owned()
