@@ -20,7 +20,7 @@ DRAIN_NS = 1_000_000_000
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
 DIAL_TIMEOUT = 2.0
-GRACE = 0.25
+GRACE = 1.0
 
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
