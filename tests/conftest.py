@@ -36,17 +36,28 @@ SERVERS = {
 }
 
 
-@pytest.fixture(params=["c", "python"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
-    """Both implementations in turn; clients made in the test use the one at hand."""
+def implementation_named(name: str) -> impl.Implementation:
+    """Load one implementation; skip where the compiled one was not built, unless it had to be."""
     try:
-        chosen = impl.load(request.param)
+        return impl.load(name)
     except ImportError:
         if os.environ.get("REDLATCH_BUILD_EXT") == "1":
             raise
         pytest.skip("the compiled implementation was not built")
+
+
+@pytest.fixture(params=["c", "python"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
+    """Both implementations in turn; clients made in the test use the one at hand."""
+    chosen = implementation_named(request.param)
     monkeypatch.setattr(impl, "current", chosen)
     return chosen
+
+
+@pytest.fixture(params=["c", "python"], scope="module")
+def build(request: pytest.FixtureRequest) -> impl.Implementation:
+    """Both implementations in turn, for tests that hypothesis calls many times."""
+    return implementation_named(request.param)
 
 
 class Farm:

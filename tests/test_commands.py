@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from conftest import implementation_named
 from hiredis import Reader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,10 +24,7 @@ dialects = st.sampled_from(DIALECTS)
 @pytest.fixture(params=["c", "python"], scope="module")
 def commands(request: pytest.FixtureRequest) -> ModuleType:
     """The module in both builds in turn; it keeps nothing between tests."""
-    try:
-        return impl.load(request.param).module("protocol.commands")
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
+    return implementation_named(request.param).module("protocol.commands")
 
 
 def words(payload: bytes) -> list[bytes]:

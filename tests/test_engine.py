@@ -95,6 +95,12 @@ class Rig:
             broken.append(link.index)
         return broken
 
+    def lose(self, index: int) -> None:
+        """Have master `index` close its connection, and the driver take note."""
+        self.far[index].close()
+        self.fleet.pump(0)
+        self.fallen()
+
     def close(self) -> None:
         self.fallen()
         self.fleet.wires.close()
@@ -116,15 +122,6 @@ def dialling(implementation: impl.Implementation) -> Iterator[Rig]:
     rig = Rig(implementation, 3, up=False)
     yield rig
     rig.close()
-
-
-@pytest.fixture(params=["c", "python"], scope="module")
-def build(request: pytest.FixtureRequest) -> impl.Implementation:
-    """Both implementations in turn, for tests that hypothesis calls many times."""
-    try:
-        return impl.load(request.param)
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
 
 
 # --- votes -------------------------------------------------------------------------------------------
@@ -482,9 +479,7 @@ def test_the_replies_of_an_old_connection_are_never_counted_on_the_new_one(rig: 
     old = rig.submit()
     rig.far[0].sendall(b"+O")
     rig.fleet.pump(0)
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     new = rig.submit()
     rig.reply(0, OK)
@@ -495,9 +490,7 @@ def test_the_replies_of_an_old_connection_are_never_counted_on_the_new_one(rig: 
 def test_half_a_reply_of_an_old_connection_does_not_hide_an_aggregate_on_the_new_one(rig: Rig) -> None:
     rig.submit()
     rig.reply(0, b"+O")
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     ballot = rig.submit()
     rig.reply(0, b"*1000000\r\n")
@@ -543,9 +536,7 @@ def test_so_many_releases_are_owed_at_most_and_the_oldest_are_left_to_their_ttl(
     rig.fleet.max_owed = 2
     for token in (b"one", b"two", b"three"):
         rig.submit("Release", token)
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     assert list(rig.fleet.links[0].owed) == [b"two", b"three"]
 
 
@@ -584,9 +575,7 @@ def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: 
 
 def test_a_release_that_got_no_answer_is_sent_first_on_the_next_connection(rig: Rig) -> None:
     release = rig.submit("Release", since_ns=rig.now_ns())
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     later = rig.submit()
     rig.adopt(0)
     rig.fleet.flush()
@@ -595,9 +584,7 @@ def test_a_release_that_got_no_answer_is_sent_first_on_the_next_connection(rig: 
 
 def test_the_answer_to_a_release_that_was_sent_again_is_no_second_vote(rig: Rig) -> None:
     release = rig.submit("Release")
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     rig.fleet.flush()
     rig.reply(0, YES)
@@ -608,9 +595,7 @@ def test_the_answer_to_a_release_that_was_sent_again_is_no_second_vote(rig: Rig)
 def test_a_release_that_was_answered_is_not_sent_again(rig: Rig) -> None:
     rig.submit("Release")
     rig.reply(0, YES)
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     rig.fleet.flush()
     assert rig.got(0) == []
@@ -619,9 +604,7 @@ def test_a_release_that_was_answered_is_not_sent_again(rig: Rig) -> None:
 @pytest.mark.parametrize("kind", ["Acquire", "Extend", "Owned", "Locked"])
 def test_nothing_but_a_release_is_sent_again(rig: Rig, kind: str) -> None:
     rig.submit(kind)
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     rig.fleet.flush()
     assert rig.got(0) == []
@@ -629,9 +612,7 @@ def test_nothing_but_a_release_is_sent_again(rig: Rig, kind: str) -> None:
 
 def test_a_release_made_while_the_master_is_down_is_owed_if_the_master_may_know_its_token(rig: Rig) -> None:
     known_since = rig.now_ns()
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.fleet.fail(0, ConnectionRefusedError("no"))
     release = rig.submit("Release", since_ns=known_since)
     assert rig.votes(release) == (0, 0, 1)
@@ -641,9 +622,7 @@ def test_a_release_made_while_the_master_is_down_is_owed_if_the_master_may_know_
 
 
 def test_a_release_of_a_token_that_the_master_cannot_know_is_not_owed(rig: Rig) -> None:
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.fleet.fail(0, ConnectionRefusedError("no"))
     rig.submit("Release", since_ns=rig.now_ns())
     rig.adopt(0)
@@ -662,9 +641,7 @@ def test_a_release_to_a_master_that_never_was_there_is_not_owed(dialling: Rig) -
 def test_a_token_is_released_once_however_often_it_was_tried(rig: Rig) -> None:
     for _ in range(3):
         rig.submit("Release", token=b"one")
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0)
     rig.fleet.flush()
     assert rig.got(0) == [("DELIFEQ", b"one")]
@@ -673,9 +650,7 @@ def test_a_token_is_released_once_however_often_it_was_tried(rig: Rig) -> None:
 def test_an_owed_release_survives_a_connection_that_breaks_again(rig: Rig) -> None:
     rig.submit("Release", token=b"one")
     for _ in range(3):
-        rig.far[0].close()
-        rig.fleet.pump(0)
-        rig.fallen()
+        rig.lose(0)
         rig.adopt(0)
         rig.fleet.flush()
         assert rig.got(0) == [("DELIFEQ", b"one")]
@@ -683,9 +658,7 @@ def test_an_owed_release_survives_a_connection_that_breaks_again(rig: Rig) -> No
 
 def test_an_owed_release_is_written_in_the_dialect_of_the_server_that_comes_back(rig: Rig) -> None:
     rig.submit("Release", token=b"one")
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0, FULL_TEXT)
     rig.fleet.flush()
     assert rig.got(0) == [("EVAL", b"one")]
@@ -769,9 +742,7 @@ def test_a_release_that_was_under_way_when_an_operation_was_interrupted_is_owed(
 
 def with_dialect(rig: Rig, dialect: int) -> None:
     """Connect master 0 anew in this dialect."""
-    rig.far[0].close()
-    rig.fleet.pump(0)
-    rig.fallen()
+    rig.lose(0)
     rig.adopt(0, dialect)
 
 

@@ -8,10 +8,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
+from conftest import implementation_named
 from test_layers import HOT
 
 import redlatch
-from redlatch import impl
 
 TWINS = [(redlatch.Client, redlatch.AsyncClient), (redlatch.Lock, redlatch.AsyncLock)]
 twins = pytest.mark.parametrize(("sync", "other"), TWINS)
@@ -118,11 +118,7 @@ def test_the_test_of_docstrings_changes_nothing_but_the_words_listed() -> None:
 @pytest.fixture(params=HOT)
 def pair(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
     """A hot module compiled, and the same one in pure Python."""
-    try:
-        compiled = impl.load("c").module(request.param)
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
-    return compiled, impl.load("python").module(request.param)
+    return implementation_named("c").module(request.param), implementation_named("python").module(request.param)
 
 
 def own(module: ModuleType) -> dict[str, Any]:

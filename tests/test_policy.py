@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from conftest import implementation_named
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,10 +26,7 @@ def policies(implementation: impl.Implementation) -> ModuleType:
 @pytest.fixture(params=["c", "python"], scope="module")
 def build(request: pytest.FixtureRequest) -> ModuleType:
     """The module in both builds in turn, for tests that hypothesis calls many times."""
-    try:
-        return impl.load(request.param).module("protocol.policy")
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
+    return implementation_named(request.param).module("protocol.policy")
 
 
 def policy_of(policies: ModuleType, **changes: Any) -> Any:

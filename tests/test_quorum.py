@@ -142,15 +142,6 @@ def held(play: Play) -> Play:
     return play
 
 
-@pytest.fixture(params=["c", "python"], scope="module")
-def build(request: pytest.FixtureRequest) -> impl.Implementation:
-    """Both implementations in turn, for tests that hypothesis calls many times."""
-    try:
-        return impl.load(request.param)
-    except ImportError:
-        pytest.skip("the compiled implementation was not built")
-
-
 def counted(votes: str) -> str:
     """Return the votes that count: those until the verdict stands."""
     masters = len(votes)

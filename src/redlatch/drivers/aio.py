@@ -27,7 +27,6 @@ class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
     def __init__(self, masters: list[Master], policy: Policy) -> None:
-        self._size, self._quorum = len(masters), policy.quorum
         self._clock = policy.clock
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, self._deliver)
@@ -60,16 +59,15 @@ class Driver:
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                 if not self._roster.closed:
-                    self._submit(Ballot(effect.command, self._size, self._quorum))
+                    self._submit(self._fleet.ballot_of(effect.command))
                 continue
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
-                since = self._clock()
                 await self._ask(effect)
                 if not effect.decided:
                     self._roster.check()
-                    self._fleet.blame(effect, self._clock() - since)
+                    self._fleet.blame(effect)
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -101,7 +99,7 @@ class Driver:
         """Send a command to every master at once, without waiting for an answer."""
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
-        self._submit(Ballot(command, self._size, self._quorum))
+        self._submit(self._fleet.ballot_of(command))
         self._flush()
 
     async def close(self) -> None:

@@ -78,8 +78,7 @@ class Roster:
 
     def is_quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
-        up = sum(link.up for link in self.fleet.links)
-        return up >= self.quorum or self.is_complete()
+        return self._connected() >= self.quorum or self.is_complete()
 
     def is_complete(self) -> bool:
         """Tell whether every master has been tried, or there is no need any more."""
@@ -123,14 +122,12 @@ class Roster:
                 f"{self._masters[index].address} is the same server as masters[{twin}] "
                 f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
             )
-        if first:
-            if isinstance(outcome, MasterRefused):
-                self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
-                self.usable = False
+        if first and isinstance(outcome, MasterRefused):
+            self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
+            self.usable = False
         if index not in self._down:  # once, not at every try
             self._down.add(index)
-            up = sum(link.up for link in self.fleet.links)
-            told = (self._masters[index].address, up, len(self._masters), self.quorum, outcome)
+            told = (self._masters[index].address, self._connected(), len(self._masters), self.quorum, outcome)
             logger.warning("master %s cannot be used: %d of %d are connected, %d must agree: %s", *told)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
@@ -143,6 +140,9 @@ class Roster:
             self._down.discard(index)
             logger.warning("master %s is back", link.address)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect)
+
+    def _connected(self) -> int:
+        return sum(link.up for link in self.fleet.links)
 
     def _twin(self, index: int, run_id: str) -> int | None:
         for link in self.fleet.links:

@@ -75,7 +75,6 @@ class Driver:
     """Runs the protocol's generators for any number of threads."""
 
     def __init__(self, masters: list[Master], policy: Policy) -> None:
-        self._size, self._quorum = len(masters), policy.quorum
         self._clock = policy.clock
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
@@ -122,11 +121,10 @@ class Driver:
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
-                since = self._clock()
                 self._ask(effect)
                 if not effect.decided:
                     self._roster.check()
-                    self._fleet.blame(effect, self._clock() - since)
+                    self._fleet.blame(effect)
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -154,7 +152,7 @@ class Driver:
         """Send a command to every master without waiting for an answer."""
         if self._fleet is None or self._roster.closed or self._roster.forked:
             return
-        self._inbox.append(Ballot(command, self._size, self._quorum))
+        self._inbox.append(self._fleet.ballot_of(command))
         if self._role.get(_ROLE) != threading.get_ident() or not nested():  # else the outer call sends it
             self._serve()
 

@@ -19,6 +19,7 @@ class Ballot:
         yes, no, failed: the votes so far; whoever is in none of them is silent.
         decided: whether the verdict stands.
         causes: the errors of the failed votes by index of the master, or None.
+        silent: who had not answered when the time was over, by index of the master.
         waiter: whom the driver tells when it is decided; None where nobody is to be told.
         resent: bit i says that master i got the full text of the script already.
     """
@@ -31,6 +32,7 @@ class Ballot:
         "no",
         "quorum",
         "resent",
+        "silent",
         "size",
         "until_ns",
         "waiter",
@@ -47,6 +49,7 @@ class Ballot:
         self.failed = 0
         self.decided = False
         self.causes: dict[int, BaseException] | None = None
+        self.silent: tuple[int, ...] = ()
         self.waiter: Any = None
         self.resent = 0
 

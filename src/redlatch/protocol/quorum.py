@@ -86,7 +86,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         failures = failures + 1 if ballot.unavailable() else 0
         if failures == 2 or (failures and not ballot.decided):
             hold.free()
-            raise _no_quorum("acquire", policy, hold, ballot, now - began)
+            raise _no_quorum("acquire", policy, hold, ballot, now - started, now - began)
         if failures:  # Connections that broke under the commands are made anew at once, and what is sent
             continue  # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
         if give_up_ns is not None and now >= give_up_ns:
@@ -123,7 +123,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             if settled >= limit or ballot.refused():
                 hold.deadline_ns = min(limit, settled)
                 why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
-                raise _lost(why, hold, settled - started, _causes(policy, ballot))
+                raise _lost(why, hold, settled - started, _causes(policy, ballot, settled - started))
             overtaken = hold.extending is not ballot  # we took so long that another extension began
             if won:
                 if not overtaken:  # else its ttl may be the shorter one, and the later
@@ -184,7 +184,8 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     hold.free()
     if late or (ballot.refused() and not resent):
         why = "its validity ran out" if late else "a quorum has forgotten it"
-        raise _lost(why, hold, policy.clock() - started, _causes(policy, ballot))
+        elapsed = policy.clock() - started
+        raise _lost(why, hold, elapsed, _causes(policy, ballot, elapsed))
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -217,16 +218,18 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
             raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
 
 
-def _no_quorum(what: str, policy: Policy, hold: Hold, ballot: Ballot, elapsed_ns: int) -> QuorumUnavailable:
+def _no_quorum(
+    what: str, policy: Policy, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
+) -> QuorumUnavailable:
+    """Return the error of a ballot without a verdict; elapsed_ns is of the whole call, where that is more."""
     silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
     told = [f"{ballot.failed} failed"] if ballot.failed else []
-    told += [f"{silent} did not answer within {elapsed_ns / SECOND:.3f} s"] if silent else []
-    what_failed = f"of {ballot.size} masters {' and '.join(told)}"
+    told += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
     return QuorumUnavailable(
-        f"{what} of {hold.name!r}: {what_failed}; {ballot.quorum} must agree",
+        f"{what} of {hold.name!r}: of {ballot.size} masters {' and '.join(told)}; {ballot.quorum} must agree",
         name=hold.name,
-        elapsed=elapsed_ns / SECOND,
-        causes=_causes(policy, ballot),
+        elapsed=max(elapsed_ns, waited_ns) / SECOND,
+        causes=_causes(policy, ballot, waited_ns),
     )
 
 
@@ -234,6 +237,9 @@ def _lost(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseExcep
     return LockLost(f"{hold.name!r} was lost: {why}", name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes)
 
 
-def _causes(policy: Policy, ballot: Ballot) -> dict[str, BaseException]:
-    """Name the masters that failed, each with its reason."""
-    return {policy.masters[index]: cause for index, cause in sorted((ballot.causes or {}).items())}
+def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
+    """Name the masters that failed, each with its reason, and those that were silent."""
+    causes = dict(ballot.causes or {})
+    for index in ballot.silent:
+        causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
+    return {policy.masters[index]: cause for index, cause in sorted(causes.items())}

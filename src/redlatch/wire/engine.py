@@ -173,7 +173,7 @@ class Fleet:
         link.up = True
         link.dialling = False
         for command in link.owed.values():
-            self._resend(link, Ballot(command, self.size, self.quorum))
+            self._resend(link, self.ballot_of(command))
         link.owed = {}  # not before: an interrupt may send a command twice, but loses none
         while link.parked:
             self._resend(link, link.parked[0])
@@ -214,16 +214,17 @@ class Fleet:
                     undone[ballot.command.token] = ballot.command.undo()
         for command in undone.values():
             if command is not None:
-                self.submit(Ballot(command, self.size, self.quorum))
+                self.submit(self.ballot_of(command))
         self.flush()
 
-    def blame(self, ballot: Ballot, silent_ns: int) -> None:
-        """Note each master that has not answered a ballot whose time is over as one of its causes."""
-        causes = {} if ballot.causes is None else ballot.causes
-        for link in self.links:
-            if ballot in link.pending[link.head :] or ballot in link.parked:
-                causes[link.index] = TimeoutError(f"no answer within {silent_ns / 1e9:.3f} s")
-        ballot.causes = causes
+    def blame(self, ballot: Ballot) -> None:
+        """Note who has not answered a ballot whose time is over; it only reads, so any thread may call it."""
+        waiting = [link for link in self.links if ballot in link.pending[link.head :] or ballot in link.parked]
+        ballot.silent = tuple([link.index for link in waiting])
+
+    def ballot_of(self, command: Command) -> Ballot:
+        """Make a ballot on a command that nobody waits for."""
+        return Ballot(command, self.size, self.quorum)
 
     def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))

@@ -22,8 +22,6 @@ cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
     cdef object _clock
-    cdef int _size
-    cdef int _quorum
     cdef object _roster
     cdef Fleet _fleet
     cdef dict _role

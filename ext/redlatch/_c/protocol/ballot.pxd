@@ -16,6 +16,7 @@ cdef class Ballot:
     cdef public int failed
     cdef public bint decided
     cdef public dict causes
+    cdef public tuple silent
     cdef public object waiter
     cdef public object resent      # a bit for each link, of any number
 

@@ -54,6 +54,7 @@ cdef class Fleet:
     cpdef pump(self, long long timeout_ns)
     cpdef receive(self, int index)
     cpdef mend(self)
+    cpdef Ballot ballot_of(self, Command command)
 
     # inside
     cdef _resend(self, Link link, Ballot ballot)
