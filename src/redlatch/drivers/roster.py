@@ -20,7 +20,7 @@ DRAIN_NS = 1_000_000_000
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
 DIAL_TIMEOUT = 2.0
-GRACE = 1.0
+GRACE = 0.25
 
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
@@ -103,8 +103,11 @@ class Roster:
 
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote."""
+        self._place(index, outcome)
+        self.unsettled.discard(index)  # not before: who sees that all were tried must see what came of it, too
+
+    def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.unsettled
-        self.unsettled.discard(index)
         if isinstance(outcome, Connection):
             if self.closed or self.fleet.links[index].up:  # or dialled twice, after an interrupt
                 outcome.sock.close()

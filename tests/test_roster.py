@@ -1,0 +1,53 @@
+"""The roster: what a caller sees of a list of masters while their dialling comes to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from redlatch import embedded
+from redlatch.config import masters_of
+from redlatch.drivers.roster import Roster
+from redlatch.errors import ConfigurationError
+from redlatch.wire.connect import Connection, dial
+from redlatch.wire.engine import Fleet
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with embedded.masters(1) as [url]:
+        yield url
+
+
+class Watched:
+    """A socket that notes, when it is closed, whether its roster claims that every master has been tried."""
+
+    def __init__(self, connection: Connection, roster: Roster, seen: list[bool]) -> None:
+        self.sock, self.roster, self.seen = connection.sock, roster, seen
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.seen.append(self.roster.is_complete())
+        self.sock.close()
+
+
+def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) -> None:
+    # Else a caller between the two would take a wrong list for a good one.
+    masters = masters_of([url, url.replace("127.0.0.1", "localhost")])
+    roster = Roster(masters, 2, Fleet, lambda index, outcome: None)
+    roster.muster()
+    try:
+        roster.arrive(0, dial(masters[0], 10.0))
+        assert not roster.is_complete()
+        twin, seen = dial(masters[1], 10.0), list[bool]()
+        twin.sock = Watched(twin, roster, seen)  # type: ignore[assignment]
+        roster.arrive(1, twin)
+        assert seen == [False]
+        assert roster.is_complete()
+        with pytest.raises(ConfigurationError, match=r"^masters\[1\]: .*run_id"):
+            roster.check()
+    finally:
+        roster.close()
