@@ -229,13 +229,14 @@ def test_a_client_that_was_never_used_can_be_closed_and_is_closed_then(implement
         client.lock("x").acquire()
 
 
-def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(implementation, three, name):
+def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_threads(implementation, three, name):
     import os
 
     def use():
         client = Client(three)
         client.lock(name, ttl=LONG, timeout=PATIENCE).acquire(blocking=False)
 
+    threads = _thread._count()
     use()
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
@@ -245,6 +246,7 @@ def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(imple
             use()
         gc.collect()
     await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    await_true(lambda: _thread._count() <= threads)
     with Client(three) as client:
         await_true(lambda: client.lock(name, ttl=0.1).locked())
 

@@ -3,7 +3,8 @@
 Theory of operation. Whoever asks puts its ballot in the inbox and tries to take the role of driver. The
 driver submits what is in the inbox, sends, polls and counts until its own ballot is decided; then it
 leaves, and wakes one of the sleepers to take over. The others sleep on a lock of their own until their
-ballot is decided or they are promoted. There is no I/O thread and no lock per connection.
+ballot is decided or they are promoted. There is no I/O thread and no lock per connection; only what is still
+owed when everybody has left is looked after by a janitor (see there).
 
 No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a driver looks at the queue
@@ -29,6 +30,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.config import Master
+from redlatch.drivers.janitor import Janitor
 from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, nested, weakly
 from redlatch.errors import ClientUnusable
 from redlatch.wire.connect import Connection
@@ -78,6 +80,7 @@ class Driver:
         self._clock = policy.clock
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
+        self._janitor = Janitor(self)
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
         self._inbox: deque[Ballot] = deque()  # ballots to submit
@@ -142,6 +145,7 @@ class Driver:
         with self._connecting:
             if self._fleet is None:
                 self._fleet = self._roster.muster()
+                self._janitor.start()
             self._roster.start()
         self._watch(self._roster.is_quorate, self._clock() + 2 * DIAL_TIMEOUT * SECOND)
         self._watch(self._roster.is_complete, self._clock() + GRACE * SECOND)
@@ -193,6 +197,7 @@ class Driver:
             self._role.pop(_ROLE, None)
             while self._sleepers:
                 self._sleepers.popleft().wake()
+            self._janitor.ring()  # it ends
 
     # --- one ask -----------------------------------------------------------------------------------
 
@@ -318,6 +323,8 @@ class Driver:
         finally:
             del self._role[_ROLE]
             self._promote()
+            if self._fleet.unanswered():
+                self._janitor.ring()
 
     def _promote(self) -> None:
         """Wake a sleeper to drive; where nobody sleeps, do what is left."""
@@ -340,6 +347,18 @@ class Driver:
                 self._leave()
         if self._polling:
             self._fleet.wires.wake()
+
+    def tidy(self) -> bool:
+        """Count the replies that came when nobody was in a call; False when none will come any more."""
+        me = threading.get_ident()
+        try:
+            if self._roster.usable and self._role.setdefault(_ROLE, me) == me:
+                self._take_all()
+                self._await_replies(0)
+        finally:
+            if self._role.get(_ROLE) == me:
+                self._leave()  # it rings again while replies are owed
+        return not self._roster.closing
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -201,6 +201,13 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
+    def unanswered(self) -> bool:
+        """Tell whether any reply has not come yet."""
+        for link in self.links:
+            if link.owing():
+                return True
+        return False
+
     def owing(self) -> int:
         """Count the replies to releases that have not come yet on links that are up."""
         return sum(ballot.command.releases for link in self.links for ballot in link.pending[link.head :])

@@ -23,6 +23,7 @@ cdef class Driver:
     cdef readonly object protocol
     cdef object _clock
     cdef object _roster
+    cdef object _janitor
     cdef Fleet _fleet
     cdef dict _role
     cdef object _inbox         # deque of Ballot
@@ -58,6 +59,7 @@ cdef class Driver:
     @cython.locals(sleeper=Sleeper)
     cdef _promote(self)
     cdef _serve(self)
+    cpdef bint tidy(self) except -1
 
     # dialling
     cdef _note_progress(self)

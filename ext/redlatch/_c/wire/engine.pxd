@@ -54,6 +54,8 @@ cdef class Fleet:
     cpdef pump(self, long long timeout_ns)
     cpdef receive(self, int index)
     cpdef mend(self)
+    @cython.locals(link=Link)
+    cpdef bint unanswered(self) except -1
     cpdef Ballot ballot_of(self, Command command)
 
     # inside
