@@ -41,6 +41,21 @@ def test_the_pure_build_is_taken_where_there_is_no_other(choice: str | None) -> 
     assert run(NOT_BUILT + SAY, choice).stdout == "python\n"
 
 
+def test_a_compiled_build_that_cannot_be_loaded_is_warned_of() -> None:
+    broken = """
+import sys
+class Broken:
+    def find_spec(self, name, path, target=None):
+        if name == "redlatch._c.drivers.threads":
+            raise ImportError("undefined symbol: Py_OfAnotherVersion")
+sys.meta_path.insert(0, Broken())
+"""
+    done = run(broken + SAY, None)
+    assert done.stdout == "python\n"
+    assert "RuntimeWarning: the 'c' implementation of redlatch cannot be imported: undefined symbol" in done.stderr
+    assert run(NOT_BUILT + SAY, None).stderr == ""
+
+
 def test_the_pure_build_can_be_forced() -> None:
     assert run(SAY, "python").stdout == "python\n"
 

@@ -1,14 +1,16 @@
 """Chooses the compiled or the pure implementation, once; the only file that names both.
 
 `REDLATCH_IMPL=c` or `=python` forces one, and a forced choice that cannot be had is an ImportError that
-says why. Without it the compiled one is used where it was built. Both can live in one process: `load`
-gives either, which is how one test text runs over both.
+says why. Without it the compiled one is used where it was built, and one that was built and cannot be
+loaded is warned of. Both can live in one process: `load` gives either, which is how one test text runs over
+both.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -58,7 +60,9 @@ def _choose() -> Implementation:
         return load(forced)
     try:
         return load("c")
-    except ImportError:
+    except ImportError as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):  # it was built, but not for this Python, say
+            warnings.warn(f"{error}; redlatch runs as pure Python", RuntimeWarning, stacklevel=2)
         return load("python")
 
 
