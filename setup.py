@@ -24,6 +24,7 @@ TEXTS = (
     "wire.engine",
     "drivers.threads",
     "drivers.deadlines",
+    "drivers.verdict",
     "drivers.aio",
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from .config import key_of, seconds_of, timeout_of
 from .errors import LockError
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
+from .protocol.hold import HELD
 from .protocol.policy import Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
@@ -20,7 +22,6 @@ class Lock(BaseLock):
     """A distributed lock for threads; made by `Client.lock`. One object is one holder at a time."""
 
     __slots__ = ()
-    _driver: Driver
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.
@@ -38,13 +39,12 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: an argument cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        ticket = object()
-        try:
-            self._driver.run(self._acquiring(ticket, blocking, timeout))
-        except BaseException:
-            self._undo(ticket)
-            raise
-        return self._won
+        if timeout is not None or blocking is not True:
+            timeout = timeout_of(timeout, blocking)
+        else:
+            timeout = self._timeout
+        self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
+        return self._hold.state == HELD
 
     def release(self, wait: bool = True) -> None:
         """Release the lock; an interrupted release may be called again.
@@ -59,13 +59,10 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        try:
-            self._driver.run(self._releasing(wait))
-        except LockError:
-            raise
-        except BaseException:
-            self._insist()
-            raise
+        if wait:
+            self._shared.driver.release(self._hold, self._ttl_ms)
+        else:
+            self._shared.driver.run(self._parting())
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).
@@ -80,7 +77,7 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: the ttl cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        self._driver.run(self._extending(ttl))
+        self._shared.driver.run(self._extending(ttl))
 
     def locked(self) -> bool:
         """Ask the masters whether anybody holds the lock.
@@ -92,7 +89,7 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        return bool(self._driver.run(self._asking_locked()))
+        return bool(self._shared.driver.run(self._asking("locked")))
 
     def owned(self) -> bool:
         """Ask the masters whether this object still holds the lock.
@@ -104,7 +101,7 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        return bool(self._driver.run(self._asking_owned()))
+        return bool(self._shared.driver.run(self._asking("owned")))
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -117,7 +114,7 @@ class Lock(BaseLock):
         if not self._left_to_release:
             return
         try:
-            self.release(self._manners.wait_release)
+            self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
                 raise
@@ -173,7 +170,12 @@ class Client(BaseClient):
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        return Lock(*self._lock_arguments(name, ttl, timeout))
+        return Lock(
+            self._shared,
+            self._hold_of(name, key_of(self._prefix, name)),
+            self._ttl_ms if ttl is None else self._ttl_of(ttl),
+            None if timeout is None else seconds_of("timeout", timeout),
+        )
 
     def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.

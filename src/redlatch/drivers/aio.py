@@ -1,32 +1,38 @@
-"""The driver for asyncio (and uvloop): one flush a loop turn, replies set futures, one timer for all.
+"""The driver for asyncio (and uvloop): one flush a loop turn, replies wake their tasks, one timer for all.
 
 Everything runs in the loop's thread. Commands of one turn leave in one write per master (`call_soon`);
 what a socket has is parsed once per readable event. Only dialling happens elsewhere (`wire.connect`).
+
+Longer than most modules here, as its twin for threads is: whoever asks which turn of the loop does what has one text.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from redlatch.config import Master
 from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit
-from redlatch.errors import WrongLoop
+from redlatch.errors import LockError, WrongLoop
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.hold import Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
 from .deadlines import Deadlines
+from .verdict import Verdict
 
 
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
     def __init__(self, masters: list[Master], policy: Policy) -> None:
+        self._policy = policy
         self._clock = policy.clock
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, self._deliver)
@@ -45,35 +51,68 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    async def run(self, steps: Steps) -> bool | None:
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool | None]:
+        """Claim a hold and try to win its lock; to be awaited at once.
+
+        Raises:
+            AlreadyHeld, and what `run` does.
+        """
+        give_up = None if timeout is None else self._clock() + int(timeout * SECOND)
+        return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())
+
+    def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
+        """Release a held lock and wait for the answer; to be awaited at once."""
+        return self.run(quorum.release(self._policy, hold, self._policy.patience_ns(ttl_ms)), hold)
+
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned.
+
+        Args:
+            steps: the generator.
+            hold: what is to be settled when it is interrupted: an acquire with this ticket leaves nothing behind,
+                a release (without one) goes on without its caller.
 
         Raises:
             ClientUnusable, ConfigurationError: what keeps this client from being used here.
             LockError: what the generator raises.
         """
-        if asyncio.get_running_loop() is not self._home:
-            await self.connect()
-        elif not self._roster.usable:
-            self._roster.check()
-        for effect in steps:
-            if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
-                self._tell(effect.ballots)
-                continue
-            if not self._roster.usable:
+        try:
+            if ticket is not None and hold is not None:
+                hold.claim(ticket)
+            if asyncio.get_running_loop() is not self._home:
+                await self.connect()
+            elif not self._roster.usable:
                 self._roster.check()
-            if isinstance(effect, Ballot):
-                await self._ask(effect)
-                if not effect.decided:
+            for effect in steps:
+                if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
+                    self._tell(effect.ballots)
+                    continue
+                if not self._roster.usable:
                     self._roster.check()
-                    self._fleet.blame(effect)
-            elif isinstance(effect, list):
-                await self._ask_all(effect)
-            elif isinstance(effect, Answer):
-                return effect.value
-            else:
-                await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+                if isinstance(effect, Ballot):
+                    await self._ask(effect)
+                    if not effect.decided:
+                        self._blame(effect)
+                elif isinstance(effect, list):
+                    await self._ask_all(effect)
+                elif isinstance(effect, Answer):
+                    return effect.value
+                else:
+                    await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+        except BaseException as error:
+            self._recover(hold, ticket, error)
+            raise
         return None
+
+    def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
+        """Settle for an acquire or a release that was interrupted, or that failed."""
+        command = None
+        if hold is not None and ticket is not None:
+            command = hold.abandon(ticket)  # a release behind whatever was sent
+        elif hold is not None and not isinstance(error, LockError):
+            command = hold.insist()
+        if command is not None:
+            self.tell([command])
 
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.
@@ -155,19 +194,20 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         for ballot in self._deadlines.clear():
-            _tell(ballot.waiter)
+            ballot.waiter.wake_soon()
 
     # --- one ask -----------------------------------------------------------------------------------
 
-    def _ask(self, ballot: Ballot) -> asyncio.Future[None]:
-        """Put a ballot to the vote; the future is done when it is decided, or its time is over."""
-        future = self._verdict(ballot)
+    def _ask(self, ballot: Ballot) -> Verdict:
+        """Put a ballot to the vote; await what this returns until it is decided, or its time is over."""
+        verdict = self._verdict(ballot)
         fleet = self._fleet
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
             self._settle()
-        self._flush_soon()
-        return future
+        if not self._flushing:
+            self._flush_soon()
+        return verdict
 
     async def _ask_all(self, ballots: list[Ballot]) -> None:
         """Put many ballots to the vote, and wait until each is decided, or its time is over."""
@@ -177,18 +217,21 @@ class Driver:
                 await self._verdict(ballot)
         for ballot in ballots:
             if not ballot.decided:
-                self._roster.check()
-                self._fleet.blame(ballot)
+                self._blame(ballot)
 
-    def _verdict(self, ballot: Ballot) -> asyncio.Future[None]:
-        """Return a future that is done when a ballot is decided, or its time is over."""
+    def _blame(self, ballot: Ballot) -> None:
+        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
+        self._roster.check()
+        self._fleet.blame(ballot)
+
+    def _verdict(self, ballot: Ballot) -> Verdict:
         assert self._loop is not None
-        future = ballot.waiter = self._loop.create_future()
+        ballot.waiter = verdict = Verdict(self._loop)
         now = self._clock()
         self._deadlines.add(ballot, now)
         if self._timer is None or ballot.until_ns < self._timer_ns:
             self._arm(now)
-        return future
+        return verdict
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
@@ -217,17 +260,26 @@ class Driver:
         fleet = self._fleet
         fleet.mend()
         fleet.receive(index)
-        if fleet.decided or fleet.fallen or fleet.lost:
-            self._settle()
+        decided, fleet.decided = fleet.decided, []
+        decided.reverse()
+        try:
+            while decided:  # no task is running: those who wait for these go on at once, the oldest first
+                ballot = decided.pop()
+                verdict = ballot.waiter
+                verdict.wake()
+        finally:
+            fleet.decided += decided  # a task ended with SystemExit, say
+            if fleet.decided or fleet.fallen or fleet.lost:
+                self._settle()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
 
     def _settle(self) -> None:
-        """Set the futures of decided ballots, and have broken connections dialled again."""
+        """Have the tasks of decided ballots woken, and broken connections dialled again."""
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
-            _tell(ballot.waiter)
+            ballot.waiter.wake_soon()
         while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
             self._loop.call_soon(fleet.lost.pop().farewell.tell_lost)
         while fleet.fallen:
@@ -272,7 +324,7 @@ class Driver:
                 self._readable(link.index)
         now = self._clock()
         for ballot in self._deadlines.due(now):
-            _tell(ballot.waiter)
+            ballot.waiter.wake_soon()
         self._arm(now)
 
     # --- dialling ----------------------------------------------------------------------------------
@@ -296,11 +348,6 @@ class Driver:
             self._quorate.set()
         if not self._roster.unsettled:
             self._complete.set()
-
-
-def _tell(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

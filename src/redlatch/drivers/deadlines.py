@@ -24,7 +24,10 @@ class Deadlines:
         queue = self._queues.get(patience)
         if queue is None:
             queue = self._queues[patience] = deque()
-        while queue and queue[0].decided:
+        while queue:
+            first = queue[0]
+            if not first.decided:
+                break
             queue.popleft()
         queue.append(ballot)
 

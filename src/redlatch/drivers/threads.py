@@ -32,12 +32,13 @@ from typing import Any
 from redlatch.config import Master
 from redlatch.drivers.janitor import Janitor
 from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit, nested, weakly
-from redlatch.errors import ClientUnusable
+from redlatch.errors import ClientUnusable, LockError
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.hold import Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
@@ -77,6 +78,7 @@ class Driver:
     """Runs the protocol's generators for any number of threads."""
 
     def __init__(self, masters: list[Master], policy: Policy) -> None:
+        self._policy = policy
         self._clock = policy.clock
         self.protocol = quorum
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
@@ -95,6 +97,35 @@ class Driver:
     def forked(self) -> bool:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
+
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
+        """Claim a hold and try to win its lock; whatever interrupts it, nothing is left behind.
+
+        Raises:
+            AlreadyHeld, and what `run` does.
+        """
+        ticket = object()
+        try:
+            give_up = None if timeout is None else self._clock() + int(timeout * SECOND)
+            hold.claim(ticket)
+            self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up))
+        except BaseException:
+            undo = hold.abandon(ticket)  # a release behind whatever was sent
+            if undo is not None:
+                self.tell([undo])
+            raise
+
+    def release(self, hold: Hold, ttl_ms: int) -> None:
+        """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""
+        try:
+            self.run(quorum.release(self._policy, hold, self._policy.patience_ns(ttl_ms)))
+        except LockError:
+            raise
+        except BaseException:
+            again = hold.insist()
+            if again is not None:
+                self.tell([again])
+            raise
 
     def run(self, steps: Steps) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned.
@@ -126,8 +157,7 @@ class Driver:
             if isinstance(effect, Ballot):
                 self._ask(effect)
                 if not effect.decided:
-                    self._roster.check()
-                    self._fleet.blame(effect)
+                    self._blame(effect)
             elif isinstance(effect, list):
                 self._ask_all(effect)
             elif isinstance(effect, Answer):
@@ -246,8 +276,12 @@ class Driver:
                 self._wait_for(ballot, sleeper)
         for ballot in ballots:
             if not ballot.decided:
-                self._roster.check()
-                self._fleet.blame(ballot)
+                self._blame(ballot)
+
+    def _blame(self, ballot: Ballot) -> None:
+        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
+        self._roster.check()
+        self._fleet.blame(ballot)
 
     def _wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
         """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ..errors import LockError, QuorumUnavailable
+from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
 from .lock import BaseLock, Driver
 
@@ -29,17 +30,17 @@ class Batch(Generic[AnyLock]):
         self._ticket = object()
         self._errors: dict[int, LockError] = {}  # by place among those that are not None
         for place, lock in enumerate(self._locks):
-            if lock is not None and not (isinstance(lock, BaseLock) and lock._driver is driver):
+            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared.driver is driver):
                 kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
                 raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
 
     def acquiring(self) -> Steps:
         """Try each lock once."""
-        return self._together([lock._acquiring(self._ticket, False, None) for lock in self._present()])
+        return self._together([lock._trying(self._ticket) for lock in self._present()])
 
     def releasing(self, wait: bool) -> Steps:
         """Release each lock."""
-        return self._together([lock._releasing(wait) for lock in self._present()])
+        return self._together([lock._asking("release") if wait else lock._parting() for lock in self._present()])
 
     def extending(self, ttl: float | None) -> Steps:
         """Extend each lock."""
@@ -52,7 +53,7 @@ class Batch(Generic[AnyLock]):
             QuorumUnavailable: too many masters failed; then nothing of the batch may be kept.
         """
         self._raise_unavailable()
-        return [lock if lock is not None and lock._won else None for lock in self._locks]
+        return [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.

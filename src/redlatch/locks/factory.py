@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from binascii import hexlify
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -11,7 +12,7 @@ from .. import config, impl
 from ..errors import ConfigurationError
 from ..protocol.hold import Hold
 from ..protocol.policy import SECOND, Policy, Retry
-from .lock import Manners
+from .lock import Shared
 
 
 class BaseClient:
@@ -30,7 +31,6 @@ class BaseClient:
         on_lost: Callable[[Any, str], object] | None,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
-        self._manners = Manners(wait_release, on_lost)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
         self._prefix = config.prefix_of(prefix)
         self._masters = config.masters_of(masters)
@@ -43,9 +43,10 @@ class BaseClient:
             retry=retry or Retry(),
             clock=implementation.module("wire.net").now_ns,
             random=random.Random().random,
-            token=Tokens(),
+            token=_tokens(),
         )
         self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy)
+        self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
@@ -53,18 +54,8 @@ class BaseClient:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"
 
-    def _lock_arguments(
-        self, name: str | bytes, ttl: float | None, timeout: float | None
-    ) -> tuple[Any, Policy, Manners, Hold, int, float | None]:
-        """Check what a lock is asked for with; return the arguments of its constructor."""
-        return (
-            self._driver,
-            self._policy,
-            self._manners,
-            self._hold_of(name, config.key_of(self._prefix, name)),
-            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor),
-            timeout if timeout is None else config.seconds_of("timeout", timeout),
-        )
+    def _ttl_of(self, ttl: object) -> int:
+        return config.ttl_ms_of(ttl, self._policy.drift_factor)
 
 
 def _check(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:
@@ -81,23 +72,26 @@ def _check(drift_factor: object, retry: object, wait_release: object, on_lost: o
         raise TypeError(f"on_lost: something to call, or None, is needed, not {type(on_lost).__name__}")
 
 
-class Tokens:
-    """Values that are never used twice: 128 random bits each, from the system, in hexadecimal.
+_PIECES = [slice(start, start + 32) for start in range(0, 32 * 100, 32)]
 
-    They are drawn by the hundred, the first ones with the first acquire: a client that has got so far is of no
-    use in a forked child, so no two processes share any.
+
+def _tokens() -> Callable[[], bytes]:
+    """Return what draws values that are never used twice: 128 random bits each, from the system, in hexadecimal.
+
+    They are drawn by the hundred, the first ones with the first acquire: a client that has got so far is of no use in
+    a forked child, so no two processes share any.
     """
+    drawn: list[bytes] = []
+    take = drawn.pop
 
-    def __init__(self) -> None:
-        self._drawn: list[bytes] = []
-
-    def __call__(self) -> bytes:
+    def token() -> bytes:
         try:
-            return self._drawn.pop()
+            return take()
         except IndexError:
-            digits = secrets.token_hex(16 * 100).encode()
-            self._drawn += [digits[start : start + 32] for start in range(32, len(digits), 32)]
-            return digits[:32]
+            drawn.extend(map(hexlify(secrets.token_bytes(16 * len(_PIECES))).__getitem__, _PIECES))
+            return take()
+
+    return token
 
 
 def _attempt_ns(attempt_timeout: object) -> int | None:

@@ -32,17 +32,23 @@ class Driver(Protocol):
     def tell(self, commands: list[Any]) -> None: ...
 
 
-class Manners:
-    """How the locks of one client take their leave.
+class Shared:
+    """What all locks of one client have in common.
 
     Args:
+        driver: runs the generators.
+        policy: the numbers of the algorithm.
         wait_release: whether leaving a ``with`` waits for the masters' answer to the release.
         on_lost: called with the lock and the reason when it turns out that a lock had been lost; None logs it.
     """
 
-    __slots__ = ("on_lost", "wait_release")
+    __slots__ = ("driver", "on_lost", "policy", "wait_release")
 
-    def __init__(self, wait_release: bool, on_lost: Callable[[Any, str], object] | None) -> None:
+    def __init__(
+        self, driver: Any, policy: Policy, wait_release: bool, on_lost: Callable[[Any, str], object] | None
+    ) -> None:
+        self.driver = driver
+        self.policy = policy
         self.wait_release = wait_release
         self.on_lost = on_lost
 
@@ -51,21 +57,16 @@ class BaseLock:
     """One holder's lock on one name.
 
     Args:
-        driver: runs the generators.
-        policy, manners: what all locks of the client have in common.
+        shared: what all locks of the client have in common.
         hold: the name and its key, not claimed yet.
         ttl_ms: the time to live.
         timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
     """
 
-    __slots__ = ("_driver", "_hold", "_manners", "_policy", "_timeout", "_ttl_ms")
+    __slots__ = ("_hold", "_shared", "_timeout", "_ttl_ms")
 
-    def __init__(
-        self, driver: Driver, policy: Policy, manners: Manners, hold: Hold, ttl_ms: int, timeout: float | None
-    ) -> None:
-        self._driver = driver
-        self._policy = policy
-        self._manners = manners
+    def __init__(self, shared: Shared, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
+        self._shared = shared
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
@@ -105,9 +106,9 @@ class BaseLock:
     def remaining(self) -> float:
         """Return the seconds of validity that are left, 0.0 when there is none; no I/O."""
         hold = self._hold
-        if hold.state != HELD or self._driver.forked:
+        if hold.state != HELD or self._shared.driver.forked:
             return 0.0
-        return max(0, hold.deadline_ns - self._policy.clock()) / SECOND
+        return max(0, hold.deadline_ns - self._shared.policy.clock()) / SECOND
 
     def check(self) -> None:
         """Raise unless the lock may still be believed; no I/O.
@@ -117,7 +118,7 @@ class BaseLock:
             NotOwned: the lock was never acquired, or is released.
             ClientForked: this process was forked off the holder's.
         """
-        if self._driver.forked:
+        if self._shared.driver.forked:
             raise ClientForked(f"{self.name!r} is held by the parent process, not by this child", name=self.name)
         if self._hold.state != HELD:
             raise NotOwned(f"{self.name!r} is not held", name=self.name)
@@ -126,64 +127,38 @@ class BaseLock:
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
 
-    def _acquiring(self, ticket: object, blocking: bool, timeout: float | None) -> Steps:
-        """Check the arguments and claim the hold; whoever runs the steps calls `_undo` when interrupted."""
-        if blocking is True and timeout is None:
-            timeout = self._timeout  # checked when it was given
-        else:
-            timeout = config.timeout_of(timeout, blocking)
-        give_up_ns = None if timeout is None else self._policy.clock() + int(timeout * SECOND)
+    def _trying(self, ticket: object) -> Steps:
+        """Claim the hold for one attempt; whoever runs it abandons the hold when interrupted."""
         self._hold.claim(ticket)
-        steps: Steps = self._driver.protocol.acquire(self._policy, self._hold, self._ttl_ms, give_up_ns)
+        shared = self._shared
+        steps: Steps = shared.driver.protocol.acquire(shared.policy, self._hold, self._ttl_ms, shared.policy.clock())
         return steps
 
     def _extending(self, ttl: float | None) -> Steps:
-        ttl_ms = self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor)
-        steps: Steps = self._driver.protocol.extend(self._policy, self._hold, ttl_ms)
+        shared = self._shared
+        ttl_ms = self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor)
+        steps: Steps = shared.driver.protocol.extend(shared.policy, self._hold, ttl_ms)
         return steps
 
-    def _releasing(self, wait: bool) -> Steps:
-        protocol, policy, hold = self._driver.protocol, self._policy, self._hold
-        steps: Steps = (
-            protocol.release(policy, hold, policy.patience_ns(self._ttl_ms))
-            if wait
-            else protocol.part(policy, hold, self)
-        )
+    def _parting(self) -> Steps:
+        steps: Steps = self._shared.driver.protocol.part(self._shared.policy, self._hold, self)
         return steps
 
-    def _asking_locked(self) -> Steps:
-        steps: Steps = self._driver.protocol.locked(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+    def _asking(self, what: str) -> Steps:
+        """Begin what waits as long as a round may: a "release", or the question "locked" or "owned"."""
+        shared = self._shared
+        patience_ns = shared.policy.patience_ns(self._ttl_ms)
+        steps: Steps = getattr(shared.driver.protocol, what)(shared.policy, self._hold, patience_ns)
         return steps
-
-    def _asking_owned(self) -> Steps:
-        steps: Steps = self._driver.protocol.owned(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
-        return steps
-
-    @property
-    def _won(self) -> bool:
-        """Whether an acquire that has ended won the lock."""
-        return self._hold.state == HELD
-
-    def _undo(self, ticket: object) -> None:
-        """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""
-        command = self._hold.abandon(ticket)
-        if command is not None:
-            self._driver.tell([command])
-
-    def _insist(self) -> None:
-        """Let a release that was interrupted go on without its caller; it may also be called again."""
-        command = self._hold.insist()
-        if command is not None:
-            self._driver.tell([command])
 
     def tell_lost(self) -> None:
         """Say that this lock had been lost before it was released without waiting; the drivers call it."""
         reason = "a quorum had forgotten it before it was released"
-        if self._manners.on_lost is None:
+        if self._shared.on_lost is None:
             logger.warning("lock %r was lost: %s", self.name, reason)
             return
         try:
-            self._manners.on_lost(self, reason)
+            self._shared.on_lost(self, reason)
         except Exception:
             logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
 

@@ -72,10 +72,10 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running.
     """
-    began = policy.clock()
-    attempts = failures = 0
+    attempts = failures = began = 0
     while True:
         started = policy.clock()  # before the first byte leaves
+        began = began or started
         deadline = started + policy.validity_ns(ttl_ms)
         hold.ask(policy.token(), started)
         until = min(deadline, started + policy.patience_ns(ttl_ms))

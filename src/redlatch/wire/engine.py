@@ -265,22 +265,32 @@ class Fleet:
         if type(data) is not bytes:  # an exception
             self._drop(link, data)
             return
-        if not link.tail and link.owing():
-            ballot = link.pending[link.head]
-            if data == ballot.command.yes_line:  # the usual case costs one comparison
-                link.advance()
-                ballot.yes += 1
-                self._tally(ballot)
-                return
-        lines = (link.tail + data).split(b"\n")
-        link.tail = lines.pop()
-        for line in lines:
+        came: bytes = link.tail + data if link.tail else data
+        start, size = 0, len(came)
+        while start < size:
+            if link.head < len(link.pending):  # the usual reply costs one comparison and makes no object
+                ballot = link.pending[link.head]
+                if self.wires.stands_at(came, start, ballot.command.yes_line):
+                    start += len(ballot.command.yes_line)
+                    link.advance()
+                    ballot.yes += 1
+                    self._tally(ballot)
+                    continue
+            end = came.find(b"\n", start)
+            if end < 0:
+                break
+            line = came[start:end]
+            start = end + 1
             reply = self.lines.get(line, _NOTHING)
             if reply is _NOTHING:
                 reply = self._parse(link, line)
             if not self._count(link, reply):
                 return
-        if link.tail and (link.tail[:1] not in b"+-:_#,($" or len(link.tail) > MAX_LINE):
+        if start == size:
+            link.tail = b""
+            return
+        link.tail = came[start:]
+        if link.tail[:1] not in b"+-:_#,($" or len(link.tail) > MAX_LINE:
             self._drop(link, _unexpected(link, f"{link.tail[:20]!r} and no end of line"))
 
     def _parse(self, link: Link, line: bytes) -> Any:

@@ -140,6 +140,10 @@ class Wires:
         except OSError as error:
             return None if would_block(error) else error
 
+    def stands_at(self, data: bytes, start: int, line: bytes) -> bool:
+        """Tell whether `line` stands in `data` at `start`."""
+        return data.startswith(line, start)
+
     def wake(self) -> None:
         """Make a `wait` in another thread return at once, or the next one."""
         if self._wake_out >= 0:

@@ -3,8 +3,11 @@
 cimport cython
 
 from redlatch._c.drivers.deadlines cimport Deadlines
+from redlatch._c.drivers.verdict cimport Verdict
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 
@@ -13,6 +16,7 @@ from redlatch._c.wire.engine cimport Fleet
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
+    cdef Policy _policy
     cdef object _clock
     cdef object _roster
     cdef Fleet _fleet
@@ -26,15 +30,23 @@ cdef class Driver:
     cdef object _timer
     cdef long long _timer_ns
 
+    cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
+    cpdef release(self, Hold hold, long long ttl_ms)
+    cdef _recover(self, Hold hold, ticket, error)
+    cdef _blame(self, Ballot ballot)
     cpdef tell(self, list commands)
     @cython.locals(ballot=Ballot)
     cdef _tell(self, list ballots)
 
     # one ask
+    @cython.locals(fleet=Fleet)
     cdef _ask(self, Ballot ballot)
-    cdef _verdict(self, Ballot ballot)
+    @cython.locals(verdict=Verdict)
+    cdef Verdict _verdict(self, Ballot ballot)
     cdef _flush_soon(self)
 
     # callbacks of the loop
-    @cython.locals(ballot=Ballot)
+    @cython.locals(fleet=Fleet, decided=list, ballot=Ballot, verdict=Verdict)
+    cpdef _readable(self, int index)
+    @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _settle(self)

@@ -9,4 +9,5 @@ from redlatch._c.protocol.ballot cimport Ballot
 cdef class Deadlines:
     cdef dict _queues
 
+    @cython.locals(first=Ballot, patience=cython.longlong)
     cpdef add(self, Ballot ballot, long long now_ns)

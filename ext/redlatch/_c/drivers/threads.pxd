@@ -4,6 +4,8 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 
@@ -21,6 +23,7 @@ cdef class Sleeper:
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
+    cdef Policy _policy
     cdef object _clock
     cdef object _roster
     cdef object _janitor
@@ -34,6 +37,8 @@ cdef class Driver:
     cdef object _connecting
     cdef object _watchers      # deque of Sleeper
 
+    cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
+    cpdef release(self, Hold hold, long long ttl_ms)
     cpdef run(self, steps)
     cdef _perform(self, steps)
     @cython.locals(ballot=Ballot)
@@ -44,6 +49,7 @@ cdef class Driver:
 
     # one ask
     cdef _ask(self, Ballot ballot)
+    cdef _blame(self, Ballot ballot)
     cdef _wait_for(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)

@@ -68,7 +68,7 @@ cdef class Fleet:
     cdef bint _stalled(self, Link link) except -1
     cdef _resend(self, Link link, Ballot ballot)
 
-    @cython.locals(lines=list, line=bytes, ballot=Ballot)
+    @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
     cdef _feed(self, Link link, data)
 
     cdef _parse(self, Link link, bytes line)

@@ -38,6 +38,7 @@ cdef class Wires:
     cpdef list send(self)
     cpdef list wait(self, long long timeout_ns)
     cpdef receive(self, int index)
+    cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
 
     # inside
     cdef Wire *_at(self, int index) except NULL

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 from posix.time cimport clock_gettime, timespec
 
 from redlatch.wire.net import CLOSED, take, would_block
@@ -308,6 +308,13 @@ cdef class Wires:
         if wire.result == 0:
             return ConnectionResetError(CLOSED)
         return _error_of(-errno)
+
+    cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1:
+        """Tell whether `line` stands in `data` at `start`."""
+        cdef Py_ssize_t size = len(line)
+        return len(data) - start >= size and not memcmp(
+            PyBytes_AS_STRING(data) + start, PyBytes_AS_STRING(line), size
+        )
 
     def wake(self):
         """Make a `wait` in another thread return at once, or the next one."""
