@@ -43,6 +43,10 @@ enum { INBOX = 1 << 16, SILENCE_MS = 5000, RING_MIN = 1 << 16 };
 typedef enum { SET, RELEASE } Kind;
 static const char *const GOOD[] = {[SET] = "+OK", [RELEASE] = ":1"};
 
+/* What a server compares and deletes by: Valkey 9, Redis 8.4, any. */
+typedef enum { UNKNOWN, DELIFEQ, DELEX, LUA } Release;
+static const char *const RELEASES[] = {"unknown", "delifeq", "delex", "lua"};
+
 typedef struct {                    /* one connection, as cursors into the log */
     const char *address;
     int fd;
@@ -75,7 +79,8 @@ typedef struct {
 static Link links[MAX_MASTERS];
 static struct pollfd polled[MAX_MASTERS];
 static int masters, quorum;
-static bool lua, same_key;
+static bool script_only, same_key;
+static Release release = UNKNOWN;
 static char script_sha[41];
 
 static char *stream;
@@ -200,6 +205,33 @@ static void load_script(Link *link)  /* before the socket is made non-blocking *
     memcpy(script_sha, reply + 5, 40);
 }
 
+static bool knows(Link *link, const char *text)   /* whether the server answers ":0" for a key that is not there */
+{
+    char reply[256];
+    size_t length = strlen(text), held = 0;
+    if (send(link->fd, text, length, MSG_NOSIGNAL) != (ssize_t)length)
+        die("%s: %s", link->address, strerror(errno));
+    do {
+        ssize_t got = recv(link->fd, reply + held, sizeof reply - held, 0);
+        if (got <= 0)
+            die("%s: no answer when asked for its commands", link->address);
+        held += got;
+    } while (reply[held - 1] != '\n' && held < sizeof reply);
+    return held == 4 && !memcmp(reply, ":0\r\n", 4);
+}
+
+static void choose_release(Link *link)   /* all masters are sent the same bytes, so all must choose the same */
+{
+    Release found = LUA;
+    if (!script_only && knows(link, "*3\r\n$7\r\nDELIFEQ\r\n$5\r\nfloor\r\n$5\r\ntoken\r\n"))
+        found = DELIFEQ;
+    else if (!script_only && knows(link, "*4\r\n$5\r\nDELEX\r\n$5\r\nfloor\r\n$4\r\nIFEQ\r\n$5\r\ntoken\r\n"))
+        found = DELEX;
+    if (release != UNKNOWN && found != release)
+        die("%s: releases by %s, others by %s", link->address, RELEASES[found], RELEASES[release]);
+    release = found;
+}
+
 static void open_link(const char *address)
 {
     if (masters == MAX_MASTERS)
@@ -211,6 +243,7 @@ static void open_link(const char *address)
     link->address = address;
     link->fd = path ? dial_unix(path) : dial_tcp(rest ? rest : address);
     load_script(link);
+    choose_release(link);
     if (fcntl(link->fd, F_SETFL, O_NONBLOCK))
         die("%s: O_NONBLOCK: %s", address, strerror(errno));
     polled[masters++] = (struct pollfd){.fd = link->fd, .events = POLLIN};
@@ -235,10 +268,14 @@ static size_t command_text(char *out, const Slot *slot, Kind kind)
         length = snprintf(out, COMMAND_MAX,
                           "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n10000\r\n",
                           key, slot->key, TOKEN_LENGTH, slot->token);
-    else if (lua)
+    else if (release == LUA)
         length = snprintf(out, COMMAND_MAX,
                           "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
                           script_sha, key, slot->key, TOKEN_LENGTH, slot->token);
+    else if (release == DELEX)
+        length = snprintf(out, COMMAND_MAX,
+                          "*4\r\n$5\r\nDELEX\r\n$%zu\r\n%s\r\n$4\r\nIFEQ\r\n$%d\r\n%s\r\n",
+                          key, slot->key, TOKEN_LENGTH, slot->token);
     else
         length = snprintf(out, COMMAND_MAX, "*3\r\n$7\r\nDELIFEQ\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
                           key, slot->key, TOKEN_LENGTH, slot->token);
@@ -423,7 +460,7 @@ static void report(const Order *order)
     qsort(samples, sample_count, sizeof *samples, by_value);
     printf("{\"mode\":\"%s\",\"n\":%d,\"release\":\"%s\",\"depth\":%u,\"cycles\":%zu,\"seconds\":%.6f,"
            "\"p50_us\":%.2f,\"p99_us\":%.2f,\"cycles_per_s\":%.1f,\"cpu_s\":%.6f}\n",
-           order->mode, masters, lua ? "lua" : "native", order->depth, sample_count, seconds,
+           order->mode, masters, RELEASES[release], order->depth, sample_count, seconds,
            samples[sample_count / 2] / 1e3, samples[sample_count * 99 / 100] / 1e3, sample_count / seconds, cpu);
     fflush(stdout);
 }
@@ -497,7 +534,7 @@ static bool read_option(Options *options, const char *text)
     else if ((value = after(text, "--warmup=")))
         options->warmup = value;
     else if (!strcmp(text, "--release=lua") || !strcmp(text, "--release=native"))
-        lua = text[10] == 'l';
+        script_only = text[10] == 'l';
     else if (!strcmp(text, "--key=same") || !strcmp(text, "--key=distinct"))
         same_key = text[6] == 's';
     else if (!strcmp(text, "--stdin"))
@@ -512,12 +549,12 @@ int main(int count, char **arguments)
     Options options = {.mode = "cycle", .amount = "10000", .warmup = "500", .depth = 1024};
     Order order = {0};
     seed();
-    for (int i = 1; i < count; i++) {
+    for (int i = 1; i < count; i++)
+        if (*arguments[i] == '-' && !read_option(&options, arguments[i]))
+            usage();
+    for (int i = 1; i < count; i++)
         if (*arguments[i] != '-')
             open_link(arguments[i]);
-        else if (!read_option(&options, arguments[i]))
-            usage();
-    }
     if (!masters)
         usage();
     quorum = masters / 2 + 1;
