@@ -17,7 +17,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, ClassVar, TextIO, TypeVar
@@ -149,11 +149,11 @@ class Contender:
             return {"mode": order.mode, "spins_per_s": rate(spinner, before, order)}
 
     def run_memory(self, order: Order) -> Answer:
-        for number in range(TOGETHER):
-            self.cycle(f"bench:{os.getpid()}:warm:{number}")
+        first, second = order.holds()
+        held = [self.acquire(name) for name in first]
         before = resident_bytes()
-        held = [self.acquire(f"bench:{os.getpid()}:held:{number}") for number in range(order.amount)]
-        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(held)}
+        held += [self.acquire(name) for name in second]
+        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(second)}
 
 
 class AsyncContender(Contender):
@@ -195,12 +195,18 @@ class AsyncContender(Contender):
         return order.summary([await timed_async(cycle, order, names[0])], order.width)
 
     async def run_memory_async(self, order: Order) -> Answer:
-        await asyncio.gather(*(self.cycle_async(f"bench:{os.getpid()}:warm:{number}") for number in range(TOGETHER)))
+        first, second = order.holds()
+        held = await self._hold(first)
         before = resident_bytes()
+        held += await self._hold(second)
+        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(second)}
+
+    async def _hold(self, names: list[str]) -> list[Any]:
+        """Acquire all these locks, some at a time."""
         held = []
-        for numbers in chunks(range(order.amount), TOGETHER):
-            held += await asyncio.gather(*(self.acquire(f"bench:{os.getpid()}:held:{i}") for i in numbers))
-        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(held)}
+        for begin in range(0, len(names), TOGETHER):
+            held += await asyncio.gather(*(self.acquire(name) for name in names[begin : begin + TOGETHER]))
+        return held
 
     async def close(self) -> None:
         """Close what `open` opened, where the client asks for it."""
@@ -209,11 +215,6 @@ class AsyncContender(Contender):
 def rate(spinner: Spinner, before: int, order: Order) -> float:
     """Return how many spins per second were made since the order began."""
     return (spinner.spins - before) / ((time.perf_counter_ns() - order.started_ns) / 1e9)
-
-
-def chunks(numbers: range, size: int) -> Iterator[Iterable[int]]:
-    """Yield the numbers, so many at a time."""
-    return (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
 
 
 def resident_bytes() -> int:

@@ -1,4 +1,7 @@
-"""Compile `floor.c`, the race's measure, for this machine."""
+"""Compile `floor.c`, the race's measure, for this machine.
+
+It is compiled for every race: half a second costs less than a stale program would.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class NoFloor(Exception):
 
 
 def compile_floor(folder: Path) -> Path:
-    """Compile the floor, which takes half a second.
+    """Compile the floor.
 
     Args:
         folder: where to put the program.

@@ -43,6 +43,14 @@ class Order:
         self.begin()
         return [f"bench:{os.getpid()}:{Order.count}:{i}:" for i in range(self.width)]
 
+    def holds(self) -> tuple[list[str], list[str]]:
+        """Return the names of the locks to hold: half as many as ordered, and then as many as ordered.
+
+        The first half fills what a process that has just started has free, so that the rest needs memory of its own.
+        """
+        names = [f"bench:{os.getpid()}:held:{number}" for number in range(self.amount * 3 // 2)]
+        return names[: self.amount // 2], names[self.amount // 2 :]
+
     def over(self, done: int, now_ns: int) -> bool:
         """Tell whether a caller that has done so many cycles is through."""
         return now_ns >= self.end_ns if self.seconds else done >= self.cycles_each

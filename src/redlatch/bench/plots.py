@@ -59,11 +59,23 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
     Raises:
         NoPlots: matplotlib is not installed.
     """
-    count = figures["masters"]
-    pictures = (
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise NoPlots("matplotlib is not installed (pip install 'redlatch[bench]')") from error
+    matplotlib.use("Agg")  # files only, whatever display there is
+    style = {"svg.hashsalt": "redlatch", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    style |= {"axes.grid": True, "grid.color": "#e5e5e5"}
+    with matplotlib.rc_context(style):
+        return [path for each in pictures(figures) if each.lines for path in save(each, folder)]
+
+
+def pictures(figures: dict[str, Any]) -> tuple[Picture, ...]:
+    """Return both plots, with the lines that there are points for."""
+    return (
         Picture(
             "throughput",
-            f"Throughput on {count} masters, bars from the slowest to the fastest round",
+            f"Throughput on {figures['masters']} masters, bars from the slowest to the fastest round",
             "callers at once, each on names of its own",
             "cycles (acquire + release) per second",
             "cycles_per_s",
@@ -78,15 +90,6 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
             latency_lines(figures),
         ),
     )
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise NoPlots("matplotlib is not installed (pip install 'redlatch[bench]')") from error
-    matplotlib.use("Agg")  # files only, whatever display there is
-    style = {"svg.hashsalt": "redlatch", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    style |= {"axes.grid": True, "grid.color": "#e5e5e5"}
-    with matplotlib.rc_context(style):
-        return [path for each in pictures if each.lines for path in save(each, folder)]
 
 
 def throughput_lines(figures: dict[str, Any]) -> dict[str, Line]:
@@ -114,7 +117,7 @@ def latency_lines(figures: dict[str, Any]) -> dict[str, Line]:
 
 def save(picture: Picture, folder: Path) -> list[Path]:
     """Draw one picture and save it as SVG and as PNG."""
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
     for contender, line in picture.lines.items():
@@ -124,6 +127,7 @@ def save(picture: Picture, folder: Path) -> list[Path]:
         axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(places, [str(where) for where in places])
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set(xlabel=picture.across, ylabel=picture.up, title=picture.title)

@@ -81,10 +81,14 @@ class Racer:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"ended with status {self._process.returncode}"
 
-    def close(self) -> None:
-        """End the process: politely, then not."""
+    def dismiss(self) -> None:
+        """Tell the process to end, without waiting for it."""
         with suppress(BrokenPipeError):
             self._orders.close()
+
+    def close(self) -> None:
+        """End the process: politely, then not."""
+        self.dismiss()
         try:
             self._process.wait(2)
         except subprocess.TimeoutExpired:

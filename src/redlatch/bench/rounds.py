@@ -64,7 +64,8 @@ class Scenario:
         ratios: the ratios to form.
         ground: where it takes place, a name in `grounds.GROUNDS`.
         one_core: pin servers and contenders to one core together.
-        rounds: how many are counted; one more is thrown away before, but not where there is only one.
+        rounds: how many are counted.
+        spare: how many are thrown away before.
         seconds: how long one turn takes.
         amount: cycles in one turn, instead of `seconds`; 0 for none.
         columns: the metrics that the table shows.
@@ -77,14 +78,15 @@ class Scenario:
     ground: str = "loopback"
     one_core: bool = False
     rounds: int = 5
+    spare: int = 1
     seconds: float = 0.25
     amount: int = 0
     columns: tuple[str, ...] = METRICS[:4]
 
     @property
     def turns(self) -> int:
-        """How many turns the counted rounds and the one before have."""
-        return len(self.entries) * (self.rounds + (self.rounds > 1))
+        """How many turns all rounds have."""
+        return len(self.entries) * (self.spare + self.rounds)
 
 
 @dataclass
@@ -162,6 +164,8 @@ class Race:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for racer in self._racers.values():  # all at once: a client with a sick master takes a second to close
+            racer.dismiss()
         self._stack.close()
 
     def each(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -61,7 +62,7 @@ class Settings:
 def hastened(scenario: Scenario) -> Scenario:
     """Return the scenario as --quick runs it."""
     rounds, amount = min(scenario.rounds, 2), min(scenario.amount, 2000)
-    return replace(scenario, rounds=rounds, amount=amount, seconds=scenario.seconds / 4)
+    return replace(scenario, rounds=rounds, spare=0, amount=amount, seconds=scenario.seconds / 4)
 
 
 def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict[str, Any]:
@@ -102,6 +103,7 @@ def run_scenario(
     scenario: Scenario, fleet: embedded.Masters, floor: Path | None, settings: Settings, progress: Progress
 ) -> dict[str, Any]:
     """Run one scenario and return its figures, or why it cannot be run here."""
+    begin = time.monotonic()
     wanted = frozenset(entry.masters for entry in scenario.entries)
     with ExitStack() as stack:
         try:
@@ -121,6 +123,6 @@ def run_scenario(
         def done(label: str) -> None:
             progress(f"{scenario.name}: {label.strip()}", 1)
 
-        for number in range(scenario.rounds + (scenario.rounds > 1)):
-            race.each(amount, seconds, keep=scenario.rounds == 1 or number > 0, done=done)
-    return summary(scenario, race.outcomes)
+        for number in range(scenario.spare + scenario.rounds):
+            race.each(amount, seconds, keep=number >= scenario.spare, done=done)
+    return summary(scenario, race.outcomes) | {"took_s": round(time.monotonic() - begin, 1)}
