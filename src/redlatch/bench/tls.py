@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from redlatch.bench.contender import Absent
 
-
 # What the key of an authority that is also a server may do.
 USAGE = {"digital_signature": True, "key_cert_sign": True, "crl_sign": True} | dict.fromkeys(
     ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
