@@ -99,7 +99,7 @@ def test_without_a_compiler_the_floor_is_left_out_in_one_line(tmp_path: Path) ->
     done = run(tmp_path, "--only", "cycle-n3", "--masters", "3", CC="no-such-compiler")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The floor is left out: no C compiler called no-such-compiler is here." in done.stdout
-    assert "floor (C) is absent" in done.stdout
+    assert "absent: floor (C): there is no C compiler" in done.stdout
 
 
 def test_an_unknown_scenario_is_an_error_that_lists_the_others(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ class Display:
     def announce(self, news: dict[str, Any]) -> None:
         """Show the machine, a note, or a scenario's figures."""
         if "note" in news:
-            self.console.print(news["note"], highlight=False)
+            self.console.print(news["note"], highlight=False, markup=False)
         elif "machine" in news:
-            self.console.print(machine_line(news["machine"]), highlight=False)
+            self.console.print(machine_line(news["machine"]), highlight=False, markup=False)
         else:
             self.console.print(scenario_table(news))
 
@@ -90,7 +90,7 @@ def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path |
         click.echo("Stopped; no process is left, and no file was written.", err=True)
         sys.exit(INTERRUPTED)
     write(figures, results, json_file, display.console)
-    display.console.print(f"{time.monotonic() - begin:.0f} s in all", highlight=False)
+    display.console.print(f"{time.monotonic() - begin:.0f} s in all", highlight=False, markup=False)
     sys.exit(any(row["failure"] for scenario in figures["scenarios"] for row in scenario["rows"]))
 
 
@@ -103,5 +103,5 @@ def write(figures: dict[str, Any], results: Path, json_file: Path | None, consol
     try:
         files += draw(figures, results)
     except NoPlots as reason:
-        console.print(f"No plots: {reason}.", highlight=False)
-    console.print(f"Written: {', '.join(map(str, files))}", highlight=False)
+        console.print(f"No plots: {reason}.", highlight=False, markup=False)
+    console.print(f"Written: {', '.join(map(str, files))}", highlight=False, markup=False)

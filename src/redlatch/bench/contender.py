@@ -55,6 +55,7 @@ class Contender:
 
     module: ClassVar[str] = ""  # what it imports; where it cannot be imported, the contender is absent
     package: ClassVar[str] = ""  # what pip installs it by
+    limit: ClassVar[str] = ""  # where it can be installed at all
     modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin")
 
     client: Any  # what `open` connects, kept for all rounds

@@ -174,7 +174,7 @@ class Coredis(AsyncContender):
 class Aioredlock(AsyncContender):
     """aioredlock: asks all masters at once and waits for all of them; it needs aioredis 1, whose Pythons are over."""
 
-    module, package = "aioredlock", "aioredlock"
+    module, package, limit = "aioredlock", "aioredlock", "; it needs Python 3.11 or less"
 
     async def open(self, urls: list[str]) -> None:
         self.client = import_module("aioredlock").Aioredlock(urls)

@@ -31,7 +31,7 @@ def make(name: str) -> Contender:
             importlib.import_module(cls.module)
         except ModuleNotFoundError as error:
             if error.name == cls.module:
-                raise Absent(f"not installed (pip install {cls.package})") from error
+                raise Absent(f"not installed (pip install {cls.package}{cls.limit})") from error
             raise Absent(unfit(error)) from error
         except Exception as error:  # an old package may fail in any way on a new Python
             raise Absent(unfit(error)) from error

@@ -49,18 +49,19 @@ def scenario_table(result: dict[str, Any]) -> Table | Text:
             table.add_row(row["label"], Text("absent", style="yellow"))
         else:
             table.add_row(row["label"], *_figures(row, result["columns"]), *_ratios(row, result["headings"]))
-    table.caption = "\n".join(_reasons(result))
+    table.caption = Text("\n".join(_reasons(result)))  # no markup: a reason may have brackets
     return table
 
 
 def _reasons(result: dict[str, Any]) -> Iterator[str]:
-    """Yield one line for each contender that gave no figures."""
-    for row in result["rows"]:
-        label = row["label"].strip()
-        if row["failure"]:
-            yield f"{label} failed: {row['failure']}"
-        elif row["absent"]:
-            yield f"{label} is absent: {row['absent']}"
+    """Yield one line for each reason why contenders gave no figures."""
+    for word in ("failure", "absent"):
+        labels: dict[str, list[str]] = {}
+        for row in result["rows"]:
+            if row[word]:
+                labels.setdefault(row[word], []).append(row["label"].strip())
+        for reason, who in labels.items():
+            yield f"{word}: {'; '.join(who)}: {reason}"
 
 
 def _figures(row: dict[str, Any], columns: list[str]) -> Iterator[str]:
