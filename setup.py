@@ -23,6 +23,7 @@ TEXTS = (
     "protocol.quorum",
     "wire.engine",
     "drivers.threads",
+    "drivers.deadlines",
     "drivers.aio",
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,22 @@ def proxies() -> Iterator[Callable[[list[str]], list[Proxy]]]:
     yield make
     for proxy in made:
         proxy.close()
+
+
+@pytest.fixture
+def closed_ports() -> Iterator[Callable[[int], list[str]]]:
+    """Addresses where nobody listens."""
+    with contextlib.ExitStack() as stack:
+
+        def reserve(count: int) -> list[str]:
+            found = []
+            for _ in range(count):
+                nobody = stack.enter_context(socket.socket())
+                nobody.bind(("127.0.0.1", 0))
+                found.append(f"redis://127.0.0.1:{nobody.getsockname()[1]}")
+            return found
+
+        yield reserve
 
 
 _numbers = itertools.count()

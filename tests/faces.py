@@ -53,7 +53,9 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
 class Faced:
     """A client or a lock of either face: its calls block, and fail instead of hanging."""
 
-    _CALLS = frozenset({"acquire", "release", "extend", "locked", "owned", "connect", "close"})
+    _CALLS = frozenset(
+        "acquire release extend locked owned connect close acquire_many release_many extend_many".split()
+    )
 
     def __init__(self, raw: Any, start: Callable[..., Future[Any]]) -> None:
         self.raw = raw

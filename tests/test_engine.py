@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -542,6 +543,7 @@ def test_so_many_releases_are_owed_at_most_and_the_oldest_are_left_to_their_ttl(
 
 def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
+    rig.fleet.stall_ns = 0
     try:
         first = rig.submit()
         for count in range(rig.engine.MAX_PENDING):
@@ -557,6 +559,7 @@ def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(bui
 
 def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
+    rig.fleet.stall_ns = 0
     try:
         token = b"t" * 1000
         first = rig.submit(token=token)
@@ -566,6 +569,25 @@ def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: 
                 rig.submit(token=token)
         assert rig.fallen() == [0]
         assert isinstance(first.causes[0], TimeoutError)
+    finally:
+        rig.close()
+
+
+def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementation) -> None:
+    rig = Rig(build, 1)
+    rig.fleet.max_pending = 4
+    rig.fleet.stall_ns = 20_000_000
+    try:
+        for _ in range(10):
+            rig.submit(token=b"t")
+        for _ in range(3):  # longer than it may answer nothing, but it answers
+            time.sleep(0.015)
+            rig.reply(0, OK)
+            rig.submit(token=b"t")
+            assert rig.is_up(0)
+        time.sleep(0.025)
+        rig.submit(token=b"t")
+        assert rig.fallen() == [0]
     finally:
         rig.close()
 

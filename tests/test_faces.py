@@ -28,6 +28,7 @@ WORDS = {
     "another task": "another thread",
     "tasks of one event loop": "threads",
     "in another loop or a forked child": "in a forked child",
+    "in the event loop": "in a thread of the client",
     "await ": "",
 }
 
@@ -65,7 +66,7 @@ def test_the_two_faces_take_the_same_arguments(sync: type, other: type) -> None:
         twin = callables(other)[TRANSLATED.get(name, name)]
         assert shape(function) == shape(twin), name
         ours, theirs = (
-            {key: str(value) for key, value in each.__annotations__.items() if key != "return"}
+            {key: as_sync(str(value)) for key, value in each.__annotations__.items() if key != "return"}
             for each in (function, twin)
         )
         assert ours == theirs, name

@@ -711,22 +711,6 @@ def test_row_35_a_replica_is_refused(connect, fleet):
 # --- rows 14 and 15, 31: masters that cannot be reached --------------------------------------------------
 
 
-@pytest.fixture
-def closed_ports():
-    """Addresses where nobody listens."""
-    with contextlib.ExitStack() as stack:
-
-        def reserve(count):
-            found = []
-            for _ in range(count):
-                nobody = stack.enter_context(socket.socket())
-                nobody.bind(("127.0.0.1", 0))
-                found.append(f"redis://127.0.0.1:{nobody.getsockname()[1]}")
-            return found
-
-        yield reserve
-
-
 def test_row_14_a_minority_that_refuses_connections_is_harmless(connect, three, closed_ports, name, keys):
     client = connect([*three, *closed_ports(2)])
     lock = client.lock(name, ttl=LONG)

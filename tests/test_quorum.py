@@ -87,12 +87,13 @@ class Play:
     def perform(self, effect: Any, rest: Iterator[Votes]) -> None:
         """Do what one effect says."""
         self.effects.append(effect)
-        if isinstance(effect, self.ballots.Ballot):
+        asked = effect if isinstance(effect, list) else [effect] if isinstance(effect, self.ballots.Ballot) else []
+        self.now += LATENCY if asked else 0
+        for ballot in asked:
             votes = next(rest, None)
             assert votes is not None, "it asked once too often"
-            self.now += LATENCY
-            self.vote(effect, votes if isinstance(votes, str) else votes(effect))
-        elif isinstance(effect, self.quorum_module.Pause):
+            self.vote(ballot, votes if isinstance(votes, str) else votes(ballot))
+        if isinstance(effect, self.quorum_module.Pause):
             self.now = max(self.now, effect.until_ns)
 
     def acquire(self, *script: Votes, give_up_ns: int | None = BEGINNING) -> Any:
@@ -110,10 +111,12 @@ class Play:
 
     def kinds(self) -> list[str]:
         """Name every effect so far, with its command."""
-        return [
-            " ".join([type(effect).__name__, *([type(effect.command).__name__] if hasattr(effect, "command") else [])])
-            for effect in self.effects
-        ]
+        names = []
+        for effect in self.effects:
+            ballots = effect if isinstance(effect, list) else getattr(effect, "ballots", [effect])
+            commands = [type(ballot.command).__name__ for ballot in ballots if hasattr(ballot, "command")]
+            names.append(" ".join([type(effect).__name__, *commands]))
+        return names
 
     def of(self, kind: str) -> list[Any]:
         """Return the effects of one kind so far."""
@@ -214,7 +217,7 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
     won = play.hold.state == play.holds.HELD
     tokens = [effect.command.token for effect in play.of("Ballot")]
     assert len(set(tokens)) == len(tokens)
-    undone = [effect.command.token for effect in play.of("Tell")]
+    undone = [ballot.command.token for effect in play.of("Tell") for ballot in effect.ballots]
     assert undone == (tokens[:-1] if won else tokens)
     flow = [kind for kind in play.kinds() if kind != "Pause"]
     pair = ["Ballot Acquire", "Tell Release"]
@@ -224,12 +227,13 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
 def test_the_undo_is_for_the_same_key_and_since_the_same_moment_as_the_attempt(play: Play) -> None:
     assert not play.acquire("nnn")
     ask, undo = play.effects
-    assert (undo.command.key, undo.command.token, undo.command.since_ns) == (
+    [undone] = undo.ballots
+    assert (undone.command.key, undone.command.token, undone.command.since_ns) == (
         KEY,
         ask.command.token,
         ask.command.since_ns,
     )
-    assert undo.command.releases
+    assert undone.command.releases
 
 
 def test_a_won_attempt_leaves_its_token_in_the_hold_and_undoes_nothing(play: Play) -> None:
@@ -285,7 +289,7 @@ def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> 
 
 def test_a_process_that_was_stopped_over_its_ttl_with_the_votes_in_flight_has_not_won(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + 10 * TTL_MS * MS, "yyyyy"))
-    assert play.of("Tell")[0].command.token == play.of("Ballot")[0].command.token
+    assert play.of("Tell")[0].ballots[0].command.token == play.of("Ballot")[0].command.token
 
 
 def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
@@ -609,6 +613,92 @@ def test_an_extension_that_was_given_up_does_not_keep_the_next_one_waiting(held:
     first.close()
     held.extend("yyy")
     assert held.kinds() == ["Ballot Extend"]
+
+
+# --- releasing without waiting -----------------------------------------------------------------------
+
+
+def test_a_parting_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
+    token = held.hold.token
+    lock = object()
+    held.run(held.quorum_module.part(held.policy, held.hold, lock))
+    [tell] = held.effects
+    [ballot] = tell.ballots
+    assert held.kinds() == ["Tell Release"]
+    assert (ballot.command.token, ballot.farewell) == (token, lock)
+    assert held.hold.state == held.holds.FREE
+
+
+def test_a_parting_after_the_deadline_is_lost_and_still_deletes_the_key(held: Play) -> None:
+    held.now = BEGINNING + VALIDITY
+    with pytest.raises(LockLost, match="validity ran out"):
+        held.run(held.quorum_module.part(held.policy, held.hold, object()))
+    assert held.kinds() == ["Tell Release"]
+    assert held.effects[0].ballots[0].farewell is None  # nobody is told a second time
+    assert held.hold.state == held.holds.FREE
+
+
+def test_a_parting_after_an_interrupted_release_takes_no_answer_for_a_loss(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    next(steps)
+    held.hold.insist()
+    held.run(held.quorum_module.part(held.policy, held.hold, object()))
+    assert held.effects[0].ballots[0].farewell is None
+
+
+def test_a_parting_needs_a_lock(held: Play) -> None:
+    held.release("yyy")
+    with pytest.raises(NotOwned):
+        held.run(held.quorum_module.part(held.policy, held.hold, object()))
+
+
+# --- many at once ------------------------------------------------------------------------------------
+
+
+def many(play: Play, count: int) -> tuple[list[Any], list[Any]]:
+    """Return so many holds and a generator that acquires each."""
+    holds = [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number)) for number in range(count)]
+    for hold in holds:
+        hold.claim(object())
+    return holds, [play.quorum_module.acquire(play.policy, hold, TTL_MS, BEGINNING) for hold in holds]
+
+
+def test_many_acquires_are_one_round_with_a_verdict_each(play: Play) -> None:
+    holds, steps = many(play, 3)
+    errors: dict[int, Any] = {}
+    play.run(play.quorum_module.together(steps, errors), "yyy", "nnn", "ynyy")
+    assert play.kinds() == ["list Acquire Acquire Acquire", "Tell Release"]
+    assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.FREE, play.holds.HELD]
+    assert play.effects[1].ballots[0].command.key == holds[1].key
+    assert len({ballot.command.token for ballot in play.effects[0]}) == 3
+    assert not errors
+
+
+def test_of_many_only_those_whose_masters_failed_are_tried_again(play: Play) -> None:
+    holds, steps = many(play, 3)
+    errors: dict[int, Any] = {}
+    play.run(play.quorum_module.together(steps, errors), "yyy", "!!!", "!!!", "yyy", "!!!")
+    first = ["list Acquire Acquire Acquire", "Tell Release Release"]
+    assert play.kinds() == [*first, "list Acquire Acquire", "Tell Release"]
+    assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.HELD, play.holds.FREE]
+    assert list(errors) == [2]
+    assert isinstance(errors[2], QuorumUnavailable)
+
+
+def test_more_than_a_round_takes_come_in_rounds(play: Play) -> None:
+    size = play.quorum_module.BATCH
+    holds, steps = many(play, 2 * size + 1)
+    play.run(play.quorum_module.together(steps, {}), *["yyy"] * len(steps))
+    assert [len(effect) for effect in play.effects] == [size, size, 1]
+    assert all(hold.state == play.holds.HELD for hold in holds)
+
+
+def test_one_of_many_that_has_to_wait_waits(held: Play) -> None:
+    extensions = [held.quorum_module.extend(held.policy, held.hold, TTL_MS) for _ in range(2)]
+    errors: dict[int, Any] = {}
+    held.run(held.quorum_module.together(extensions, errors), "yyy", "yyy")
+    assert held.kinds() == ["list Extend", "Pause", "list Extend"]
+    assert not errors
 
 
 # --- release -----------------------------------------------------------------------------------------

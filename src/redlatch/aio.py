@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .errors import LockError
+from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .protocol.policy import Retry
@@ -44,17 +46,21 @@ class AsyncLock(BaseLock):
             raise
         return self._won
 
-    async def release(self) -> None:
-        """Release the lock and wait for a quorum's answer; an interrupted release may be called again.
+    async def release(self, wait: bool = True) -> None:
+        """Release the lock; an interrupted release may be called again.
+
+        Args:
+            wait: for a quorum's answer. False only sends the release: that the lock had been lost before is then
+                told to the client's `on_lost`, or logged, when the answers come.
 
         Raises:
             NotOwned: nothing is held.
-            LockLost: the lock had been lost before.
+            LockLost: the lock had been lost before; without waiting only where its validity is over.
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         try:
-            await self._driver.run(self._releasing())
+            await self._driver.run(self._releasing(wait))
         except LockError:
             raise
         except BaseException:
@@ -111,7 +117,7 @@ class AsyncLock(BaseLock):
         if not self._left_to_release:
             return
         try:
-            await self.release()
+            await self.release(self._manners.wait_release)
         except LockError as failure:
             if error is None:
                 raise
@@ -132,6 +138,9 @@ class AsyncClient(BaseClient):
         drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
         attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, at least 0.1.
         retry: the pauses between attempts. Default `Retry()`.
+        wait_release: whether leaving a ``async with`` waits for the answer to the release. Default True.
+        on_lost: called with the lock and the reason, in the event loop, when a lock turns out to
+            have been lost that was released without waiting. Default: a warning in the log.
 
     Raises:
         ConfigurationError, TypeError: naming the argument that cannot work.
@@ -148,8 +157,10 @@ class AsyncClient(BaseClient):
         drift_factor: float = 0.01,
         attempt_timeout: float | None = None,
         retry: Retry | None = None,
+        wait_release: bool = True,
+        on_lost: Callable[[AsyncLock, str], object] | None = None,
     ) -> None:
-        super().__init__("aio", masters, ttl, prefix, drift_factor, attempt_timeout, retry)
+        super().__init__("aio", masters, ttl, prefix, drift_factor, attempt_timeout, retry, wait_release, on_lost)
 
     def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> AsyncLock:
         """Make a lock object; nothing is sent yet.
@@ -163,6 +174,73 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
         return AsyncLock(*self._lock_arguments(name, ttl, timeout))
+
+    async def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[AsyncLock | None]:
+        """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.
+
+        Args:
+            names: any number of them, each as for `lock`.
+            ttl: seconds; None takes the client's.
+
+        Returns:
+            A held lock for each name, in order; None where somebody else holds it (or the name came before).
+
+        Raises:
+            QuorumUnavailable: too many masters failed; then none is held.
+            ConfigurationError, TypeError: an argument cannot work; nothing was sent.
+            ClientUnusable: the client is closed, or belongs elsewhere.
+        """
+        batch = Batch(self._driver, [self.lock(name, ttl) for name in names])
+        try:
+            await self._driver.run(batch.acquiring())
+            return batch.won()
+        except BaseException:
+            batch.undo()
+            raise
+
+    async def release_many(self, locks: Iterable[AsyncLock | None], wait: bool = True) -> list[bool]:
+        """Release many locks in one round trip.
+
+        Args:
+            locks: of this client; None is passed over, so that what `acquire_many` returned will do.
+            wait: as for `AsyncLock.release`.
+
+        Returns:
+            Whether each was held until now; False where it had been lost, was not held, or is None.
+
+        Raises:
+            QuorumUnavailable: too many masters failed for some; those may be released again, the others are.
+            TypeError: it is no lock, or of another client; nothing was sent.
+            ClientUnusable: the client is closed, or belongs elsewhere.
+        """
+        batch = Batch(self._driver, locks)
+        try:
+            await self._driver.run(batch.releasing(wait))
+        except LockError:
+            raise
+        except BaseException:
+            batch.insist()
+            raise
+        return batch.verdicts()
+
+    async def extend_many(self, locks: Iterable[AsyncLock | None], ttl: float | None = None) -> list[bool]:
+        """Let many locks live `ttl` seconds from now on, in one round trip.
+
+        Args:
+            locks: of this client; None is passed over.
+            ttl: seconds; None takes each lock's own.
+
+        Returns:
+            Whether each was extended; False where it is lost, was not held, or is None.
+
+        Raises:
+            QuorumUnavailable: too many masters failed for some; what was valid before still is.
+            ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
+            ClientUnusable: the client is closed, or belongs elsewhere.
+        """
+        batch = Batch(self._driver, locks)
+        await self._driver.run(batch.extending(ttl))
+        return batch.verdicts()
 
     async def connect(self) -> None:
         """Connect now instead of with the first use.

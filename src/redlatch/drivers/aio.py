@@ -7,20 +7,20 @@ what a socket has is parsed once per readable event. Only dialling happens elsew
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit
 from redlatch.errors import WrongLoop
 from redlatch.wire.connect import Connection
 
 from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
-from ..protocol.policy import MILLISECOND, SECOND, Policy
+from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
+from .deadlines import Deadlines
 
 
 class Driver:
@@ -58,8 +58,7 @@ class Driver:
             self._roster.check()
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
-                if not self._roster.closed:
-                    self._submit(self._fleet.ballot_of(effect.command))
+                self._tell(effect.ballots)
                 continue
             if not self._roster.usable:
                 self._roster.check()
@@ -68,6 +67,8 @@ class Driver:
                 if not effect.decided:
                     self._roster.check()
                     self._fleet.blame(effect)
+            elif isinstance(effect, list):
+                await self._ask_all(effect)
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -87,6 +88,7 @@ class Driver:
         if self._loop is None:
             self._loop = loop
             self._fleet = self._roster.muster()
+            linger_at_exit(self)
             self._roster.start()
         elif self._loop is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
@@ -95,12 +97,21 @@ class Driver:
         self._roster.check()
         self._home = loop
 
-    def tell(self, command: Command) -> None:
-        """Send a command to every master at once, without waiting for an answer."""
-        if self._fleet is None or self._roster.closed or self._roster.forked:
+    def tell(self, commands: list[Command]) -> None:
+        """Send commands to every master at once, without waiting for an answer."""
+        if self._fleet is None:
             return
-        self._submit(self._fleet.ballot_of(command))
-        self._flush()
+        self._tell([self._fleet.ballot_of(command) for command in commands])
+        if not self._roster.forked:
+            self._flush()
+
+    def _tell(self, ballots: list[Ballot]) -> None:
+        if self._roster.closed or self._roster.forked:
+            return
+        for ballot in ballots:
+            self._fleet.submit(ballot)
+        self._settle()
+        self._flush_soon()
 
     async def close(self) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection.
@@ -128,6 +139,13 @@ class Driver:
         finally:  # also when it is cancelled: nobody could close it a second time
             self._disconnect()
 
+    def linger(self, until_ns: int) -> None:
+        """Wait for the answers to releases when the interpreter ends, with no loop any more."""
+        if self._roster.usable and self._loop is not None and not self._loop.is_running():
+            self._fleet.linger(until_ns)
+            while self._fleet.lost:
+                self._fleet.lost.pop().farewell.tell_lost()
+
     def _disconnect(self) -> None:
         """Close every connection, and end the waits of those who are still in a call."""
         for link in self._fleet.links:
@@ -143,21 +161,34 @@ class Driver:
 
     def _ask(self, ballot: Ballot) -> asyncio.Future[None]:
         """Put a ballot to the vote; the future is done when it is decided, or its time is over."""
-        assert self._loop is not None
-        future = ballot.waiter = self._loop.create_future()
-        self._submit(ballot)
-        now = self._clock()
-        self._deadlines.add(ballot, now)
-        if self._timer is None or ballot.until_ns < self._timer_ns:
-            self._arm(now)
-        return future
-
-    def _submit(self, ballot: Ballot) -> None:
+        future = self._verdict(ballot)
         fleet = self._fleet
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
             self._settle()
         self._flush_soon()
+        return future
+
+    async def _ask_all(self, ballots: list[Ballot]) -> None:
+        """Put many ballots to the vote, and wait until each is decided, or its time is over."""
+        self._tell(ballots)
+        for ballot in reversed(ballots):  # replies come in order: when the last is decided, mostly all are
+            if not ballot.decided:
+                await self._verdict(ballot)
+        for ballot in ballots:
+            if not ballot.decided:
+                self._roster.check()
+                self._fleet.blame(ballot)
+
+    def _verdict(self, ballot: Ballot) -> asyncio.Future[None]:
+        """Return a future that is done when a ballot is decided, or its time is over."""
+        assert self._loop is not None
+        future = ballot.waiter = self._loop.create_future()
+        now = self._clock()
+        self._deadlines.add(ballot, now)
+        if self._timer is None or ballot.until_ns < self._timer_ns:
+            self._arm(now)
+        return future
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
@@ -186,7 +217,7 @@ class Driver:
         fleet = self._fleet
         fleet.mend()
         fleet.receive(index)
-        if fleet.decided or fleet.fallen:
+        if fleet.decided or fleet.fallen or fleet.lost:
             self._settle()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
@@ -197,6 +228,8 @@ class Driver:
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
             _tell(ballot.waiter)
+        while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
+            self._loop.call_soon(fleet.lost.pop().farewell.tell_lost)
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
             if sock is not None:
@@ -263,50 +296,6 @@ class Driver:
             self._quorate.set()
         if not self._roster.unsettled:
             self._complete.set()
-
-
-class Deadlines:
-    """The ballots that wait, by how long they wait: equal waits end in the order they began.
-
-    So each queue is sorted by construction, what is decided leaves from its head, and adding is O(1),
-    without a timer or a heap entry for each.
-    """
-
-    def __init__(self) -> None:
-        self._queues: dict[int, deque[Ballot]] = {}
-
-    def add(self, ballot: Ballot, now_ns: int) -> None:
-        """Add a ballot that waits until its `until_ns`."""
-        patience = (ballot.until_ns - now_ns) // MILLISECOND
-        queue = self._queues.get(patience)
-        if queue is None:
-            queue = self._queues[patience] = deque()
-        while queue and queue[0].decided:
-            queue.popleft()
-        queue.append(ballot)
-
-    def earliest(self) -> int | None:
-        """Return the earliest deadline of a ballot that is not decided; forget those that are."""
-        for patience, queue in list(self._queues.items()):
-            while queue and queue[0].decided:
-                queue.popleft()
-            if not queue:
-                del self._queues[patience]
-        return min((queue[0].until_ns for queue in self._queues.values()), default=None)
-
-    def due(self, now_ns: int) -> list[Ballot]:
-        """Remove and return the ballots whose time is over."""
-        over = []
-        for queue in self._queues.values():
-            while queue and queue[0].until_ns <= now_ns:
-                over.append(queue.popleft())
-        return over
-
-    def clear(self) -> list[Ballot]:
-        """Remove and return every ballot."""
-        ballots = [ballot for queue in self._queues.values() for ballot in queue]
-        self._queues.clear()
-        return ballots
 
 
 def _tell(future: asyncio.Future[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -13,9 +14,13 @@ from typing import Any
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterRefused
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
+from ..wire.net import now_ns
 
 # How long close() waits for the answers to releases that are on their way.
 DRAIN_NS = 1_000_000_000
+
+# The same for a client that was forgotten, and is found by the garbage collector.
+FORGOTTEN_NS = 100_000_000
 
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
@@ -31,6 +36,7 @@ _OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redla
 
 logger = logging.getLogger("redlatch")
 _alive: weakref.WeakSet[Roster] = weakref.WeakSet()
+_drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
 
 
 class Roster:
@@ -173,6 +179,8 @@ class Roster:
 
     def __del__(self) -> None:
         if hasattr(self, "_dialler"):
+            if self.fleet is not None and not self.closed and not self.forked:
+                self.fleet.linger(now_ns() + FORGOTTEN_NS)
             self.close()
 
     def disown(self) -> None:
@@ -206,6 +214,18 @@ def nested() -> bool:
         calls += ours and not was
         frame = frame.f_back
     return calls > 1
+
+
+def linger_at_exit(driver: Any) -> None:
+    """Have `driver.linger(until_ns)` called when the interpreter ends, unless it is gone by then."""
+    _drivers.add(driver)
+
+
+@atexit.register
+def _linger_all() -> None:
+    until_ns = now_ns() + DRAIN_NS  # for all together
+    for driver in list(_drivers):
+        driver.linger(until_ns)
 
 
 def _disown_all() -> None:

@@ -31,7 +31,7 @@ from typing import Any
 
 from redlatch.config import Master
 from redlatch.drivers.janitor import Janitor
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, nested, weakly
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit, nested, weakly
 from redlatch.errors import ClientUnusable
 from redlatch.wire.connect import Connection
 
@@ -119,7 +119,7 @@ class Driver:
     def _perform(self, steps: Steps) -> bool | None:
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
-                self.tell(effect.command)
+                self._tell(effect.ballots)
                 continue
             if not self._roster.usable:
                 self._roster.check()
@@ -128,6 +128,8 @@ class Driver:
                 if not effect.decided:
                     self._roster.check()
                     self._fleet.blame(effect)
+            elif isinstance(effect, list):
+                self._ask_all(effect)
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -146,17 +148,22 @@ class Driver:
             if self._fleet is None:
                 self._fleet = self._roster.muster()
                 self._janitor.start()
+                linger_at_exit(self)
             self._roster.start()
         self._watch(self._roster.is_quorate, self._clock() + 2 * DIAL_TIMEOUT * SECOND)
         self._watch(self._roster.is_complete, self._clock() + GRACE * SECOND)
         self._roster.check()
         self._connected = True
 
-    def tell(self, command: Command) -> None:
-        """Send a command to every master without waiting for an answer."""
-        if self._fleet is None or self._roster.closed or self._roster.forked:
+    def tell(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+        if self._fleet is not None:
+            self._tell([self._fleet.ballot_of(command) for command in commands])
+
+    def _tell(self, ballots: list[Ballot]) -> None:
+        if self._roster.closed or self._roster.forked:
             return
-        self._inbox.append(self._fleet.ballot_of(command))
+        self._inbox.extend(ballots)
         if self._role.get(_ROLE) != threading.get_ident() or not nested():  # else the outer call sends it
             self._serve()
 
@@ -198,6 +205,18 @@ class Driver:
             while self._sleepers:
                 self._sleepers.popleft().wake()
             self._janitor.ring()  # it ends
+        self._mourn()
+
+    def linger(self, until_ns: int) -> None:
+        """Wait for the answers to releases when the interpreter ends."""
+        me = threading.get_ident()
+        if self._roster.usable and self._role.setdefault(_ROLE, me) == me:  # else a daemon thread reads
+            try:
+                self._take_all()
+                self._fleet.linger(until_ns)
+            finally:
+                self._leave()
+        self._mourn()
 
     # --- one ask -----------------------------------------------------------------------------------
 
@@ -211,12 +230,27 @@ class Driver:
         finally:
             if self._role.get(_ROLE) == me:
                 self._leave()
-        self._wait_for(ballot)
-
-    def _wait_for(self, ballot: Ballot) -> None:
-        """Sleep until another thread has driven our ballot to its verdict, or drive when promoted."""
-        sleeper = ballot.waiter = Sleeper()
+        ballot.waiter = sleeper = Sleeper()
         self._inbox.append(ballot)
+        self._wait_for(ballot, sleeper)
+
+    def _ask_all(self, ballots: list[Ballot]) -> None:
+        """Have each of many ballots decided, or its time pass.
+
+        The last one first: replies come in order, so when it is decided mostly all are.
+        """
+        self._inbox.extend(ballots)
+        for ballot in reversed(ballots):
+            if not ballot.decided:
+                ballot.waiter = sleeper = Sleeper()
+                self._wait_for(ballot, sleeper)
+        for ballot in ballots:
+            if not ballot.decided:
+                self._roster.check()
+                self._fleet.blame(ballot)
+
+    def _wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
+        """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""
         try:
             self._sleep_or_drive(ballot, sleeper)
         finally:
@@ -260,7 +294,10 @@ class Driver:
         if not self._roster.usable:  # closed since our caller asked: there are no sockets any more
             return
         if fresh is not None:
-            fleet.submit(fresh)
+            if self._inbox:  # our own release may be there: it goes first
+                self._inbox.append(fresh)
+            else:
+                fleet.submit(fresh)
         while True:
             self._take_all()
             if ballot.decided:
@@ -303,7 +340,8 @@ class Driver:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self._fleet
         while fleet.decided:  # taken off when it is done, so that an interrupt loses none
-            fleet.decided[-1].waiter.wake()
+            ballot = fleet.decided[-1]
+            ballot.waiter.wake()
             fleet.decided.pop()
         while fleet.fallen:
             link, sock = fleet.fallen[-1]
@@ -323,7 +361,7 @@ class Driver:
         finally:
             del self._role[_ROLE]
             self._promote()
-            if self._fleet.unanswered():
+            if self._fleet.unanswered() or self._fleet.lost:
                 self._janitor.ring()
 
     def _promote(self) -> None:
@@ -358,7 +396,13 @@ class Driver:
         finally:
             if self._role.get(_ROLE) == me:
                 self._leave()  # it rings again while replies are owed
+        self._mourn()
         return not self._roster.closing
+
+    def _mourn(self) -> None:
+        """Tell of locks that turned out to be lost when they were released without waiting; never in the role."""
+        while self._fleet.lost:
+            self._fleet.lost.pop().farewell.tell_lost()
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .. import config, impl
 from ..errors import ConfigurationError
 from ..protocol.hold import Hold
 from ..protocol.policy import SECOND, Policy, Retry
+from .lock import Manners
 
 
 class BaseClient:
@@ -24,16 +26,11 @@ class BaseClient:
         drift_factor: float,
         attempt_timeout: float | None,
         retry: Retry | None,
+        wait_release: bool,
+        on_lost: Callable[[Any, str], object] | None,
     ) -> None:
-        number = isinstance(drift_factor, (int, float)) and not isinstance(drift_factor, bool)
-        if not number:
-            raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
-        if not 0 <= drift_factor < 1:
-            raise ConfigurationError(
-                f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}"
-            )
-        if retry is not None and not isinstance(retry, Retry):
-            raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
+        _check(drift_factor, retry, wait_release, on_lost)
+        self._manners = Manners(wait_release, on_lost)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
         self._prefix = config.prefix_of(prefix)
         self._masters = config.masters_of(masters)
@@ -58,15 +55,30 @@ class BaseClient:
 
     def _lock_arguments(
         self, name: str | bytes, ttl: float | None, timeout: float | None
-    ) -> tuple[Any, Policy, Hold, int, float | None]:
+    ) -> tuple[Any, Policy, Manners, Hold, int, float | None]:
         """Check what a lock is asked for with; return the arguments of its constructor."""
         return (
             self._driver,
             self._policy,
+            self._manners,
             self._hold_of(name, config.key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, self._policy.drift_factor),
             timeout if timeout is None else config.seconds_of("timeout", timeout),
         )
+
+
+def _check(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:
+    """Refuse options of the wrong type or out of their range."""
+    if isinstance(drift_factor, bool) or not isinstance(drift_factor, (int, float)):
+        raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
+    if not 0 <= drift_factor < 1:
+        raise ConfigurationError(f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}")
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
+    if not isinstance(wait_release, bool):
+        raise TypeError(f"wait_release: True or False is needed, not {type(wait_release).__name__}")
+    if on_lost is not None and not callable(on_lost):
+        raise TypeError(f"on_lost: something to call, or None, is needed, not {type(on_lost).__name__}")
 
 
 class Tokens:

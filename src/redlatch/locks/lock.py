@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
@@ -13,6 +15,8 @@ from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, N
 from ..protocol.hold import FREE, HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Steps
+
+logger = logging.getLogger("redlatch")
 
 
 class Driver(Protocol):
@@ -25,7 +29,22 @@ class Driver(Protocol):
     @property
     def forked(self) -> bool: ...
 
-    def tell(self, command: Any) -> None: ...
+    def tell(self, commands: list[Any]) -> None: ...
+
+
+class Manners:
+    """How the locks of one client take their leave.
+
+    Args:
+        wait_release: whether leaving a ``with`` waits for the masters' answer to the release.
+        on_lost: called with the lock and the reason when it turns out that a lock had been lost; None logs it.
+    """
+
+    __slots__ = ("on_lost", "wait_release")
+
+    def __init__(self, wait_release: bool, on_lost: Callable[[Any, str], object] | None) -> None:
+        self.wait_release = wait_release
+        self.on_lost = on_lost
 
 
 class BaseLock:
@@ -33,17 +52,20 @@ class BaseLock:
 
     Args:
         driver: runs the generators.
-        policy: what all locks of the client have in common.
+        policy, manners: what all locks of the client have in common.
         hold: the name and its key, not claimed yet.
         ttl_ms: the time to live.
         timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
     """
 
-    __slots__ = ("_driver", "_hold", "_policy", "_timeout", "_ttl_ms")
+    __slots__ = ("_driver", "_hold", "_manners", "_policy", "_timeout", "_ttl_ms")
 
-    def __init__(self, driver: Driver, policy: Policy, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
+    def __init__(
+        self, driver: Driver, policy: Policy, manners: Manners, hold: Hold, ttl_ms: int, timeout: float | None
+    ) -> None:
         self._driver = driver
         self._policy = policy
+        self._manners = manners
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
@@ -120,8 +142,13 @@ class BaseLock:
         steps: Steps = self._driver.protocol.extend(self._policy, self._hold, ttl_ms)
         return steps
 
-    def _releasing(self) -> Steps:
-        steps: Steps = self._driver.protocol.release(self._policy, self._hold, self._policy.patience_ns(self._ttl_ms))
+    def _releasing(self, wait: bool) -> Steps:
+        protocol, policy, hold = self._driver.protocol, self._policy, self._hold
+        steps: Steps = (
+            protocol.release(policy, hold, policy.patience_ns(self._ttl_ms))
+            if wait
+            else protocol.part(policy, hold, self)
+        )
         return steps
 
     def _asking_locked(self) -> Steps:
@@ -141,13 +168,24 @@ class BaseLock:
         """Leave nothing behind an acquire that was interrupted: a release follows whatever was sent."""
         command = self._hold.abandon(ticket)
         if command is not None:
-            self._driver.tell(command)
+            self._driver.tell([command])
 
     def _insist(self) -> None:
         """Let a release that was interrupted go on without its caller; it may also be called again."""
         command = self._hold.insist()
         if command is not None:
-            self._driver.tell(command)
+            self._driver.tell([command])
+
+    def tell_lost(self) -> None:
+        """Say that this lock had been lost before it was released without waiting; the drivers call it."""
+        reason = "a quorum had forgotten it before it was released"
+        if self._manners.on_lost is None:
+            logger.warning("lock %r was lost: %s", self.name, reason)
+            return
+        try:
+            self._manners.on_lost(self, reason)
+        except Exception:
+            logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
 
     def _not_won(self) -> LockError:
         """Return what ``with`` raises when the lock was not won in time."""

@@ -21,6 +21,7 @@ class Ballot:
         causes: the errors of the failed votes by index of the master, or None.
         silent: who had not answered when the time was over, by index of the master.
         waiter: whom the driver tells when it is decided; None where nobody is to be told.
+        farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
         resent: bit i says that master i got the full text of the script already.
     """
 
@@ -29,6 +30,7 @@ class Ballot:
         "command",
         "decided",
         "failed",
+        "farewell",
         "no",
         "quorum",
         "resent",
@@ -51,6 +53,7 @@ class Ballot:
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
         self.waiter: Any = None
+        self.farewell: Any = None
         self.resent = 0
 
     def settled(self) -> bool:

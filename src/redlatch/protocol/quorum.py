@@ -5,7 +5,8 @@
 A generator yields what it wants done, and goes on when it is:
 
   Ballot           send its command to every master; done when it is decided, or its time is over
-  Tell(command)    send the command to every master; done at once
+  [Ballot, ...]    the same with many at once; done when each of them is
+  Tell(ballots)    send their commands to every master; done at once
   Pause(until_ns)  wait
   Answer(value)    return the value; the last effect of an inquiry
 
@@ -18,21 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Locked, Owned, Release
 from .hold import HELD, RELEASING, SETTLING, Hold
 from .policy import MILLISECOND, SECOND, Policy
 
+# How many generators `together` runs at once: what is on its way to a master stays well below what it may owe.
+BATCH = 1024
+
 
 class Tell:
-    """Send `command` to every master and wait for nothing."""
+    """Put `ballots` to the vote and wait for nothing."""
 
-    __slots__ = ("command",)
+    __slots__ = ("ballots",)
 
-    def __init__(self, command: Command) -> None:
-        self.command = command
+    def __init__(self, ballots: list[Ballot]) -> None:
+        self.ballots = ballots
 
 
 class Pause:
@@ -53,7 +57,7 @@ class Answer:
         self.value = value
 
 
-Effect = Ballot | Tell | Pause | Answer
+Effect = Ballot | list[Ballot] | Tell | Pause | Answer
 Steps = Iterator[Effect]
 
 
@@ -82,7 +86,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         if won and now < deadline:
             hold.keep(deadline, now - started)
             return
-        yield Tell(Release(hold.key, hold.token, started))
+        yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
         failures = failures + 1 if ballot.unavailable() else 0
         if failures == 2 or (failures and not ballot.decided):
             hold.free()
@@ -167,7 +171,7 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """
     started = policy.clock()  # first: no call may come between the question and its consequence
     if hold.state not in (HELD, SETTLING):
-        raise NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
+        raise _not_held(hold)
     late = hold.state == HELD and started >= hold.deadline_ns
     resent = hold.state == SETTLING  # then a "no" may be the work of the first try
     hold.state = RELEASING
@@ -186,6 +190,68 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         why = "its validity ran out" if late else "a quorum has forgotten it"
         elapsed = policy.clock() - started
         raise _lost(why, hold, elapsed, _causes(policy, ballot, elapsed))
+
+
+def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
+    """Delete the key on every master where it is still ours, and wait for nothing: `release(wait=False)`.
+
+    Args:
+        farewell: the lock, to be told if the masters answer that it had been lost before.
+
+    Raises:
+        NotOwned: nothing is held, or another thread releases it.
+        LockLost: the validity was over before.
+    """
+    started = policy.clock()  # first: no call may come between the question and its consequence
+    if hold.state not in (HELD, SETTLING):
+        raise _not_held(hold)
+    late = hold.state == HELD and started >= hold.deadline_ns
+    ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
+    if hold.state == HELD and not late:  # after a first try, a "no" may be the work of that one
+        ballot.farewell = farewell
+    hold.state = RELEASING
+    yield Tell([ballot])
+    hold.free()
+    if late:
+        raise _lost("its validity ran out", hold, policy.clock() - started)
+
+
+def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
+    """Run many generators at once, what they ask in one write; each has a verdict of its own.
+
+    Args:
+        many: generators of this module; any number.
+        errors: takes what they raise, by their place in `many`.
+    """
+    for first in range(0, len(many), BATCH):
+        going = list(range(first, min(first + BATCH, len(many))))
+        while going:
+            still: list[int] = []
+            asked: list[Ballot] = []
+            told: list[Ballot] = []
+            until = 0
+            for index in going:
+                try:
+                    effect = next(many[index], None)
+                    while isinstance(effect, Tell):
+                        told += effect.ballots
+                        effect = next(many[index], None)
+                except LockError as error:
+                    errors[index] = error
+                    continue
+                if effect is not None:
+                    still.append(index)
+                    if isinstance(effect, Ballot):
+                        asked.append(effect)
+                    elif isinstance(effect, Pause):
+                        until = max(until, effect.until_ns)
+            if told:
+                yield Tell(told)
+            if asked:
+                yield asked
+            if until:
+                yield Pause(until)
+            going = still
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -216,6 +282,10 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
             return
         if not (again and ballot.decided):
             raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
+
+
+def _not_held(hold: Hold) -> NotOwned:
+    return NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
 
 
 def _no_quorum(

@@ -35,10 +35,11 @@ from ..protocol.ballot import Ballot
 from ..protocol.commands import FULL_TEXT, OK, Command
 from . import net
 
-# What a link may owe us before it counts as stopped: a master that takes commands and answers none
-# must not hold the memory of the whole process.
+# A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
+# commands and answers none must not hold the memory of the whole process. One that is only busy may owe more.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
+STALL_NS = 1_000_000_000
 
 # So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
@@ -74,7 +75,8 @@ class Link:
         self.dialect = FULL_TEXT
         self.cause: BaseException | None = None  # why it is down
         self.lost_ns = -1  # when the last connection broke
-        self.most_pending, self.most_unsent = MAX_PENDING, MAX_UNSENT  # what a connection begins with comes on top
+        self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
+        self.full_at, self.full_ns = -1, 0  # how many had come when it owed too much, and when that was first so
 
     def __repr__(self) -> str:
         return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
@@ -89,6 +91,7 @@ class Link:
         self.head += 1
         if self.head == 256:  # now and then, what is done is cut off
             del self.pending[:256]
+            self.cut += 256
             self.head = 0
 
 
@@ -101,6 +104,7 @@ class Fleet:
         self.size = len(self.links)
         self.quorum = quorum
         self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
+        self.lost: list[Ballot] = []  # releases without a waiter that were refused: their lock had been lost before
         self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
         self.torn = False
         self.staged = False  # a reply made us stage something: flush
@@ -108,6 +112,7 @@ class Fleet:
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
         self.max_owed = MAX_OWED
+        self.stall_ns = STALL_NS
         self.lines = _LINES
 
     def submit(self, ballot: Ballot) -> None:
@@ -123,7 +128,8 @@ class Fleet:
                     payload = command.payload(dialect)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
-                if link.owing() > link.most_pending or self.wires.unsent(link.index) > link.most_unsent:
+                full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+                if full and self._stalled(link):
                     self._drop(link, TimeoutError("the master takes commands and answers none"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
@@ -178,9 +184,7 @@ class Fleet:
         while link.parked:
             self._resend(link, link.parked[0])
             link.parked.popleft()
-        # It is no sign of a stopped master that much was kept for it while it was away.
-        link.most_pending = self.max_pending + link.owing()
-        link.most_unsent = self.max_unsent + self.wires.unsent(index)
+        link.full_at = -1  # it is no sign of a stopped master that much was kept for it while it was away
         self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:
@@ -212,6 +216,16 @@ class Fleet:
         """Count the replies to releases that have not come yet on links that are up."""
         return sum(ballot.command.releases for link in self.links for ballot in link.pending[link.head :])
 
+    def linger(self, until_ns: int) -> None:
+        """Wait until no release is unanswered; for a client that ends without being closed.
+
+        A socket that is closed with unread bytes resets its connection, and the server then loses what it has not read.
+        """
+        self.mend()
+        self.flush()
+        while self.owing() and (left := until_ns - net.now_ns()) > 0:
+            self.pump(left)
+
     def abandon(self) -> None:
         """Send what undoes the commands that are not decided yet; for a client that closes under its callers."""
         undone = {}
@@ -232,6 +246,13 @@ class Fleet:
     def ballot_of(self, command: Command) -> Ballot:
         """Make a ballot on a command that nobody waits for."""
         return Ballot(command, self.size, self.quorum)
+
+    def _stalled(self, link: Link) -> bool:
+        """Tell whether a link that owes too much has answered nothing for a while."""
+        came, now = link.cut + link.head, net.now_ns()
+        if came != link.full_at:
+            link.full_at, link.full_ns = came, now
+        return bool(now - link.full_ns >= self.stall_ns)
 
     def _resend(self, link: Link, ballot: Ballot) -> None:
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
@@ -347,6 +368,8 @@ class Fleet:
             ballot.decided = True
             if ballot.waiter is not None:
                 self.decided.append(ballot)
+            elif ballot.farewell is not None and ballot.refused():
+                self.lost.append(ballot)
 
     def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link; what it had not answered counts as failed, and its releases are owed."""

@@ -2,17 +2,11 @@
 
 cimport cython
 
+from redlatch._c.drivers.deadlines cimport Deadlines
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
-
-
-@cython.final
-cdef class Deadlines:
-    cdef dict _queues
-
-    cpdef add(self, Ballot ballot, long long now_ns)
 
 
 @cython.final
@@ -32,11 +26,13 @@ cdef class Driver:
     cdef object _timer
     cdef long long _timer_ns
 
-    cpdef tell(self, Command command)
+    cpdef tell(self, list commands)
+    @cython.locals(ballot=Ballot)
+    cdef _tell(self, list ballots)
 
     # one ask
     cdef _ask(self, Ballot ballot)
-    cdef _submit(self, Ballot ballot)
+    cdef _verdict(self, Ballot ballot)
     cdef _flush_soon(self)
 
     # callbacks of the loop

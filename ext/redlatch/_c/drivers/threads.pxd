@@ -36,13 +36,15 @@ cdef class Driver:
 
     cpdef run(self, steps)
     cdef _perform(self, steps)
-    cpdef tell(self, Command command)
+    @cython.locals(ballot=Ballot)
+    cdef _ask_all(self, list ballots)
+    cpdef tell(self, list commands)
+    cdef _tell(self, list ballots)
     cdef _refuse_nested(self)
 
     # one ask
     cdef _ask(self, Ballot ballot)
-    @cython.locals(sleeper=Sleeper)
-    cdef _wait_for(self, Ballot ballot)
+    cdef _wait_for(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
 
@@ -60,6 +62,7 @@ cdef class Driver:
     cdef _promote(self)
     cdef _serve(self)
     cpdef bint tidy(self) except -1
+    cdef _mourn(self)
 
     # dialling
     cdef _note_progress(self)

@@ -18,6 +18,7 @@ cdef class Ballot:
     cdef public dict causes
     cdef public tuple silent
     cdef public object waiter
+    cdef public object farewell
     cdef public object resent      # a bit for each link, of any number
 
     cpdef bint settled(self)

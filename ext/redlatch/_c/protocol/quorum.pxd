@@ -11,7 +11,7 @@ from redlatch._c.protocol.policy cimport Policy
 
 @cython.final
 cdef class Tell:
-    cdef readonly Command command
+    cdef readonly list ballots     # of Ballot
 
 
 @cython.final

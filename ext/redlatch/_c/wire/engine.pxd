@@ -24,8 +24,9 @@ cdef class Link:
     cdef public int dialect
     cdef public object cause
     cdef public long long lost_ns
-    cdef public Py_ssize_t most_pending
-    cdef public Py_ssize_t most_unsent
+    cdef public long long cut
+    cdef public long long full_at
+    cdef public long long full_ns
 
     cpdef Py_ssize_t owing(self) except -1
     cpdef advance(self)
@@ -38,12 +39,14 @@ cdef class Fleet:
     cdef readonly int size
     cdef readonly int quorum
     cdef public list decided       # of Ballot
+    cdef public list lost          # of Ballot
     cdef public list fallen        # of (Link, socket or None)
     cdef public bint torn
     cdef public bint staged
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t max_owed
+    cdef public long long stall_ns
     cdef dict lines
 
     # for the drivers
@@ -54,11 +57,15 @@ cdef class Fleet:
     cpdef pump(self, long long timeout_ns)
     cpdef receive(self, int index)
     cpdef mend(self)
+    @cython.locals(left=cython.longlong)
+    cpdef linger(self, long long until_ns)
     @cython.locals(link=Link)
     cpdef bint unanswered(self) except -1
     cpdef Ballot ballot_of(self, Command command)
 
     # inside
+    @cython.locals(came=cython.longlong, now=cython.longlong)
+    cdef bint _stalled(self, Link link) except -1
     cdef _resend(self, Link link, Ballot ballot)
 
     @cython.locals(lines=list, line=bytes, ballot=Ballot)

@@ -1,0 +1,87 @@
+"""Many locks in one round: what the calls of both faces on a batch do, for the faces to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from ..errors import LockError, QuorumUnavailable
+from ..protocol.quorum import Steps
+from .lock import BaseLock, Driver
+
+AnyLock = TypeVar("AnyLock", bound=BaseLock)
+
+
+class Batch(Generic[AnyLock]):
+    """The locks of one call, each with a verdict of its own.
+
+    Args:
+        driver: the client's.
+        locks: locks of that client, or None where a verdict of False is enough.
+
+    Raises:
+        TypeError: it is no lock, or another client's.
+    """
+
+    def __init__(self, driver: Driver, locks: Iterable[AnyLock | None]) -> None:
+        self._driver = driver
+        self._locks = list(locks)
+        self._ticket = object()
+        self._errors: dict[int, LockError] = {}  # by place among those that are not None
+        for place, lock in enumerate(self._locks):
+            if lock is not None and not (isinstance(lock, BaseLock) and lock._driver is driver):
+                kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
+                raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
+
+    def acquiring(self) -> Steps:
+        """Try each lock once."""
+        return self._together([lock._acquiring(self._ticket, False, None) for lock in self._present()])
+
+    def releasing(self, wait: bool) -> Steps:
+        """Release each lock."""
+        return self._together([lock._releasing(wait) for lock in self._present()])
+
+    def extending(self, ttl: float | None) -> Steps:
+        """Extend each lock."""
+        return self._together([lock._extending(ttl) for lock in self._present()])
+
+    def won(self) -> list[AnyLock | None]:
+        """Return the locks that are held, and None in place of the others.
+
+        Raises:
+            QuorumUnavailable: too many masters failed; then nothing of the batch may be kept.
+        """
+        self._raise_unavailable()
+        return [lock if lock is not None and lock._won else None for lock in self._locks]
+
+    def verdicts(self) -> list[bool]:
+        """Return for each lock whether its call succeeded.
+
+        Raises:
+            QuorumUnavailable: too many masters failed for one of them.
+        """
+        self._raise_unavailable()
+        succeeded = iter([place not in self._errors for place in range(len(self._present()))])
+        return [lock is not None and next(succeeded) for lock in self._locks]
+
+    def undo(self) -> None:
+        """Leave nothing behind an acquire that was interrupted or that failed."""
+        undone = [lock._hold.abandon(self._ticket) for lock in self._present()]
+        self._driver.tell([command for command in undone if command is not None])
+
+    def insist(self) -> None:
+        """Let releases that were interrupted go on without their caller."""
+        again = [lock._hold.insist() for lock in self._present()]
+        self._driver.tell([command for command in again if command is not None])
+
+    def _present(self) -> list[AnyLock]:
+        return [lock for lock in self._locks if lock is not None]
+
+    def _together(self, many: list[Steps]) -> Steps:
+        steps: Steps = self._driver.protocol.together(many, self._errors)
+        return steps
+
+    def _raise_unavailable(self) -> None:
+        for error in self._errors.values():
+            if isinstance(error, QuorumUnavailable):
+                raise error

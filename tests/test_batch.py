@@ -1,0 +1,317 @@
+"""Many locks in one round, and releases that nobody waits for, on real masters and with both faces."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+import redis
+from faces import PATIENCE, await_true, finish, run_script
+
+from redlatch import AsyncClient, Client, NotOwned, QuorumUnavailable
+
+LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
+SHORT = 0.2
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+def forget(urls, *names):
+    """Delete keys as an operator would."""
+    for url in urls:
+        with redis.Redis.from_url(url, retry=None) as server:
+            server.delete(*names)
+
+
+def calls_of(url, command):
+    with redis.Redis.from_url(url, retry=None) as server:
+        return server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
+
+
+# --- batches -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_name_of_a_batch_has_a_verdict_of_its_own(count, connect, farm, name, keys):
+    urls = farm.urls(count)
+    client, other = connect(urls), connect(urls)
+    names = [f"{name}-{number}" for number in range(5)]
+    taken = other.lock(names[2], ttl=LONG)
+    assert taken.acquire()
+    locks = client.acquire_many(names, ttl=LONG)
+    assert [lock is not None for lock in locks] == [True, True, False, True, True]
+    assert [lock.name for lock in locks if lock] == [names[0], names[1], names[3], names[4]]
+    for lock in filter(None, locks):
+        assert 0 < lock.remaining() <= LONG
+    await_true(lambda: len(keys(urls, names[0])) == count)
+    assert client.release_many(locks) == [True, True, False, True, True]
+    await_true(lambda: not any(keys(urls, each) for each in names if each != names[2]))
+    assert len(keys(urls, names[2])) == count
+
+
+def test_of_a_name_that_comes_twice_one_is_won(connect, three, name):
+    client = connect(three)
+    locks = client.acquire_many([name, name], ttl=LONG)
+    assert [lock is not None for lock in locks] == [True, False]
+    client.release_many(locks)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000])
+def test_a_batch_may_have_any_size(size, connect, three, name):
+    client = connect(three)
+    locks = client.acquire_many((f"{name}-{number}" for number in range(size)), ttl=LONG)
+    assert len(locks) == size
+    assert all(locks)
+    assert client.extend_many(locks) == [True] * size
+    assert client.release_many(locks) == [True] * size
+    with redis.Redis.from_url(three[0], retry=None) as server:
+        await_true(lambda: not list(server.scan_iter(f"{name}-*", count=1000)))
+
+
+def test_a_batch_is_one_read_and_one_write_of_every_master(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    call = client.start("acquire_many", [f"{name}-{number}" for number in range(200)], ttl=LONG)
+    for proxy in before:  # all of them are there before the first answer is
+        await_true(lambda proxy=proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) == 200)
+        proxy.replies.set()
+    client.release_many(call.result(PATIENCE))
+
+
+def test_an_extension_of_many_extends_what_is_held_and_tells_what_is_lost(connect, three, name, keys):
+    client = connect(three)
+    locks = client.acquire_many([f"{name}-{number}" for number in range(3)], ttl=5.0)
+    forget(three, locks[1].name)
+    assert client.extend_many([*locks, None, client.lock(name).raw], ttl=LONG) == [True, False, True, False, False]
+    assert locks[0].remaining() > 5 and locks[1].remaining() == 0 and locks[2].remaining() > 5
+    assert all(5000 < pttl for pttl in keys(three, locks[0].name).values())
+    assert client.release_many(locks) == [True, False, True]
+    assert client.release_many(locks) == [False, False, False]  # they are not held any more
+
+
+def test_a_lock_may_come_twice_in_a_batch(connect, three, name):
+    client = connect(three)
+    [lock] = client.acquire_many([name], ttl=LONG)
+    assert client.extend_many([lock, lock]) == [True, True]
+    assert client.release_many([lock, lock]) == [True, False]
+
+
+def test_a_batch_without_a_quorum_raises_and_leaves_nothing(connect, three, closed_ports, name, keys):
+    client = connect([three[0], *closed_ports(2)])
+    with pytest.raises(QuorumUnavailable) as caught:
+        client.acquire_many([f"{name}-{number}" for number in range(20)], ttl=LONG)
+    assert len(caught.value.causes) == 2
+    await_true(lambda: not any(keys(three[:1], f"{name}-{number}") for number in range(20)))
+
+
+def test_a_batch_on_connections_that_broke_is_won_all_the_same(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.cut()
+    locks = client.acquire_many([f"{name}-{number}" for number in range(50)], ttl=LONG)
+    assert all(locks)
+    client.release_many(locks)
+    await_true(lambda: not any(keys(three, f"{name}-{number}") for number in range(50)))
+
+
+@pytest.mark.parametrize(("locks", "what"), [([1], "a int"), (["name"], "a str")], ids=["int", "str"])
+def test_what_is_no_lock_is_refused(connect, three, locks, what):
+    client = connect(three)
+    for call in (client.release_many, client.extend_many):
+        with pytest.raises(TypeError, match=rf"^locks\[0\]: a lock of this client, or None, is needed, not {what}"):
+            call(locks)
+
+
+def test_a_lock_of_another_client_is_refused_and_nothing_is_sent(connect, three, name):
+    client, other = connect(three), connect(three)
+    mine, theirs = client.acquire_many([name], ttl=LONG), other.acquire_many([f"{name}-2"], ttl=LONG)
+    with pytest.raises(TypeError, match=r"^locks\[1\]: .* another client's"):
+        client.release_many([*mine, *theirs])
+    assert client.release_many(mine) == [True]
+    assert other.release_many(theirs) == [True]
+
+
+def test_a_name_that_cannot_work_is_refused_before_anything_is_sent(connect, three, proxies, name):
+    [proxy] = proxies(three[:1])
+    client = connect([proxy.url, *three[1:]])
+    client.connect()
+    with pytest.raises(ValueError, match="name"):
+        client.acquire_many([name, ""], ttl=LONG)
+    assert not proxy.count(name.encode())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_batch_that_is_cancelled_leaves_nothing(turns, implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client:
+            task = asyncio.create_task(client.acquire_many([f"{name}-{number}" for number in range(30)], ttl=LONG))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            locks = (await asyncio.gather(task, return_exceptions=True))[0]
+            if not isinstance(locks, BaseException):
+                await client.release_many(locks)
+
+    asyncio.run(main())
+    assert not any(keys(three, f"{name}-{number}") for number in range(30))
+
+
+def test_threads_with_batches_of_one_client_all_go_on(implementation, three, name):
+    with Client(three) as client:
+        failures = []
+
+        def work(number):
+            for _ in range(5):
+                locks = client.acquire_many([f"{name}-{number}-{each}" for each in range(100)], ttl=LONG)
+                if not all(locks) or not all(client.release_many(locks)):
+                    failures.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not failures
+
+
+# --- releases that nobody waits for ------------------------------------------------------------------
+
+
+def test_a_release_without_waiting_needs_no_further_call(connect, three, name, keys):
+    client = connect(three)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    lock.release(wait=False)
+    assert lock.remaining() == 0
+    await_true(lambda: not keys(three, name))
+    with pytest.raises(NotOwned):
+        lock.release(wait=False)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_name_can_be_acquired_again_right_after_a_release_without_waiting(count, connect, farm, name):
+    client = connect(farm.urls(count))
+    for _ in range(200):
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire(blocking=False)
+        lock.release(wait=False)
+
+
+def test_a_release_without_waiting_returns_before_any_answer(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.replies.clear()
+    lock.release(wait=False)
+    await_true(lambda: not keys(three, name))
+    for proxy in before:
+        proxy.replies.set()
+
+
+def test_that_a_lock_had_been_lost_is_told_when_the_answers_come(connect, three, name):
+    told = []
+    client = connect(three, on_lost=lambda lock, reason: told.append((lock, reason)))
+    lock, well = client.lock(name, ttl=LONG), client.lock(f"{name}-well", ttl=LONG)
+    assert lock.acquire()
+    assert well.acquire()
+    forget(three, name)
+    well.release(wait=False)
+    lock.release(wait=False)
+    await_true(lambda: told)
+    assert told == [(lock.raw, "a quorum had forgotten it before it was released")]
+
+
+def test_without_anybody_to_tell_it_is_logged(connect, three, name, caplog):
+    client = connect(three)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    forget(three, name)
+    with caplog.at_level(logging.WARNING, "redlatch"):
+        lock.release(wait=False)
+        await_true(lambda: caplog.records)
+    assert name in caplog.text and "was lost" in caplog.text
+
+
+def test_who_is_told_of_a_loss_may_use_the_client(implementation, three, name):
+    """It is not told while the client's sockets are being served."""
+    done = []
+    with Client(three, on_lost=lambda lock, reason: done.append(lock.acquire(blocking=False))) as client:
+        lock = client.lock(name, ttl=LONG)
+        assert lock.acquire()
+        forget(three, name)
+        lock.release(wait=False)
+        await_true(lambda: done == [True])
+        lock.release()
+
+
+def test_an_on_lost_that_fails_is_logged_and_hurts_nobody(connect, three, name, caplog):
+    client = connect(three, on_lost=lambda lock, reason: 1 / 0)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    forget(three, name)
+    lock.release(wait=False)
+    await_true(lambda: "ZeroDivisionError" in caplog.text)
+    assert client.lock(name, ttl=SHORT).acquire(blocking=False)
+
+
+@pytest.mark.parametrize("options", [{"on_lost": 1}, {"wait_release": None}, {"wait_release": 1}])
+def test_options_that_cannot_work_are_refused(connect, three, options):
+    [argument] = options
+    with pytest.raises(TypeError, match=f"^{argument}: "):
+        connect(three, **options)
+
+
+def test_a_with_leaves_without_waiting_where_the_client_says_so(implementation, three, proxies, name, keys):
+    before = proxies(three)
+    with Client([proxy.url for proxy in before], wait_release=False) as client:
+        with client.lock(name, ttl=LONG):
+            for proxy in before:
+                proxy.replies.clear()
+        assert not any(proxy.replies.is_set() for proxy in before)  # it came so far without an answer
+        await_true(lambda: not keys(three, name))
+        for proxy in before:
+            proxy.replies.set()
+
+
+THREADS_SCRIPT = """
+import sys, redlatch
+client = redlatch.Client(sys.argv[2:])
+locks = client.acquire_many([f"{sys.argv[1]}-{number}" for number in range(300)], ttl=60)
+assert all(locks)
+client.release_many(locks, wait=False)
+"""
+ASYNCIO_SCRIPT = """
+import asyncio, sys, redlatch
+async def main():
+    global client
+    client = redlatch.AsyncClient(sys.argv[2:])
+    locks = await client.acquire_many([f"{sys.argv[1]}-{number}" for number in range(300)], ttl=60)
+    assert all(locks)
+    await client.release_many(locks, wait=False)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("text", [THREADS_SCRIPT, ASYNCIO_SCRIPT], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_releases_on_their_way_survive_the_end_of_the_interpreter(text, forgotten, implementation, three, name):
+    if forgotten:  # nothing is left of the client before the interpreter ends
+        text += "import gc; del client; locks = None; gc.collect()"
+    for _ in range(3):
+        process = run_script(text, implementation.name, name, *three, wait=False)
+        out, err = finish(process)
+        assert (process.returncode, out, err) == (0, "", "")
+        with redis.Redis.from_url(three[0], retry=None) as server:
+            assert not list(server.scan_iter(f"{name}-*", count=1000))
