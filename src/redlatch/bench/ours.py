@@ -57,12 +57,13 @@ class Redlatch(Contender):
         if not hasattr(self.client, "acquire_many"):
             raise unknown("acquire_many")
         locks = self.client.acquire_many(names, TTL)
-        if locks is None:
-            raise Refused(names[0])
+        if None in locks:
+            raise Refused(names[locks.index(None)])
         return locks
 
     def release_many(self, held: Any) -> None:
-        self.client.release_many(held)
+        if not all(self.client.release_many(held)):
+            raise Refused("a lock was lost before its release")
 
     def close(self) -> None:
         self.client.close()
@@ -109,12 +110,13 @@ class AsyncRedlatch(AsyncContender):
         if not hasattr(self.client, "acquire_many"):
             raise unknown("acquire_many")
         locks = await self.client.acquire_many(names, TTL)
-        if locks is None:
-            raise Refused(names[0])
+        if None in locks:
+            raise Refused(names[locks.index(None)])
         return locks
 
     async def release_many(self, held: Any) -> None:
-        await self.client.release_many(held)
+        if not all(await self.client.release_many(held)):
+            raise Refused("a lock was lost before its release")
 
     async def close(self) -> None:
         await self.client.close()
