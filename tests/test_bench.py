@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from redlatch.bench.serve import LOADED
 
 pytest.importorskip("click")
 
+COMMAND = (sys.executable, "-m", "redlatch.cli", "bench", "--quick")
 PATIENCE = 90
 
 
@@ -40,7 +42,7 @@ def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "redlatch.cli", "bench", "--quick", "--results", str(folder), *options],
+        [*COMMAND, "--results", str(folder), *options],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -107,6 +109,26 @@ def test_an_unknown_scenario_is_an_error_that_lists_the_others(tmp_path: Path) -
     assert done.returncode == 2
     assert "cycle-n1" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    results, files = tmp_path / "results", tmp_path / "files"
+    files.mkdir()
+    with subprocess.Popen(
+        [*COMMAND, "--results", str(results)],
+        env={**os.environ, "TMPDIR": str(files)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as race:
+        assert race.stdout is not None and race.stderr is not None
+        race.stdout.readline()  # the machine: its masters run
+        race.send_signal(number)
+        assert "Stopped" in race.stderr.read()
+    assert race.returncode == 130
+    assert not results.exists()
+    assert list(files.iterdir()) == []
 
 
 # --- the floor -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -78,6 +79,7 @@ def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path |
     settings = Settings(masters, quick, only)
     display = Display()
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it leaves no process and no file either
     try:
         with display.bar:
             display.start(sum(scenario.turns for scenario in settings.scenarios()))

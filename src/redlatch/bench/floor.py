@@ -35,7 +35,8 @@ def compile_floor(folder: Path) -> Path:
         raise NoFloor(f"no C compiler called {compiler[0]} is here")
     program = folder / "floor"
     command = [*compiler, "-O2", "-std=c11", "-o", str(program), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "TMPDIR": str(folder)}  # what an interrupted compiler leaves goes with the folder
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise NoFloor(f"{compiler[0]} could not compile it: {words[-1] if words else f'status {done.returncode}'}")

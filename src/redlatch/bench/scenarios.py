@@ -99,7 +99,7 @@ def cycle_on_one() -> Scenario:
         Entry("coredis lock", "coredis"),
     )
     title = "One cycle, one caller, all cores, N=1"
-    return Scenario("cycle-n1", title, on("1", *entries), LATENCY, rounds=8, seconds=0.2)
+    return Scenario("cycle-n1", title, on("1", *entries), LATENCY, rounds=7, seconds=0.2)
 
 
 def cycle_on_others(count: int) -> Scenario:
@@ -128,7 +128,7 @@ def throughput(masters: int) -> Scenario:
         Ratio("CPU / redlock-py", "cpu_us_per_cycle", REDLOCK.label),
     )
     title = f"Many callers on distinct names, N={masters}"
-    return Scenario(f"throughput-n{masters}", title, entries, ratios, rounds=7, seconds=0.4)
+    return Scenario(f"throughput-n{masters}", title, entries, ratios, rounds=6, seconds=0.35)
 
 
 def throughput_on_one() -> Scenario:
@@ -145,7 +145,7 @@ def throughput_on_one() -> Scenario:
     )
     ratios = (Ratio("rate / redis.asyncio", "cycles_per_s", base.label), AGAINST_LIMIT)
     return Scenario(
-        "throughput-n1", "Many callers on distinct names, N=1", on("1", *entries), ratios, rounds=6, seconds=0.35
+        "throughput-n1", "Many callers on distinct names, N=1", on("1", *entries), ratios, rounds=5, seconds=0.3
     )
 
 
@@ -167,7 +167,7 @@ def callers(masters: int) -> Scenario:
     )
     ratios = (Ratio("rate / C limit as wide", "cycles_per_s", limit),)
     title = f"Throughput against the number of callers, N={masters}"
-    return Scenario(f"callers-n{masters}", title, entries, ratios, rounds=3)
+    return Scenario(f"callers-n{masters}", title, entries, ratios, rounds=3, seconds=0.2)
 
 
 def crowd(masters: int) -> list[Scenario]:
@@ -177,7 +177,7 @@ def crowd(masters: int) -> list[Scenario]:
         few, many = (Entry(f"{width} tasks", contender, "tasks", width) for width in (64, 4096))
         ratios = (Ratio("CPU / 64 tasks", "cpu_us_per_cycle", few.label),)
         title = f"CPU per cycle in a crowd, {loop}, N={masters}"
-        made.append(Scenario(f"crowd-{loop}-n{masters}", title, (few, many), ratios, rounds=4, seconds=0.8))
+        made.append(Scenario(f"crowd-{loop}-n{masters}", title, (few, many), ratios, rounds=4, seconds=0.6))
     return made
 
 
@@ -190,7 +190,7 @@ def batches(masters: int) -> Scenario:
         Entry("asyncio, batches of 1024", "redlatch-aio-c", "batch", 1024),
     )
     title = f"acquire_many and release_many, one caller, N={masters}"
-    return Scenario(f"batch-n{masters}", title, entries, (AGAINST_LIMIT,), seconds=0.3)
+    return Scenario(f"batch-n{masters}", title, entries, (AGAINST_LIMIT,), rounds=4)
 
 
 def encrypted(masters: int) -> Scenario:
@@ -226,7 +226,7 @@ def sickness(masters: int) -> Scenario:
     )
     ratios = (Ratio("p50 / healthy", "p50_us", healthy.label), Ratio("p99 / healthy", "p99_us", healthy.label))
     title = f"Sick masters, one caller, redlatch compiled, N={masters}"
-    return Scenario(f"sick-n{masters}", title, entries, ratios, ground="sickbed", rounds=8, seconds=0.3)
+    return Scenario(f"sick-n{masters}", title, entries, ratios, ground="sickbed", rounds=7)
 
 
 def beside_a_busy_thread(masters: int) -> list[Scenario]:
