@@ -240,6 +240,9 @@ def beside_a_busy_thread(masters: int) -> list[Scenario]:
         )
         ratios = (
             Ratio("p50 / idle", "p50_us", idle.label),
+            Ratio(
+                "rate / idle", "cycles_per_s", idle.label
+            ),  # the few cycles that lose the interpreter are the long ones
             Ratio("thread's speed / alone", "spins_per_s", alone.label),
         )
         title = f"Beside a CPU-bound thread of the same process, {who.label}, N={masters}"
