@@ -243,7 +243,7 @@ def beside_a_busy_thread(masters: int) -> list[Scenario]:
             Ratio(
                 "rate / idle", "cycles_per_s", idle.label
             ),  # the few cycles that lose the interpreter are the long ones
-            Ratio("thread's speed / alone", "spins_per_s", alone.label),
+            Ratio("thread / alone", "spins_per_s", alone.label),
         )
         title = f"Beside a CPU-bound thread of the same process, {who.label}, N={masters}"
         name = f"beside-{who.contender.removesuffix('-c')}-n{masters}"
