@@ -234,7 +234,7 @@ def test_every_scenario_races_registered_contenders_and_divides_by_one_of_them(m
         for entry in scenario.entries:
             assert entry.contender == "floor" or entry.contender in REGISTRY
         for ratio in scenario.ratios:
-            assert any(ratio.base.format(width=entry.width) in labels for entry in scenario.entries)
+            assert any(ratio.base_of(entry) in labels for entry in scenario.entries)
 
 
 def outcome(label: str, *p50s: float, **others: Any) -> Outcome:

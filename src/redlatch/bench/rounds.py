@@ -45,12 +45,16 @@ class Entry:
 class Ratio(NamedTuple):
     """A column of ratios: each row's metric divided by that of the row called `base`.
 
-    With "{width}" in `base` it is the row of that name which is as wide.
+    "{width}" in `base` stands for the row's own width, "{who}" for what is before the comma in its label.
     """
 
     heading: str
     metric: str
     base: str
+
+    def base_of(self, entry: Entry) -> str:
+        """Return the label of the row that this one is divided by."""
+        return self.base.format(width=entry.width, who=entry.label.partition(",")[0])
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,7 @@ def _row(scenario: Scenario, outcome: Outcome, by_label: dict[str, Outcome]) -> 
     row |= {metric: outcome.median(metric) for metric in METRICS if outcome.has(metric)}
     row["ratios"] = ratios = {}
     for ratio in scenario.ratios:
-        base = by_label.get(ratio.base.format(width=entry.width))
+        base = by_label.get(ratio.base_of(entry))
         if base and base.has(ratio.metric) and outcome.has(ratio.metric):
             ratios[ratio.heading] = spread(outcome.ratios(ratio.metric, base)) | {"base": base is outcome}
     return row | {"rounds": outcome.rounds}

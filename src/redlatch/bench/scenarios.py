@@ -45,7 +45,7 @@ def scenarios(masters: int) -> list[Scenario]:
         encrypted(masters),
         unix(masters),
         sickness(masters),
-        *beside_a_busy_thread(masters),
+        beside_a_busy_thread(masters),
         memory(masters),
         imports(),
     ]
@@ -229,27 +229,21 @@ def sickness(masters: int) -> Scenario:
     return Scenario(f"sick-n{masters}", title, entries, ratios, ground="sickbed", rounds=7)
 
 
-def beside_a_busy_thread(masters: int) -> list[Scenario]:
-    """Return the scenarios of one caller in a process where another thread computes."""
-    made = []
-    for who in (REDLATCH, REDLOCK):
-        idle, busy, alone = (
-            replace(who, label=f"{who.label}, idle process"),
-            replace(who, label=f"{who.label}, beside it", mode="beside"),
-            replace(who, label="the busy thread alone", mode="spin"),
-        )
-        ratios = (
-            Ratio("p50 / idle", "p50_us", idle.label),
-            Ratio(
-                "rate / idle", "cycles_per_s", idle.label
-            ),  # the few cycles that lose the interpreter are the long ones
-            Ratio("thread / alone", "spins_per_s", alone.label),
-        )
-        title = f"Beside a CPU-bound thread of the same process, {who.label}, N={masters}"
-        name = f"beside-{who.contender.removesuffix('-c')}-n{masters}"
-        columns = ("p50_us", "p99_us", "cycles_per_s", "spins_per_s")
-        made.append(Scenario(name, title, (idle, busy, alone), ratios, seconds=0.3, columns=columns))
-    return made
+def beside_a_busy_thread(masters: int) -> Scenario:
+    """Return the scenario of one caller in a process where another thread computes."""
+    entries = tuple(
+        replace(who, label=f"{who.contender.removesuffix('-c')}, {what}", mode=mode)
+        for who in (REDLATCH, REDLOCK)
+        for what, mode in (("idle", "cycle"), ("beside", "beside"), ("thread only", "spin"))
+    )
+    ratios = (
+        Ratio("p50 / idle", "p50_us", "{who}, idle"),
+        Ratio("rate / idle", "cycles_per_s", "{who}, idle"),  # the few that lose the interpreter are long
+        Ratio("thread / alone", "spins_per_s", "{who}, thread only"),
+    )
+    title = f"Beside a CPU-bound thread of the same process, N={masters}"
+    columns = ("p50_us", "p99_us", "cycles_per_s", "spins_per_s")
+    return Scenario(f"beside-n{masters}", title, entries, ratios, seconds=0.3, columns=columns)
 
 
 def memory(masters: int) -> Scenario:
