@@ -22,7 +22,7 @@ test: $(VENV)/.with-test
 	$(BIN)/python -m pytest $(TESTS)
 
 bench: $(VENV)/.with-bench
-	$(BIN)/python bench/race.py $(BENCH)
+	$(BIN)/redlatch bench $(BENCH)
 
 lint: $(VENV)/.with-lint
 	$(BIN)/ruff check .
@@ -39,7 +39,7 @@ sanitize:
 	    .venv-asan/bin/python -m pytest $(TESTS)
 
 clean:
-	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so bench/floor
+	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -25,7 +25,7 @@ LAYERS = (
     {"drivers", "locks"},
     {"client", "aio"},
     {"redlatch"},
-    {"compat", "sql", "demo"},
+    {"compat", "sql", "demo", "bench"},
     {"cli"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

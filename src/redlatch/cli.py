@@ -26,13 +26,14 @@ def build() -> click.Group:
     import click
 
     import redlatch
+    from redlatch.bench.command import bench
     from redlatch.demo.command import demo
 
     group = click.Group(
         "redlatch",
         help="Distributed locks on Redis and Valkey.",
         context_settings={"help_option_names": ["-h", "--help"]},
-        commands={"demo": demo},
+        commands={"demo": demo, "bench": bench},
     )
     return click.version_option(redlatch.__version__, prog_name="redlatch")(group)
 

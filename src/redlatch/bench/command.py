@@ -1,0 +1,109 @@
+"""The command line of `redlatch bench`: its options, what it prints, what it writes and its exit status."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from redlatch.bench.plots import NoPlots, draw
+from redlatch.bench.run import NoSuchScenario, Settings, run_race
+from redlatch.bench.tables import machine_line, scenario_table
+from redlatch.errors import ConfigurationError
+
+WIDTH = 140  # columns where there is no terminal
+INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+
+
+class Display:
+    """The tables on stdout, and the progress on stderr."""
+
+    def __init__(self) -> None:
+        self.console = Console()
+        if not self.console.is_terminal:
+            self.console.width = WIDTH
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task: TaskID | None = None
+
+    def start(self, turns: int) -> None:
+        """Show a bar of so many turns."""
+        self._task = self.bar.add_task("starting masters", total=turns)
+
+    def progress(self, what: str, turns: int) -> None:
+        """Show what was run, and move the bar."""
+        if self._task is not None:
+            self.bar.update(self._task, advance=turns, description=what)
+
+    def announce(self, news: dict[str, Any]) -> None:
+        """Show the machine, a note, or a scenario's figures."""
+        if "note" in news:
+            self.console.print(news["note"], highlight=False, markup=False)
+        elif "machine" in news:
+            self.console.print(machine_line(news["machine"]), highlight=False, markup=False)
+        else:
+            self.console.print(scenario_table(news))
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute in all.")
+@click.option(
+    "--masters", type=click.IntRange(min=3, max=32), default=5, show_default=True, help="Masters in the quorum."
+)
+@click.option("--only", metavar="NAME", default="", help="Only the scenarios whose name has this in it.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("bench/results"),
+    show_default=True,
+    help="Folder for latest.json and the plots.",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures there too."
+)
+def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path | None) -> None:
+    """Race redlatch, its peers and the physical floor.
+
+    All run on real masters that the race starts on loopback, in interleaved rounds of one run: what is shown is the
+    median of the rounds, and ratios with the smallest and the largest. It takes five minutes. Peers that are not
+    installed are named and left out; pip install 'redlatch[bench]' brings them. The exit status is 1 when a contender
+    failed.
+    """
+    settings = Settings(masters, quick, only)
+    display = Display()
+    begin = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it leaves no process and no file either
+    try:
+        with display.bar:
+            display.start(sum(scenario.turns for scenario in settings.scenarios()))
+            figures = run_race(settings, display.progress, display.announce)
+    except NoSuchScenario as error:
+        raise click.BadParameter(str(error), param_hint="--only") from error
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("Stopped; no process is left, and no file was written.", err=True)
+        sys.exit(INTERRUPTED)
+    write(figures, results, json_file, display.console)
+    display.console.print(f"{time.monotonic() - begin:.0f} s in all", highlight=False, markup=False)
+    sys.exit(any(row["failure"] for scenario in figures["scenarios"] for row in scenario["rows"]))
+
+
+def write(figures: dict[str, Any], results: Path, json_file: Path | None, console: Console) -> None:
+    """Write latest.json and the plots, and say which."""
+    results.mkdir(parents=True, exist_ok=True)
+    files = [results / "latest.json", *([json_file] if json_file else [])]
+    for path in files:
+        path.write_text(json.dumps(figures, indent=1) + "\n")
+    try:
+        files += draw(figures, results)
+    except NoPlots as reason:
+        console.print(f"No plots: {reason}.", highlight=False, markup=False)
+    console.print(f"Written: {', '.join(map(str, files))}", highlight=False, markup=False)

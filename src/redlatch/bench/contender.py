@@ -1,0 +1,239 @@
+"""What all contenders have in common: how a run is ordered, and the registry by whose names scenarios call them.
+
+A contender is a lock client with `open`, `acquire`, `release` and `close`; a cycle is one acquire and one release. It
+runs in a process of its own (`serve.py`) and obeys orders, one per line:
+
+    cycle       one caller                              threads, tasks      WIDTH callers at once, on distinct names
+    batch       one caller, WIDTH locks in one call     memory              as many locks as the amount says, all held
+    beside      one caller, and a thread of the same process that computes;  spin: that thread alone
+
+A cycle that does not get its lock ends the process: a lock refused in microseconds must not improve anybody's figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, ClassVar, TextIO, TypeVar
+
+from redlatch.bench.order import Answer, Order, Spinner, timed, timed_async
+
+REGISTRY: dict[str, tuple[type[Contender], dict[str, Any]]] = {}
+TTL = 10.0
+TTL_MS = 10_000
+TOGETHER = 64  # tasks that fill the memory
+
+AnyContender = TypeVar("AnyContender", bound="Contender")
+
+
+class Refused(Exception):
+    """A lock that nobody else holds was not granted."""
+
+
+class Absent(Exception):
+    """What was asked for is not there, for the reason in the message; that is nobody's failure."""
+
+
+def contender(name: str, **attributes: Any) -> Callable[[type[AnyContender]], type[AnyContender]]:
+    """Register a class under the name that scenarios use, with what is special about its objects there."""
+
+    def register(cls: type[AnyContender]) -> type[AnyContender]:
+        REGISTRY[name] = cls, attributes
+        return cls
+
+    return register
+
+
+class Contender:
+    """A lock client for threads."""
+
+    module: ClassVar[str] = ""  # what it imports; where it cannot be imported, the contender is absent
+    package: ClassVar[str] = ""  # what pip installs it by
+    limit: ClassVar[str] = ""  # where it can be installed at all
+    modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin")
+
+    client: Any  # what `open` connects, kept for all rounds
+
+    def open(self, urls: list[str]) -> Any:
+        """Connect to the masters."""
+        raise NotImplementedError
+
+    def acquire(self, name: str) -> Any:
+        """Acquire the lock called name and return what `release` needs, or raise Refused."""
+        raise NotImplementedError
+
+    def release(self, held: Any) -> Any:
+        """Release what `acquire` returned."""
+        raise NotImplementedError
+
+    def acquire_many(self, names: list[str]) -> Any:
+        """Acquire many locks in one call, or raise Absent where there is none."""
+        raise Absent(f"{self.package} has no call for many locks")
+
+    def release_many(self, held: Any) -> Any:
+        """Release what `acquire_many` returned."""
+        raise NotImplementedError
+
+    def close(self) -> Any:
+        """Close what `open` opened, where the client asks for it."""
+
+    def serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
+        """Obey the lines until they end."""
+        self.open(urls)
+        for line in lines:
+            try:
+                answer(self.run(Order(line)))
+            except Absent as reason:
+                answer({"absent": str(reason)})
+        self.close()
+
+    def run(self, order: Order) -> Answer:
+        """Run one order."""
+        run: Callable[[Order], Answer] = getattr(self, f"run_{self.known(order.mode)}")
+        return run(order)
+
+    def known(self, mode: str) -> str:
+        """Return the mode if this contender has it."""
+        if mode not in self.modes:
+            raise Absent(f"it has no mode {mode}")
+        return mode
+
+    def cycle(self, name: str) -> None:
+        """Acquire and release the lock called name."""
+        self.release(self.acquire(name))
+
+    def run_cycle(self, order: Order) -> Answer:
+        names = order.start()
+        return order.summary([timed(self.cycle, order, names[0])])
+
+    def run_threads(self, order: Order) -> Answer:
+        names = order.start()
+        line = threading.Barrier(order.width, action=order.begin)
+
+        def work(name: str) -> list[int]:
+            line.wait()
+            return timed(self.cycle, order, name)
+
+        with ThreadPoolExecutor(order.width) as pool:
+            return order.summary(list(pool.map(work, names)))
+
+    def run_batch(self, order: Order) -> Answer:
+        self.cycle_many(order, "first")  # raises Absent before any clock runs
+        names = order.start()
+        latencies = timed(lambda name: self.cycle_many(order, name), order, names[0])
+        return order.summary([latencies], order.width)
+
+    def cycle_many(self, order: Order, name: str) -> None:
+        """Acquire and release as many locks as the order is wide."""
+        self.release_many(self.acquire_many([f"{name}:{i}" for i in range(order.width)]))
+
+    def run_beside(self, order: Order) -> Answer:
+        with Spinner() as spinner:
+            time.sleep(0.02)  # until it spins
+            names = order.start()
+            before = spinner.spins
+            latencies = timed(self.cycle, order, names[0])
+            return order.summary([latencies]) | {"spins_per_s": rate(spinner, before, order)}
+
+    def run_spin(self, order: Order) -> Answer:
+        with Spinner() as spinner:
+            time.sleep(0.02)
+            order.start()
+            before = spinner.spins
+            time.sleep(order.seconds)
+            return {"mode": order.mode, "spins_per_s": rate(spinner, before, order)}
+
+    def run_memory(self, order: Order) -> Answer:
+        first, second = order.holds()
+        held = [self.acquire(name) for name in first]
+        before = resident_bytes()
+        held += [self.acquire(name) for name in second]
+        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(second)}
+
+
+class AsyncContender(Contender):
+    """A lock client whose open, acquire, release and close are coroutines; its loop keeps running between rounds."""
+
+    loop = "asyncio"
+    modes = ("cycle", "tasks", "batch", "memory")
+
+    def serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
+        with asyncio.Runner(loop_factory=loop_factory(self.loop)) as runner:
+            runner.run(self._serve(urls, lines, answer))
+
+    async def _serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
+        await self.open(urls)
+        while line := await asyncio.to_thread(lines.readline):
+            order = Order(line)
+            try:
+                answer(await getattr(self, f"run_{self.known(order.mode)}_async")(order))
+            except Absent as reason:
+                answer({"absent": str(reason)})
+        await self.close()
+
+    async def cycle_async(self, name: str) -> None:
+        """Acquire and release the lock called name."""
+        await self.release(await self.acquire(name))
+
+    async def run_tasks_async(self, order: Order) -> Answer:
+        names = order.start()
+        return order.summary(await asyncio.gather(*(timed_async(self.cycle_async, order, name) for name in names)))
+
+    run_cycle_async = run_tasks_async
+
+    async def run_batch_async(self, order: Order) -> Answer:
+        async def cycle(name: str) -> None:
+            await self.release_many(await self.acquire_many([f"{name}:{i}" for i in range(order.width)]))
+
+        await cycle("first")
+        names = order.start()
+        return order.summary([await timed_async(cycle, order, names[0])], order.width)
+
+    async def run_memory_async(self, order: Order) -> Answer:
+        first, second = order.holds()
+        held = await self._hold(first)
+        before = resident_bytes()
+        held += await self._hold(second)
+        return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(second)}
+
+    async def _hold(self, names: list[str]) -> list[Any]:
+        """Acquire all these locks, some at a time."""
+        held = []
+        for begin in range(0, len(names), TOGETHER):
+            held += await asyncio.gather(*(self.acquire(name) for name in names[begin : begin + TOGETHER]))
+        return held
+
+    async def close(self) -> None:
+        """Close what `open` opened, where the client asks for it."""
+
+
+def rate(spinner: Spinner, before: int, order: Order) -> float:
+    """Return how many spins per second were made since the order began."""
+    return (spinner.spins - before) / ((time.perf_counter_ns() - order.started_ns) / 1e9)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has in RAM, when all garbage is gone."""
+    gc.collect()
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        raise Absent("this system does not tell a process its memory in /proc") from None
+
+
+def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes event loops of the kind that is named."""
+    if name == "asyncio":
+        return asyncio.new_event_loop
+    try:
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = import_module(name).new_event_loop
+    except ImportError as error:
+        raise Absent(f"{name} cannot be imported: {error}") from error
+    return new_loop

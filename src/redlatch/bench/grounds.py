@@ -1,0 +1,105 @@
+"""Where a scenario takes place: masters on TCP, on unix sockets, behind TLS, and sick ones."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from redlatch import embedded
+from redlatch.bench.blackhole import BlackHole
+from redlatch.bench.contender import Absent
+from redlatch.bench.tls import certify, trusting
+from redlatch.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Masters that run.
+
+    Args:
+        urls: lists of URLs by the names that entries use; "all" are the fleet's own masters, a number is so many.
+        pids: the processes of the fleet's own masters.
+        spoil: makes what has to be sick so, when all have connected.
+    """
+
+    urls: dict[str, list[str]]
+    pids: list[int]
+    spoil: Callable[[], None] | None = None
+
+
+Wanted = frozenset[str]
+
+
+@contextmanager
+def loopback(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
+    """The race's own fleet on loopback TCP; more masters are started where an entry wants more."""
+    urls = {"all": fleet.urls}
+    with ExitStack() as stack:
+        for name in wanted - {"all"}:
+            enough = int(name) <= len(fleet.urls)
+            urls[name] = fleet.urls[: int(name)] if enough else stack.enter_context(embedded.masters(int(name)))
+        yield Ground(urls, [pid for pid in fleet.pids if pid])
+
+
+@contextmanager
+def unix(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
+    """As many masters on unix sockets as the fleet has; "tcp" is the fleet."""
+    with embedded.masters(len(fleet.urls), unix=True) as urls:
+        yield Ground({"all": urls, "tcp": fleet.urls}, [])
+
+
+@contextmanager
+def tls(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
+    """As many masters behind TLS as the fleet has; "tcp" are others of the same program without it.
+
+    Raises:
+        Absent: no server that is here was built with TLS, or no certificate can be made.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlatch-")))
+        directives = certify(folder)
+        for server in filter(
+            None, (embedded.find_server(), shutil.which("valkey-server"), shutil.which("redis-server"))
+        ):
+            try:
+                urls = stack.enter_context(embedded.masters(len(fleet.urls), server=server, config=directives))
+            except ConfigurationError:  # this one was built without TLS
+                continue
+            plain = stack.enter_context(embedded.masters(len(fleet.urls), server=server))
+            yield Ground({"all": [trusting(url, directives) for url in urls], "tcp": plain}, [])
+            return
+        raise Absent("no server that is here was built with TLS; a valkey-server or redis-server on PATH may be")
+
+
+@contextmanager
+def sickbed(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
+    """The fleet, and lists in which one or two of its masters have others in their place, to be made sick."""
+    healthy = fleet.urls
+    beds = embedded.masters(4)
+    with beds as (*stopped, dead, dead_too), ExitStack() as stack:
+        holes = [stack.enter_context(BlackHole(url)) for url in healthy[-2:]]
+        urls = {"all": healthy}
+        illnesses = {"stopped": stopped, "refused": [dead, dead_too], "swallowed": [hole.url for hole in holes]}
+        for illness, patients in illnesses.items():
+            urls[f"{illness}-1"] = [*healthy[:-1], patients[-1]]
+            urls[f"{illness}-2"] = [*healthy[:-2], *patients]
+
+        def spoil() -> None:
+            for number in (0, 1):
+                beds.pause(number)
+                beds.kill(number + 2)
+                holes[number].swallow()
+
+        yield Ground(urls, [], spoil)
+
+
+GROUNDS: dict[str, Callable[[embedded.Masters, Wanted], AbstractContextManager[Ground]]] = {
+    "loopback": loopback,
+    "unix": unix,
+    "tls": tls,
+    "sickbed": sickbed,
+}

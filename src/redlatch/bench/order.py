@@ -1,0 +1,141 @@
+"""One run of a contender: what was ordered, the clock it is measured with, and its figures."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Awaitable, Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any
+
+Answer = dict[str, Any]
+
+
+class Order:
+    """One line of stdin, and the clock that its run is measured with.
+
+    Args:
+        line: "MODE AMOUNT [WIDTH]"; the amount is a number of cycles ("2000") or of seconds ("0.5s").
+    """
+
+    count = 0
+
+    def __init__(self, line: str) -> None:
+        mode, amount, *width = line.split()
+        self.mode = mode
+        self.width = int(width[0]) if width else 1
+        timed_run = amount.endswith("s")
+        self.seconds = float(amount[:-1]) if timed_run else 0.0
+        self.amount = 0 if timed_run else int(amount)
+        self.cycles_each = max(1, self.amount // self.width)
+
+    def begin(self) -> None:
+        """Start the clock: now, and again when all threads stand at the line."""
+        self.started_ns = perf_counter_ns()
+        self.end_ns = self.started_ns + int(self.seconds * 1e9)
+
+    def start(self) -> list[str]:
+        """Start all counters and return the prefix of each caller's names, used by nobody before."""
+        Order.count += 1
+        self.cpu_before = cpu_seconds()
+        self.begin()
+        return [f"bench:{os.getpid()}:{Order.count}:{i}:" for i in range(self.width)]
+
+    def holds(self) -> tuple[list[str], list[str]]:
+        """Return the names of the locks to hold: half as many as ordered, and then as many as ordered.
+
+        The first half fills what a process that has just started has free, so that the rest needs memory of its own.
+        """
+        names = [f"bench:{os.getpid()}:held:{number}" for number in range(self.amount * 3 // 2)]
+        return names[: self.amount // 2], names[self.amount // 2 :]
+
+    def over(self, done: int, now_ns: int) -> bool:
+        """Tell whether a caller that has done so many cycles is through."""
+        return now_ns >= self.end_ns if self.seconds else done >= self.cycles_each
+
+    def summary(self, results: list[list[int]], cycles_each: int = 1) -> Answer:
+        """Return the figures of a run.
+
+        Args:
+            results: each caller's latencies in nanoseconds.
+            cycles_each: cycles that one of these latencies stands for.
+        """
+        seconds = (perf_counter_ns() - self.started_ns) / 1e9
+        cpu = cpu_seconds() - self.cpu_before
+        latencies = sorted(ns for result in results for ns in result)
+        count = len(latencies)
+        cycles = count * cycles_each
+        return {
+            "mode": self.mode,
+            "width": self.width,
+            "cycles": cycles,
+            "seconds": seconds,
+            "p50_us": latencies[count // 2] / 1e3,
+            "p99_us": latencies[count * 99 // 100] / 1e3,
+            "cycles_per_s": cycles / seconds,
+            "cpu_s": cpu,
+        }
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process so far, all threads, user and system."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int]:
+    """Call cycle with a new name each time until the order is done; return the nanoseconds of each."""
+    latencies: list[int] = []
+    number = 0
+    while True:
+        name = f"{prefix}{number}"
+        before = perf_counter_ns()
+        cycle(name)
+        after = perf_counter_ns()
+        latencies.append(after - before)
+        number += 1
+        if order.over(number, after):
+            return latencies
+
+
+async def timed_async(cycle: Callable[[str], Awaitable[object]], order: Order, prefix: str) -> list[int]:
+    """Await cycle with a new name each time until the order is done; return the nanoseconds of each."""
+    latencies: list[int] = []
+    number = 0
+    while True:
+        name = f"{prefix}{number}"
+        before = perf_counter_ns()
+        await cycle(name)
+        after = perf_counter_ns()
+        latencies.append(after - before)
+        number += 1
+        if order.over(number, after):
+            return latencies
+
+
+class Spinner:
+    """A thread that computes and never waits, as long as it is entered; `spins` counts how far it came."""
+
+    def __init__(self) -> None:
+        self.spins = 0
+        self._stop = False
+        self._thread = threading.Thread(target=self._spin, daemon=True)
+
+    def __enter__(self) -> Spinner:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop = True
+        self._thread.join()
+
+    def _spin(self) -> None:
+        value = 1
+        while not self._stop:
+            for _ in range(100):
+                value = value * 31 % 1_000_003
+            self.spins += 1

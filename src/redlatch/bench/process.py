@@ -1,0 +1,98 @@
+"""A contender's process as the race sees it: start it, order a run, read the answer, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from redlatch.bench.contender import Absent
+from redlatch.bench.order import Answer
+
+PATIENCE_SECONDS = 30  # on top of what an order takes; a contender silent for longer hangs
+FLOOR = "floor"
+
+
+class Failed(Exception):
+    """A contender ended or hung; the message is the end of what it wrote on stderr."""
+
+
+class Racer:
+    """A contender's process.
+
+    Args:
+        contender: "floor", or a name in `contender.REGISTRY`.
+        urls: the masters.
+        floor: the program of the floor.
+    """
+
+    def __init__(self, contender: str, urls: list[str], floor: Path | None) -> None:
+        if contender == FLOOR:
+            if floor is None:
+                raise Absent("there is no C compiler")
+            command = [str(floor), "--stdin", *urls]
+        else:
+            # -P and our own path: it imports what we import, whatever modules lie in the current folder.
+            command = [sys.executable, "-P", "-m", "redlatch.bench.serve", contender, *urls]
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C in the terminal goes to the race, which then ends its contenders itself
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
+
+    def run(self, order: str, seconds: float = 0.0) -> Answer:
+        """Order one run and return the answer.
+
+        Args:
+            order: "MODE AMOUNT WIDTH".
+            seconds: how long that takes, at least.
+
+        Raises:
+            Absent: the contender, or its mode, is not to be had here.
+            Failed: there is no answer.
+        """
+        with suppress(BrokenPipeError):  # it has ended; its last line says why, or its stderr
+            self._orders.write(f"{order}\n".encode())
+        if not select.select([self._answers], [], [], seconds + PATIENCE_SECONDS)[0]:
+            raise Failed("no answer")
+        line = self._answers.readline()
+        if not line:
+            raise Failed(self._last_words())
+        answer: Answer = json.loads(line)
+        if "absent" in answer:
+            raise Absent(answer["absent"])
+        return answer
+
+    def _last_words(self) -> str:
+        self._process.wait(PATIENCE_SECONDS)
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"ended with status {self._process.returncode}"
+
+    def dismiss(self) -> None:
+        """Tell the process to end, without waiting for it."""
+        with suppress(BrokenPipeError):
+            self._orders.close()
+
+    def close(self) -> None:
+        """End the process: politely, then not."""
+        self.dismiss()
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+        self._errors.close()

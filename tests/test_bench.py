@@ -1,0 +1,278 @@
+"""`redlatch bench` as a user runs it, on real masters with a tiny budget, and the arithmetic of its figures.
+
+Nothing here looks at how long anything took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redlatch import embedded
+from redlatch.bench import peers, scenarios
+from redlatch.bench.blackhole import BlackHole
+from redlatch.bench.contender import REGISTRY, Absent
+from redlatch.bench.floor import SOURCE, NoFloor, compile_floor
+from redlatch.bench.process import Failed, Racer
+from redlatch.bench.rounds import Entry, Outcome, Ratio, Scenario, summary
+from redlatch.bench.serve import LOADED
+
+pytest.importorskip("click")
+
+COMMAND = (sys.executable, "-m", "redlatch.cli", "bench", "--quick")
+PATIENCE = 90
+
+
+@pytest.fixture(scope="module")
+def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The floor's program."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    return compile_floor(tmp_path_factory.mktemp("floor"))
+
+
+def run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*COMMAND, "--results", str(folder), *options],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def one(contender: str, urls: list[str], order: str) -> dict[str, Any]:
+    """Let one contender run one order."""
+    racer = Racer(contender, urls, None)
+    try:
+        return racer.run(order)
+    finally:
+        racer.close()
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the command wrote for one scenario."""
+    folder = tmp_path_factory.mktemp("results")
+    done = run(folder, "--only", "cycle-n3", "--masters", "3", "--json", str(folder / "too.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "One cycle, one caller, all cores, N=3" in done.stdout
+    latest = (folder / "latest.json").read_text()
+    assert latest == (folder / "too.json").read_text()
+    result: dict[str, Any] = json.loads(latest)
+    return result
+
+
+def test_the_figures_say_what_was_run_on_what(figures: dict[str, Any]) -> None:
+    assert [scenario["name"] for scenario in figures["scenarios"]] == ["cycle-n3"]
+    assert figures["machine"].keys() >= {"cores", "kernel", "python", "server", "packages"}
+    assert figures["machine"]["packages"]["redis"]
+
+
+def test_a_contender_that_ran_has_medians_and_every_round_behind_them(figures: dict[str, Any]) -> None:
+    rows = {row["contender"]: row for row in figures["scenarios"][0]["rows"]}
+    pure = rows["redlatch-python"]
+    assert pure["failure"] is None and pure["absent"] is None
+    assert len(pure["rounds"]) == 2
+    assert 0 < pure["p50_us"] <= pure["p99_us"]
+    assert pure["cycles_per_s"] > 0
+
+
+def test_whoever_gave_no_figures_is_named_with_the_reason(figures: dict[str, Any]) -> None:
+    for row in figures["scenarios"][0]["rows"]:
+        assert ("rounds" in row) == (row["absent"] is None)
+        assert row["absent"] != ""
+
+
+def test_without_a_compiler_the_floor_is_left_out_in_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "--only", "cycle-n3", "--masters", "3", CC="no-such-compiler")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The floor is left out: no C compiler called no-such-compiler is here." in done.stdout
+    assert "absent: floor (C): there is no C compiler" in done.stdout
+
+
+def test_an_unknown_scenario_is_an_error_that_lists_the_others(tmp_path: Path) -> None:
+    done = run(tmp_path, "--only", "nonsense")
+    assert done.returncode == 2
+    assert "cycle-n1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    results, files = tmp_path / "results", tmp_path / "files"
+    files.mkdir()
+    with subprocess.Popen(
+        [*COMMAND, "--results", str(results)],
+        env={**os.environ, "TMPDIR": str(files)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as race:
+        assert race.stdout is not None and race.stderr is not None
+        race.stdout.readline()  # the machine: its masters run
+        race.send_signal(number)
+        assert "Stopped" in race.stderr.read()
+    assert race.returncode == 130
+    assert not results.exists()
+    assert list(files.iterdir()) == []
+
+
+# --- the floor -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["cycle 50 1", "pipeline 500 64"])
+def test_the_floor_compiles_and_verifies_every_reply(floor: Path, urls: list[str], order: str) -> None:
+    racer = Racer("floor", urls, floor)
+    answer = racer.run(order)
+    racer.close()
+    assert answer["cycles"] == int(order.split()[1])
+    assert answer["n"] == 5
+    assert answer["release"] == "delifeq"
+
+
+def test_the_floor_releases_by_script_where_the_server_knows_nothing_else(floor: Path, server: str) -> None:
+    with embedded.masters(1, server=server) as urls:
+        racer = Racer("floor", urls, floor)
+        answer = racer.run("cycle 50 1")
+        racer.close()
+    assert answer["release"] in ("delifeq", "delex", "lua")
+
+
+def test_the_floor_ends_when_a_reply_is_not_what_it_must_be(floor: Path) -> None:
+    with embedded.masters(1, config={"maxmemory": "1"}) as urls:  # every SET is refused
+        racer = Racer("floor", urls, floor)
+        with pytest.raises(Failed, match=r"expected \+OK, got -OOM"):
+            racer.run("cycle 50 1")
+        racer.close()
+
+
+def test_those_who_look_for_the_floor_in_bench_find_it() -> None:
+    link = Path(__file__).parents[1] / "bench" / "floor.c"
+    assert link.read_bytes() == SOURCE.read_bytes()
+
+
+def test_a_compiler_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(NoFloor, match="false could not compile it"):
+        compile_floor(tmp_path)
+
+
+# --- contenders ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["cycle 20 1", "threads 32 4", "beside 0.05s 1"])
+def test_a_contender_of_threads_runs_its_modes(urls: list[str], order: str) -> None:
+    answer = one("redlatch-python", urls, order)
+    assert answer["cycles"] > 0
+    assert answer.get("spins_per_s", 1) > 0
+
+
+def test_a_contender_of_tasks_runs_as_many_as_it_is_told(urls: list[str]) -> None:
+    assert one("redlatch-aio-python", urls, "tasks 64 16")["cycles"] == 64
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system has no /proc")
+@pytest.mark.parametrize("contender", ["redlatch-python", "redlatch-aio-python"])
+def test_a_held_lock_has_a_size(urls: list[str], contender: str) -> None:
+    assert one(contender, urls, "memory 300 1")["bytes_per_lock"] >= 0
+
+
+def test_a_mode_that_a_contender_has_not_makes_it_absent_and_no_failure(urls: list[str]) -> None:
+    with pytest.raises(Absent, match="no mode tasks"):
+        one("redlatch-python", urls, "tasks 10 1")
+
+
+def test_a_lock_that_is_not_granted_ends_the_contender() -> None:
+    with embedded.masters(1, config={"maxmemory": "1"}) as urls, pytest.raises(Failed):
+        one("redlatch-python", urls, "cycle 10 1")
+
+
+def test_a_peer_says_which_package_brings_it() -> None:
+    assert peers in LOADED
+    for cls in {cls for cls, _ in REGISTRY.values() if cls.__module__ == peers.__name__}:
+        assert cls.module and cls.package
+
+
+def test_a_missing_peer_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "redlock.py").write_text("raise ModuleNotFoundError(name='redlock')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Absent, match=r"not installed \(pip install redlock-py\)"):
+        one("redlock-py", ["redis://127.0.0.1:1"], "cycle 1 1")
+
+
+def test_a_peer_that_does_not_import_is_absent_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "redlock.py").write_text("raise TypeError('duplicate base class')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Absent, match=r"does not import on Python .*: TypeError: duplicate base class"):
+        one("redlock-py", ["redis://127.0.0.1:1"], "cycle 1 1")
+
+
+# --- scenarios and their arithmetic ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masters", [3, 5, 9])
+def test_every_scenario_races_registered_contenders_and_divides_by_one_of_them(masters: int) -> None:
+    every = scenarios.scenarios(masters)
+    assert len({scenario.name for scenario in every}) == len(every)
+    for scenario in every:
+        labels = {entry.label for entry in scenario.entries}
+        assert len(labels) == len(scenario.entries)
+        for entry in scenario.entries:
+            assert entry.contender == "floor" or entry.contender in REGISTRY
+        for ratio in scenario.ratios:
+            assert any(ratio.base_of(entry) in labels for entry in scenario.entries)
+
+
+def outcome(label: str, *p50s: float, **others: Any) -> Outcome:
+    return Outcome(Entry(label, "floor"), rounds=[{"p50_us": p50} for p50 in p50s], **others)
+
+
+def row_of(outcomes: list[Outcome], label: str) -> dict[str, Any]:
+    """Return one row of the summary of a scenario whose ratios are over "base"."""
+    entries = tuple(each.entry for each in outcomes)
+    result = summary(Scenario("s", "S", entries, (Ratio("x", "p50_us", "base"),)), outcomes)
+    found: dict[str, Any] = next(row for row in result["rows"] if row["label"] == label)
+    return found
+
+
+def test_a_ratio_is_formed_inside_each_round_and_its_median_is_reported() -> None:
+    row = row_of([outcome("base", 10, 100, 1000), outcome("other", 20, 500, 3000)], "other")
+    assert row["p50_us"] == 500
+    assert row["ratios"]["x"] == {"median": 3, "min": 2, "max": 5, "base": False}
+
+
+def test_there_is_no_ratio_over_a_base_that_gave_no_figures() -> None:
+    assert row_of([outcome("base", absent="no C compiler"), outcome("other", 20)], "other")["ratios"] == {}
+
+
+def test_a_failure_is_in_the_summary_and_has_no_figures() -> None:
+    row = row_of([outcome("base", 10), outcome("other", failure="it broke")], "other")
+    assert row["failure"] == "it broke"
+    assert "p50_us" not in row
+
+
+# --- sick masters ----------------------------------------------------------------------------------------
+
+
+def test_a_black_hole_passes_everything_on_until_it_swallows(url: str) -> None:
+    import redis
+
+    with BlackHole(url) as hole, redis.Redis.from_url(hole.url, socket_timeout=0.2, retry=None) as client:
+        assert client.ping()
+        hole.swallow()
+        with pytest.raises(redis.TimeoutError):
+            client.ping()
