@@ -408,6 +408,14 @@ def test_an_attempt_timeout_that_cannot_work_is_refused(face: Face, seconds: flo
         face(URL, attempt_timeout=seconds)
 
 
+def test_a_gil_patience_that_cannot_work_is_refused() -> None:
+    for seconds in (-1, float("nan")):
+        with pytest.raises(ConfigurationError, match=r"^gil_patience: "):
+            Client(URL, gil_patience=seconds)
+    with pytest.raises(TypeError, match=r"^gil_patience: "):
+        Client(URL, gil_patience="1")  # type: ignore[arg-type]
+
+
 @faces
 @pytest.mark.parametrize("seconds", ["1", True, [1]])
 def test_an_attempt_timeout_that_is_no_number_is_refused(face: Face, seconds: Any) -> None:

@@ -443,3 +443,65 @@ def test_the_clock_goes_on_while_the_machine_is_suspended(implementation: impl.I
     )
     ahead = int(subprocess.check_output([*enter, sys.executable, "-c", program]))
     assert ahead > 3500 * 10**9
+
+
+# --- patience with the GIL ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def turns() -> Iterator[list[int]]:
+    """A thread that counts its turns with the GIL, each as short as can be."""
+    count, over, before = [0], threading.Event(), sys.getswitchinterval()
+
+    def work() -> None:
+        while not over.is_set():
+            count[0] += 1
+            time.sleep(0)
+
+    sys.setswitchinterval(60)  # so that nobody is made to give the GIL up: only who waits does
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield count
+    over.set()
+    sys.setswitchinterval(before)
+    thread.join(10)
+
+
+def test_a_wait_gives_the_gil_up_at_once_without_patience(bench: Bench, turns: list[int]) -> None:
+    before = turns[0]
+    bench.wires.wait(50_000_000)
+    assert turns[0] > before
+
+
+def test_a_wait_with_patience_keeps_the_gil_where_it_can(
+    bench: Bench, turns: list[int], implementation: impl.Implementation
+) -> None:
+    bench.wires.patience_ns = 50_000_000
+    bench.far[0].send(b"reply")
+    before = turns[0]
+    assert bench.wires.wait(PATIENCE_NS) == [(0, b"reply")]
+    bench.wires.stage(0, b"command")
+    assert bench.wires.send() == []
+    assert implementation.name == "python" or turns[0] == before
+
+
+def test_a_wait_with_patience_gives_the_gil_up_when_it_is_over(bench: Bench, turns: list[int]) -> None:
+    bench.wires.patience_ns = 1_000_000
+    before = turns[0]
+    bench.wires.wait(50_000_000)
+    assert turns[0] > before
+
+
+def test_patience_follows_what_replies_usually_take(bench: Bench, implementation: impl.Implementation) -> None:
+    assert implementation.name == "python" or bench.wires.usual_patience_ns() > 0
+    for _ in range(200):  # far more than a millisecond each, so that no patience is worth it
+        threading.Timer(0.002, bench.far[0].send, (b"reply",)).start()
+        bench.wires.wait(PATIENCE_NS)
+    assert bench.wires.usual_patience_ns() == 0
+
+
+def test_a_timeout_is_waited_for_with_patience_too(bench: Bench) -> None:
+    bench.wires.patience_ns = 5_000_000
+    before = time.monotonic_ns()
+    assert bench.wires.wait(20_000_000) == []
+    assert time.monotonic_ns() - before >= 19_000_000

@@ -12,7 +12,7 @@ from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .protocol.hold import HELD
-from .protocol.policy import Retry
+from .protocol.policy import SECOND, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.threads import Driver
@@ -138,6 +138,9 @@ class Client(BaseClient):
         wait_release: whether leaving a ``with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in a thread of the client, when a lock turns out to
             have been lost that was released without waiting. Default: a warning in the log.
+        gil_patience: seconds that a thread of the compiled build keeps the GIL while it waits for replies, unless other
+            threads of this client wait, too: with a thread in the process that computes, giving it up costs 5 ms each
+            time. Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
 
     Raises:
         ConfigurationError, TypeError: naming the argument that cannot work.
@@ -156,8 +159,21 @@ class Client(BaseClient):
         retry: Retry | None = None,
         wait_release: bool = True,
         on_lost: Callable[[Lock, str], object] | None = None,
+        gil_patience: float | None = None,
     ) -> None:
-        super().__init__("threads", masters, ttl, prefix, drift_factor, attempt_timeout, retry, wait_release, on_lost)
+        patience = seconds_of("gil_patience", gil_patience)
+        super().__init__(
+            "threads",
+            masters,
+            ttl,
+            prefix,
+            drift_factor,
+            attempt_timeout,
+            retry,
+            wait_release,
+            on_lost,
+            gil_patience_ns=-1 if patience is None else int(patience * SECOND),
+        )
 
     def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> Lock:
         """Make a lock object; nothing is sent yet.

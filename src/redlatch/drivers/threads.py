@@ -77,7 +77,8 @@ class Sleeper:
 class Driver:
     """Runs the protocol's generators for any number of threads."""
 
-    def __init__(self, masters: list[Master], policy: Policy) -> None:
+    def __init__(self, masters: list[Master], policy: Policy, gil_patience_ns: int = -1) -> None:
+        self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._policy = policy
         self._clock = policy.clock
         self.protocol = quorum
@@ -345,15 +346,30 @@ class Driver:
         """Wait for replies, unless there is something to take before, and count them."""
         fleet = self._fleet
         self._polling = True
+        self._be_patient()
         if not self._inbox and not self._arrivals:
             fleet.pump(timeout_ns)
         self._polling = False
         if fleet.decided or fleet.fallen:
             self._settle()
 
+    def _be_patient(self) -> None:
+        """Keep the GIL while replies are about to come, unless other threads of this client wait for it.
+
+        With a thread in the process that computes, each time it is given up costs 5 ms until it is had again.
+        """
+        wires = self._fleet.wires
+        if self._sleepers or self._inbox:
+            wires.patience_ns = 0
+        elif self._gil_patience_ns < 0:
+            wires.patience_ns = wires.usual_patience_ns()
+        else:
+            wires.patience_ns = self._gil_patience_ns
+
     def _take_all(self) -> None:
         """Submit what the others enqueued, and send."""
         fleet, inbox = self._fleet, self._inbox
+        self._be_patient()
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             self._roster.arrive(*self._arrivals[0])
             self._note_progress()

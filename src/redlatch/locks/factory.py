@@ -29,6 +29,7 @@ class BaseClient:
         retry: Retry | None,
         wait_release: bool,
         on_lost: Callable[[Any, str], object] | None,
+        **options: Any,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
@@ -45,7 +46,7 @@ class BaseClient:
             random=random.Random().random,
             token=_tokens(),
         )
-        self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy)
+        self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy, **options)
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
     def __reduce__(self) -> NoReturn:

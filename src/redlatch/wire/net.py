@@ -46,6 +46,7 @@ class Wires:
         self._poll.register(self._wake_in, select.POLLIN)
         self._full = [False] * count
         self.taken = False  # the last `wait` may have taken bytes that its caller has not seen
+        self.patience_ns = 0  # for how long `wait`, and whether `send`, keeps the GIL; Python's own calls never do
 
     def attach(self, index: int, sock: socket.socket) -> None:
         """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""
@@ -139,6 +140,10 @@ class Wires:
             return os.read(fd, RECEIVE_BYTES) or ConnectionResetError(CLOSED)
         except OSError as error:
             return None if would_block(error) else error
+
+    def usual_patience_ns(self) -> int:
+        """Return how long to keep the GIL for replies: about what they usually take, 0 where that is too long."""
+        return 0  # Python's own calls give it up, every time
 
     def stands_at(self, data: bytes, start: int, line: bytes) -> bool:
         """Tell whether `line` stands in `data` at `start`."""

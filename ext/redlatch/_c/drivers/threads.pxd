@@ -8,6 +8,7 @@ from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
+from redlatch._c.wire.net cimport Wires
 
 
 @cython.final
@@ -27,6 +28,7 @@ cdef class Driver:
     cdef object _clock
     cdef object _roster
     cdef object _janitor
+    cdef long long _gil_patience_ns
     cdef Fleet _fleet
     cdef dict _role
     cdef object _inbox         # deque of Ballot
@@ -59,6 +61,8 @@ cdef class Driver:
     cdef _drive(self, Ballot ballot, Ballot fresh)
     @cython.locals(fleet=Fleet)
     cdef _await_replies(self, long long timeout_ns)
+    @cython.locals(wires=Wires)
+    cdef _be_patient(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _take_all(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)

@@ -30,6 +30,8 @@ cdef class Wires:
     cdef int wake_out
     cdef list tls            # the SSLSocket of each, or None
     cdef public bint taken   # set by `wait`, taken back by its caller
+    cdef public long long patience_ns
+    cdef long long usual_ns  # how long a wait for replies mostly takes
 
     # for the engine
     cpdef int fileno(self, int index) except? -1
@@ -38,10 +40,13 @@ cdef class Wires:
     cpdef list send(self)
     cpdef list wait(self, long long timeout_ns)
     cpdef receive(self, int index)
+    cpdef long long usual_patience_ns(self) except -1
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
 
     # inside
     cdef Wire *_at(self, int index) except NULL
+    cdef void _offer_all(self) noexcept nogil
+    cdef int _poll(self, long long timeout_ns) noexcept nogil
     cdef void _offer(self, Wire *wire) noexcept nogil
     cdef object _offer_tls(self, int index)
     cdef void _serve(self) noexcept nogil

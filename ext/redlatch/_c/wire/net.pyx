@@ -1,7 +1,9 @@
 """System calls without the GIL: gathered sends, one poll, gathered receives, the clock.
 
-The interface of `src/redlatch/wire/net.py`, where it is described. Each group of calls gives the GIL up
-once. Sockets that speak TLS are Python objects and are served through them, with the GIL.
+The interface of `src/redlatch/wire/net.py`, where it is described. Each group of calls gives the GIL up once, or
+keeps it for as long as `patience_ns` says: with another thread that computes, each time it is given up costs a switch
+interval (5 ms) until it is had again, fifty times a round trip. Sockets that speak TLS are Python objects and are
+served through them, with the GIL.
 """
 
 import os
@@ -57,6 +59,7 @@ cdef extern from *:
 
 cdef enum:
     ROOM = 16384  # bytes of one receive, and of an outgoing buffer to begin with
+    SLOW_NS = 1000000  # a round trip that is longer than half of it is not waited for with the GIL
 
 
 cdef inline long long clock_ns() noexcept nogil:
@@ -183,12 +186,11 @@ cdef class Wires:
         cdef int index
         cdef Wire *wire
         cdef list broken = []
-        with nogil:
-            for index in range(self.count):
-                wire = &self.wires[index]
-                wire.result = 0
-                if wire.fd >= 0 and wire.end > wire.start and not wire.tls:
-                    self._offer(wire)
+        if self.patience_ns > 0:
+            self._offer_all()
+        else:
+            with nogil:
+                self._offer_all()
         for index in range(self.count):
             wire = &self.wires[index]
             if wire.fd >= 0 and wire.tls and wire.end > wire.start:
@@ -199,6 +201,15 @@ cdef class Wires:
                 broken.append((index, error))
             self.polled[index].events = POLLIN | (POLLOUT if wire.end > wire.start else 0)
         return broken
+
+    cdef void _offer_all(self) noexcept nogil:
+        cdef int index
+        cdef Wire *wire
+        for index in range(self.count):
+            wire = &self.wires[index]
+            wire.result = 0
+            if wire.fd >= 0 and wire.end > wire.start and not wire.tls:
+                self._offer(wire)
 
     cdef void _offer(self, Wire *wire) noexcept nogil:
         cdef ssize_t sent = send(wire.fd, wire.unsent + wire.start, wire.end - wire.start, MSG_NOSIGNAL)
@@ -224,24 +235,23 @@ cdef class Wires:
         Returns:
             What came, by socket: bytes, or the error that broke it (the end of the stream included).
         """
-        cdef int ready, index, failure
-        cdef long long left = max(timeout_ns, 0)
-        cdef long long until = clock_ns() + left
-        cdef timespec timeout
+        cdef int ready, index
+        cdef long long left = max(timeout_ns, 0), until = clock_ns() + left
+        cdef long long patience = min(self.patience_ns, left)
         cdef list came = []
         while True:
-            timeout.tv_sec = left // 1000000000
-            timeout.tv_nsec = left % 1000000000
-            with nogil:
-                ready = redlatch_poll(self.polled, self.count + 1, &timeout)
-                failure = errno if ready < 0 else 0
-                if ready > 0:
-                    self._serve()
-            if ready >= 0:
+            if patience > 0:
+                ready = self._poll(patience)
+            else:
+                with nogil:
+                    ready = self._poll(left)
+            if ready > 0 or (ready == 0 and patience <= 0):
                 break
-            if failure != EINTR:
-                raise OSError(failure, os.strerror(failure))
-            PyErr_CheckSignals()
+            if ready < 0:
+                if ready != -EINTR:
+                    raise OSError(-ready, os.strerror(-ready))
+                PyErr_CheckSignals()
+            patience = 0
             left = max(until - clock_ns(), 0)
         if ready:
             self.taken = True
@@ -249,6 +259,29 @@ cdef class Wires:
                 if self.polled[index].fd >= 0 and self.polled[index].revents:
                     self._collect(index, came)
         return came
+
+    cdef int _poll(self, long long timeout_ns) noexcept nogil:
+        """Poll once and serve what is ready; return how many, or -errno. Note how long a wait for replies takes."""
+        cdef timespec timeout
+        cdef long long began = clock_ns(), waited
+        cdef int ready
+        timeout.tv_sec = timeout_ns // 1000000000
+        timeout.tv_nsec = timeout_ns % 1000000000
+        ready = redlatch_poll(self.polled, self.count + 1, &timeout)
+        if ready < 0:
+            return -errno
+        if ready > 0:
+            waited = min(clock_ns() - began, SLOW_NS)
+            if waited > self.usual_ns:  # up fast and down slowly: near the longest of the usual ones
+                self.usual_ns += (waited - self.usual_ns) // 4
+            else:
+                self.usual_ns -= (self.usual_ns - waited) // 64
+            self._serve()
+        return ready
+
+    cpdef long long usual_patience_ns(self) except -1:
+        """Return how long to keep the GIL for replies: about what they usually take, 0 where that is too long."""
+        return 0 if self.usual_ns > SLOW_NS // 2 else 2 * self.usual_ns + 20000
 
     cdef void _serve(self) noexcept nogil:
         """Do the system calls of every ready socket that is not TLS."""
