@@ -11,7 +11,7 @@ import warnings
 import pytest
 from faces import PATIENCE, at_once, await_true, finish, in_thread, run_script
 
-from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned
+from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
 
 LONG = 60.0
 
@@ -285,3 +285,30 @@ os.kill(os.getpid(), 9)
     with Client(three) as client:
         assert not client.lock(name).acquire(blocking=False)
         assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+def test_patience_is_for_a_thread_that_uses_the_client_alone(monkeypatch, url, name):
+    monkeypatch.setattr(impl, "current", impl.load("python"))  # a compiled driver shows nobody its fields
+    with Client(url, gil_patience=0.001) as client:
+        wires = client._driver._fleet.wires
+
+        def ask_until(patience_ns):
+            def asked():
+                client.lock(name).locked()
+                return wires.patience_ns == patience_ns
+
+            await_true(asked)
+
+        ask_until(1_000_000)
+        in_thread(client.lock(name).locked).result(PATIENCE)
+        assert wires.patience_ns == 0
+        ask_until(1_000_000)
+
+
+def test_without_patience_the_gil_is_never_kept(monkeypatch, url, name):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    with Client(url, gil_patience=0) as client:
+        deadline = time.monotonic() + 0.2  # four times as long as being alone takes
+        while time.monotonic() < deadline:
+            client.lock(name).locked()
+            assert client._driver._fleet.wires.patience_ns == 0

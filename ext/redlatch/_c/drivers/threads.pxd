@@ -29,6 +29,8 @@ cdef class Driver:
     cdef object _roster
     cdef object _janitor
     cdef long long _gil_patience_ns
+    cdef object _caller
+    cdef long long _alone_ns
     cdef Fleet _fleet
     cdef dict _role
     cdef object _inbox         # deque of Ballot
