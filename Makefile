@@ -10,10 +10,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # What the compiled half is made of: a change builds it anew.
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*) \
-    $(addprefix src/redlatch/,wire/engine.py $(addprefix protocol/,commands.py ballot.py policy.py hold.py quorum.py) \
-    $(addprefix drivers/,threads.py aio.py))
+    $(wildcard src/redlatch/protocol/*.py src/redlatch/drivers/*.py) src/redlatch/wire/engine.py
 
-.PHONY: demo test bench lint sanitize clean
+.PHONY: demo test bench lint instructions sanitize clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -29,6 +28,10 @@ lint: $(VENV)/.with-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$(BIN):$$PATH" cython-lint ext  # it calls pycodestyle
+
+# Instructions of a cycle against bench/instructions.json; after a change that is worth more: UPDATE=--update
+instructions: $(VENV)/.with-test
+	$(BIN)/python bench/instructions.py $(UPDATE)
 
 # The suite on a build with AddressSanitizer and UBSan, in a virtual environment of its own.
 sanitize:
