@@ -477,6 +477,7 @@ def test_a_wait_with_patience_keeps_the_gil_where_it_can(
     bench: Bench, turns: list[int], implementation: impl.Implementation
 ) -> None:
     bench.wires.patience_ns = 50_000_000
+    bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     bench.far[0].send(b"reply")
     before = turns[0]
     assert bench.wires.wait(PATIENCE_NS) == [(0, b"reply")]
@@ -487,9 +488,39 @@ def test_a_wait_with_patience_keeps_the_gil_where_it_can(
 
 def test_a_wait_with_patience_gives_the_gil_up_when_it_is_over(bench: Bench, turns: list[int]) -> None:
     bench.wires.patience_ns = 1_000_000
+    bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     before = turns[0]
     bench.wires.wait(50_000_000)
     assert turns[0] > before
+
+
+def test_without_a_thread_that_computes_there_is_no_patience(bench: Bench, turns: list[int]) -> None:
+    bench.wires.patience_ns = 50_000_000
+    before = turns[0]
+    bench.wires.wait(50_000_000)
+    assert turns[0] > before
+
+
+def test_who_had_to_wait_for_the_gil_knows_of_a_thread_that_computes(
+    bench: Bench, implementation: impl.Implementation
+) -> None:
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    try:
+        for _ in range(100):
+            bench.wires.wait(1_000_000)
+            if bench.wires.busy_until_ns:
+                break
+        assert bool(bench.wires.busy_until_ns) == (implementation.name == "c")
+    finally:
+        over.set()
+        thread.join(10)
 
 
 def test_patience_follows_what_replies_usually_take(bench: Bench, implementation: impl.Implementation) -> None:
@@ -502,6 +533,7 @@ def test_patience_follows_what_replies_usually_take(bench: Bench, implementation
 
 def test_a_timeout_is_waited_for_with_patience_too(bench: Bench) -> None:
     bench.wires.patience_ns = 5_000_000
+    bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     before = time.monotonic_ns()
     assert bench.wires.wait(20_000_000) == []
     assert time.monotonic_ns() - before >= 19_000_000

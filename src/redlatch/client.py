@@ -139,8 +139,8 @@ class Client(BaseClient):
         on_lost: called with the lock and the reason, in a thread of the client, when a lock turns out to
             have been lost that was released without waiting. Default: a warning in the log.
         gil_patience: seconds that a thread of the compiled build keeps the GIL while it waits for replies, unless other
-            threads of this client wait, too: with a thread in the process that computes, giving it up costs 5 ms each
-            time. Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
+            threads use this client, too, and only where one computes: giving it up costs 5 ms each time then.
+            Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
 
     Raises:
         ConfigurationError, TypeError: naming the argument that cannot work.

@@ -127,7 +127,8 @@ class Driver:
         if self._loop is None:
             self._loop = loop
             self._fleet = self._roster.muster()
-            self._fleet.wires.patience_ns = 1  # sends do not block, and are not worth giving the GIL up
+            wires = self._fleet.wires
+            wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, and are not worth giving the GIL up
             linger_at_exit(self)
             self._roster.start()
         elif self._loop is not loop:

@@ -366,8 +366,9 @@ class Driver:
     def _be_patient(self) -> None:
         """Keep the GIL while replies are about to come, unless other threads use this client, too.
 
-        With a thread in the process that computes, each time it is given up costs 5 ms until it is had again. But
-        threads that want to enqueue need it, and cannot even say so: with 64 of them it would cost half of the rate.
+        With a thread in the process that computes, each time it is given up costs 5 ms until it is had again; the wires
+        find out whether there is one, and are patient only then. But threads of this client that want to enqueue need
+        it, and cannot even say so: with 64 of them patience would cost half of the rate.
         """
         wires = self._fleet.wires
         if self._alone_ns and self._alone_ns <= self._clock():

@@ -46,7 +46,9 @@ class Wires:
         self._poll.register(self._wake_in, select.POLLIN)
         self._full = [False] * count
         self.taken = False  # the last `wait` may have taken bytes that its caller has not seen
-        self.patience_ns = 0  # for how long `wait`, and whether `send`, keeps the GIL; Python's own calls never do
+        # For how long `wait`, and whether `send`, keeps the GIL, and until when another thread is known to compute;
+        # Python's own calls never keep it.
+        self.patience_ns = self.busy_until_ns = 0
 
     def attach(self, index: int, sock: socket.socket) -> None:
         """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""

@@ -31,7 +31,9 @@ cdef class Wires:
     cdef list tls            # the SSLSocket of each, or None
     cdef public bint taken   # set by `wait`, taken back by its caller
     cdef public long long patience_ns
+    cdef public long long busy_until_ns
     cdef long long usual_ns  # how long a wait for replies mostly takes
+    cdef long long back_ns   # when the last one was over, before the GIL was had again
 
     # for the engine
     cpdef int fileno(self, int index) except? -1

@@ -2,8 +2,9 @@
 
 The interface of `src/redlatch/wire/net.py`, where it is described. Each group of calls gives the GIL up once, or
 keeps it for as long as `patience_ns` says: with another thread that computes, each time it is given up costs a switch
-interval (5 ms) until it is had again, fifty times a round trip. Sockets that speak TLS are Python objects and are
-served through them, with the GIL.
+interval (5 ms) until it is had again, fifty times a round trip. Only there: a poll with a short timeout sets a timer
+of the hardware, which costs a virtual machine some microseconds each time. Sockets that speak TLS are Python objects
+and are served through them, with the GIL.
 """
 
 import os
@@ -60,6 +61,8 @@ cdef extern from *:
 cdef enum:
     ROOM = 16384  # bytes of one receive, and of an outgoing buffer to begin with
     SLOW_NS = 1000000  # a round trip that is longer than half of it is not waited for with the GIL
+    BUSY_NS = 1000000  # who had to wait longer for the GIL takes it that another thread computes,
+    BUSY_FOR_NS = 500000000  # for so long
 
 
 cdef inline long long clock_ns() noexcept nogil:
@@ -186,7 +189,7 @@ cdef class Wires:
         cdef int index
         cdef Wire *wire
         cdef list broken = []
-        if self.patience_ns > 0:
+        if self.patience_ns > 0 and self.busy_until_ns > 0:
             self._offer_all()
         else:
             with nogil:
@@ -236,15 +239,20 @@ cdef class Wires:
             What came, by socket: bytes, or the error that broke it (the end of the stream included).
         """
         cdef int ready, index
-        cdef long long left = max(timeout_ns, 0), until = clock_ns() + left
+        cdef long long now = clock_ns(), left = max(timeout_ns, 0), until = now + left
         cdef long long patience = min(self.patience_ns, left)
         cdef list came = []
+        if self.busy_until_ns < now:
+            patience = self.busy_until_ns = 0
         while True:
             if patience > 0:
                 ready = self._poll(patience)
             else:
                 with nogil:
                     ready = self._poll(left)
+                now = clock_ns()
+                if now - self.back_ns > BUSY_NS:
+                    self.busy_until_ns = now + BUSY_FOR_NS
             if ready > 0 or (ready == 0 and patience <= 0):
                 break
             if ready < 0:
@@ -268,10 +276,11 @@ cdef class Wires:
         timeout.tv_sec = timeout_ns // 1000000000
         timeout.tv_nsec = timeout_ns % 1000000000
         ready = redlatch_poll(self.polled, self.count + 1, &timeout)
+        self.back_ns = clock_ns()
         if ready < 0:
             return -errno
         if ready > 0:
-            waited = min(clock_ns() - began, SLOW_NS)
+            waited = min(self.back_ns - began, SLOW_NS)
             if waited > self.usual_ns:  # up fast and down slowly: near the longest of the usual ones
                 self.usual_ns += (waited - self.usual_ns) // 4
             else:
