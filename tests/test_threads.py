@@ -245,7 +245,12 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
         for _ in range(5):
             use()
         gc.collect()
-    await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+    def closed():
+        gc.collect()  # again: a thread that was still dialling kept one alive, as part of a cycle
+        return len(os.listdir("/proc/self/fd")) <= before
+
+    await_true(closed)
     await_true(lambda: _thread._count() <= threads)
     with Client(three) as client:
         await_true(lambda: client.lock(name, ttl=0.1).locked())
