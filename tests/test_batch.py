@@ -28,11 +28,6 @@ def forget(urls, *names):
             server.delete(*names)
 
 
-def calls_of(url, command):
-    with redis.Redis.from_url(url, retry=None) as server:
-        return server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
-
-
 # --- batches -----------------------------------------------------------------------------------------
 
 

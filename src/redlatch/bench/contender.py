@@ -64,13 +64,20 @@ class Contender:
         """Connect to the masters."""
         raise NotImplementedError
 
+    def lock(self, name: str) -> Any:
+        """Return an object with `acquire(blocking=)` and `release()`, where the client has such."""
+        raise NotImplementedError
+
     def acquire(self, name: str) -> Any:
         """Acquire the lock called name and return what `release` needs, or raise Refused."""
-        raise NotImplementedError
+        lock = self.lock(name)
+        if not lock.acquire(blocking=False):
+            raise Refused(name)
+        return lock
 
     def release(self, held: Any) -> Any:
         """Release what `acquire` returned."""
-        raise NotImplementedError
+        held.release()
 
     def acquire_many(self, names: list[str]) -> Any:
         """Acquire many locks in one call, or raise Absent where there is none."""
@@ -176,6 +183,17 @@ class AsyncContender(Contender):
             except Absent as reason:
                 answer({"absent": str(reason)})
         await self.close()
+
+    async def acquire(self, name: str) -> Any:
+        """Acquire the lock called name and return what `release` needs, or raise Refused."""
+        lock = self.lock(name)
+        if not await lock.acquire(blocking=False):
+            raise Refused(name)
+        return lock
+
+    async def release(self, held: Any) -> None:
+        """Release what `acquire` returned."""
+        await held.release()
 
     async def cycle_async(self, name: str) -> None:
         """Acquire and release the lock called name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from types import ModuleType
 from typing import Any
@@ -28,11 +27,6 @@ def import_redlatch(implementation: str) -> ModuleType:
     return redlatch
 
 
-def unknown(what: str) -> Absent:
-    """Return the reason why this redlatch cannot do something."""
-    return Absent(f"this redlatch has no {what}")
-
-
 @contender("redlatch-c", implementation="c")
 @contender("redlatch-python", implementation="python")
 class Redlatch(Contender):
@@ -44,18 +38,10 @@ class Redlatch(Contender):
     def open(self, urls: list[str]) -> None:
         self.client = import_redlatch(self.implementation).Client(urls)
 
-    def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, ttl=TTL)
-        if not lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    def release(self, held: Any) -> None:
-        held.release()
+    def lock(self, name: str) -> Any:
+        return self.client.lock(name, ttl=TTL)
 
     def acquire_many(self, names: list[str]) -> Any:
-        if not hasattr(self.client, "acquire_many"):
-            raise unknown("acquire_many")
         locks = self.client.acquire_many(names, TTL)
         if None in locks:
             raise Refused(names[locks.index(None)])
@@ -76,11 +62,6 @@ class RedlatchNoWait(Redlatch):
 
     modes = ("cycle", "threads")
 
-    def open(self, urls: list[str]) -> None:
-        super().open(urls)
-        if "wait" not in inspect.signature(self.client.lock("signature").release).parameters:
-            raise unknown("release(wait=False)")
-
     def release(self, held: Any) -> None:
         held.release(wait=False)
 
@@ -97,18 +78,10 @@ class AsyncRedlatch(AsyncContender):
     async def open(self, urls: list[str]) -> None:
         self.client = import_redlatch(self.implementation).AsyncClient(urls)
 
-    async def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, ttl=TTL)
-        if not await lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    async def release(self, held: Any) -> None:
-        await held.release()
+    def lock(self, name: str) -> Any:
+        return self.client.lock(name, ttl=TTL)
 
     async def acquire_many(self, names: list[str]) -> Any:
-        if not hasattr(self.client, "acquire_many"):
-            raise unknown("acquire_many")
         locks = await self.client.acquire_many(names, TTL)
         if None in locks:
             raise Refused(names[locks.index(None)])

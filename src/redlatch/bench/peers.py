@@ -44,14 +44,8 @@ class Pottery(Contender):
         redis = import_module("redis")
         self.client = {redis.Redis.from_url(url) for url in urls}
 
-    def acquire(self, name: str) -> Any:
-        lock = self._class(key=name, masters=self.client, auto_release_time=TTL)
-        if not lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    def release(self, held: Any) -> None:
-        held.release()
+    def lock(self, name: str) -> Any:
+        return self._class(key=name, masters=self.client, auto_release_time=TTL)
 
 
 @contender("pottery-aio")
@@ -64,14 +58,8 @@ class AsyncPottery(AsyncContender):
         self._class = import_module("pottery").AIORedlock
         self.client = [pooled(url) for url in urls]
 
-    async def acquire(self, name: str) -> Any:
-        lock = self._class(key=name, masters=self.client, auto_release_time=TTL)
-        if not await lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    async def release(self, held: Any) -> None:
-        await held.release()
+    def lock(self, name: str) -> Any:
+        return self._class(key=name, masters=self.client, auto_release_time=TTL)
 
     async def close(self) -> None:
         for master in self.client:
@@ -87,14 +75,8 @@ class RedisPy(Contender):
     def open(self, urls: list[str]) -> None:
         self.client = import_module("redis").Redis.from_url(urls[0])
 
-    def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, timeout=TTL)
-        if not lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    def release(self, held: Any) -> None:
-        held.release()
+    def lock(self, name: str) -> Any:
+        return self.client.lock(name, timeout=TTL)
 
 
 @contender("redis-py-aio")
@@ -106,14 +88,8 @@ class AsyncRedisPy(AsyncContender):
     async def open(self, urls: list[str]) -> None:
         self.client = pooled(urls[0])
 
-    async def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, timeout=TTL)
-        if not await lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    async def release(self, held: Any) -> None:
-        await held.release()
+    def lock(self, name: str) -> Any:
+        return self.client.lock(name, timeout=TTL)
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -136,14 +112,8 @@ class PythonRedisLock(Contender):
         self._class = import_module("redis_lock").Lock
         self.client = import_module("redis").Redis.from_url(urls[0])
 
-    def acquire(self, name: str) -> Any:
-        lock = self._class(self.client, name, expire=int(TTL))
-        if not lock.acquire(blocking=False):
-            raise Refused(name)
-        return lock
-
-    def release(self, held: Any) -> None:
-        held.release()
+    def lock(self, name: str) -> Any:
+        return self._class(self.client, name, expire=int(TTL))
 
 
 @contender("coredis")
@@ -162,9 +132,6 @@ class Coredis(AsyncContender):
         if not await lock.acquire():
             raise Refused(name)
         return lock
-
-    async def release(self, held: Any) -> None:
-        await held.release()
 
     async def close(self) -> None:
         await self.client.__aexit__(None, None, None)

@@ -92,7 +92,7 @@ class Driver:
                 if isinstance(effect, Ballot):
                     await self._ask(effect)
                     if not effect.decided:
-                        self._blame(effect)
+                        self._roster.blame(effect)
                 elif isinstance(effect, list):
                     await self._ask_all(effect)
                 elif isinstance(effect, Answer):
@@ -184,8 +184,7 @@ class Driver:
         """Wait for the answers to releases when the interpreter ends, with no loop any more."""
         if self._roster.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.linger(until_ns)
-            while self._fleet.lost:
-                self._fleet.lost.pop().farewell.tell_lost()
+            self._roster.mourn()
 
     def _disconnect(self) -> None:
         """Close every connection, and end the waits of those who are still in a call."""
@@ -219,12 +218,7 @@ class Driver:
                 await self._verdict(ballot)
         for ballot in ballots:
             if not ballot.decided:
-                self._blame(ballot)
-
-    def _blame(self, ballot: Ballot) -> None:
-        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
-        self._roster.check()
-        self._fleet.blame(ballot)
+                self._roster.blame(ballot)
 
     def _verdict(self, ballot: Ballot) -> Verdict:
         assert self._loop is not None

@@ -107,6 +107,19 @@ class Roster:
         if self._misconfigured is not None:
             raise self._misconfigured.with_traceback(None)
 
+    def blame(self, ballot: Any) -> None:
+        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
+        self.check()
+        self.fleet.blame(ballot)
+
+    def mourn(self) -> None:
+        """Tell of locks that turned out to be lost when they were released without waiting; never in the driver's turn.
+
+        Whoever is told may use the client.
+        """
+        while self.fleet.lost:
+            self.fleet.lost.pop().farewell.tell_lost()
+
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote."""
         self._place(index, outcome)

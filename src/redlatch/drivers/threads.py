@@ -168,7 +168,7 @@ class Driver:
             if isinstance(effect, Ballot):
                 self._ask(effect)
                 if not effect.decided:
-                    self._blame(effect)
+                    self._roster.blame(effect)
             elif isinstance(effect, list):
                 self._ask_all(effect)
             elif isinstance(effect, Answer):
@@ -246,7 +246,7 @@ class Driver:
             while self._sleepers:
                 self._sleepers.popleft().wake()
             self._janitor.ring()  # it ends
-        self._mourn()
+        self._roster.mourn()
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
@@ -257,7 +257,7 @@ class Driver:
                 self._fleet.linger(until_ns)
             finally:
                 self._leave()
-        self._mourn()
+        self._roster.mourn()
 
     # --- one ask -----------------------------------------------------------------------------------
 
@@ -287,12 +287,7 @@ class Driver:
                 self._wait_for(ballot, sleeper)
         for ballot in ballots:
             if not ballot.decided:
-                self._blame(ballot)
-
-    def _blame(self, ballot: Ballot) -> None:
-        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
-        self._roster.check()
-        self._fleet.blame(ballot)
+                self._roster.blame(ballot)
 
     def _wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
         """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""
@@ -460,13 +455,8 @@ class Driver:
         finally:
             if self._role.get(_ROLE) == me:
                 self._leave()  # it rings again while replies are owed
-        self._mourn()
+        self._roster.mourn()
         return not self._roster.closing
-
-    def _mourn(self) -> None:
-        """Tell of locks that turned out to be lost when they were released without waiting; never in the role."""
-        while self._fleet.lost:
-            self._fleet.lost.pop().farewell.tell_lost()
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -169,12 +169,8 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         LockLost: the validity was over, or a quorum had forgotten the token, before the release.
         QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
     """
-    started = policy.clock()  # first: no call may come between the question and its consequence
-    if hold.state not in (HELD, SETTLING):
-        raise _not_held(hold)
-    late = hold.state == HELD and started >= hold.deadline_ns
-    resent = hold.state == SETTLING  # then a "no" may be the work of the first try
-    hold.state = RELEASING
+    started = policy.clock()
+    late, resent = _begin_release(hold, started)
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
@@ -202,14 +198,11 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
         NotOwned: nothing is held, or another thread releases it.
         LockLost: the validity was over before.
     """
-    started = policy.clock()  # first: no call may come between the question and its consequence
-    if hold.state not in (HELD, SETTLING):
-        raise _not_held(hold)
-    late = hold.state == HELD and started >= hold.deadline_ns
+    started = policy.clock()
+    late, resent = _begin_release(hold, started)
     ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
-    if hold.state == HELD and not late:  # after a first try, a "no" may be the work of that one
+    if not late and not resent:
         ballot.farewell = farewell
-    hold.state = RELEASING
     yield Tell([ballot])
     hold.free()
     if late:
@@ -284,8 +277,18 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
             raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
 
 
-def _not_held(hold: Hold) -> NotOwned:
-    return NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
+def _begin_release(hold: Hold, now_ns: int) -> tuple[bool, bool]:
+    """Note that a hold is being released; no call comes between the question and its consequence.
+
+    Returns:
+        Whether its validity is over, and whether this is a second try: then a "no" may be the work of the first.
+    """
+    if hold.state not in (HELD, SETTLING):
+        raise NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
+    late = hold.state == HELD and now_ns >= hold.deadline_ns
+    resent = hold.state == SETTLING
+    hold.state = RELEASING
+    return late, resent
 
 
 def _no_quorum(

@@ -53,7 +53,6 @@ cdef class Driver:
 
     # one ask
     cdef _ask(self, Ballot ballot)
-    cdef _blame(self, Ballot ballot)
     cdef _wait_for(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
@@ -74,7 +73,6 @@ cdef class Driver:
     cdef _promote(self)
     cdef _serve(self)
     cpdef bint tidy(self) except -1
-    cdef _mourn(self)
 
     # dialling
     cdef _note_progress(self)
