@@ -7,6 +7,7 @@ hands over is a non-blocking socket whose server is known.
 from __future__ import annotations
 
 import _thread
+import codecs
 import random
 import socket
 import threading
@@ -21,6 +22,10 @@ from ..config import Master
 from ..errors import MasterRefused
 from ..protocol import scripts
 from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, pack
+
+# getaddrinfo imports this codec at its first use, in a dialling thread; a child that was forked off meanwhile would
+# find the lock of that import taken for ever.
+codecs.lookup("idna")
 
 CLIENT_NAME = b"redlatch"
 MAX_HANDSHAKE_BYTES = 262144
