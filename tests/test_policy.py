@@ -35,7 +35,7 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
         "drift_factor": 0.01,
         "attempt_ns": None,
         "retry": policies.Retry(),
-        "clock": lambda: 0,
+        "clock": policies.Clock(),
         "random": lambda: 0.0,
         "token": lambda: b"",
     }

@@ -27,6 +27,16 @@ NAME, KEY = "sku:42", b"locks:sku:42"
 Votes = str | Callable[[Any], str]
 
 
+def clock_of(policies: ModuleType, read: Callable[[], int]) -> Any:
+    """Return a clock of that build that shows what `read` returns."""
+
+    class Shown(policies.Clock):  # type: ignore[misc,name-defined]
+        def now(self) -> int:
+            return read()
+
+    return Shown()
+
+
 class Play:
     """One holder, N masters and the world round them, with the effects in the order they were asked for."""
 
@@ -36,7 +46,7 @@ class Play:
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
         self.holds: ModuleType = build.module("protocol.hold")
-        policies: ModuleType = build.module("protocol.policy")
+        self.policies = policies = build.module("protocol.policy")
         self.masters = masters
         self.now = BEGINNING
         self.chance = chance
@@ -47,7 +57,7 @@ class Play:
             drift_factor=0.01,
             attempt_ns=None,
             retry=policies.Retry(),
-            clock=lambda: self.now,
+            clock=clock_of(policies, lambda: self.now),
             random=lambda: self.chance,
             token=lambda: next(self.tokens),
         )
@@ -731,7 +741,7 @@ def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None
         return held.now
 
     rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "token")}
-    policy = type(held.policy)(clock=clock, random=lambda: 0.5, **rest)
+    policy = type(held.policy)(clock=clock_of(held.policies, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
         next(held.quorum_module.release(policy, held.hold, SECOND))
 

@@ -57,7 +57,7 @@ class Driver:
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        give_up = None if timeout is None else self._clock() + int(timeout * SECOND)
+        give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND)
         return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
@@ -98,7 +98,7 @@ class Driver:
                 elif isinstance(effect, Answer):
                     return effect.value
                 else:
-                    await asyncio.sleep(max(0, effect.until_ns - self._clock()) / SECOND)
+                    await asyncio.sleep(max(0, effect.until_ns - self._clock.now()) / SECOND)
         except BaseException as error:
             self._recover(hold, ticket, error)
             raise
@@ -174,8 +174,8 @@ class Driver:
             self._fleet.abandon()
             self._settle()
             await asyncio.sleep(0)  # whose verdict came this very turn goes on, and undoes what was not won
-            until = self._clock() + DRAIN_NS
-            while self._fleet.owing() and self._clock() < until:
+            until = self._clock.now() + DRAIN_NS
+            while self._fleet.owing() and self._clock.now() < until:
                 await asyncio.sleep(0.001)
         finally:  # also when it is cancelled: nobody could close it a second time
             self._disconnect()
@@ -223,7 +223,7 @@ class Driver:
     def _verdict(self, ballot: Ballot) -> Verdict:
         assert self._loop is not None
         ballot.waiter = verdict = Verdict(self._loop)
-        now = self._clock()
+        now = self._clock.now()
         self._deadlines.add(ballot, now)
         if self._timer is None or ballot.until_ns < self._timer_ns:
             self._arm(now)
@@ -318,7 +318,7 @@ class Driver:
         for link in self._fleet.links:
             if link.up:
                 self._readable(link.index)
-        now = self._clock()
+        now = self._clock.now()
         for ballot in self._deadlines.due(now):
             ballot.waiter.wake_soon()
         self._arm(now)

@@ -113,7 +113,7 @@ class Driver:
         """
         ticket = object()
         try:
-            give_up = None if timeout is None else self._clock() + int(timeout * SECOND)
+            give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND)
             hold.claim(ticket)
             self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up))
         except BaseException:
@@ -146,7 +146,7 @@ class Driver:
             self._refuse_nested()
         if me != self._caller:
             self._caller = me
-            self._alone_ns = self._clock() + ALONE_NS
+            self._alone_ns = self._clock.now() + ALONE_NS
         if not self._connected:
             self.connect()
         elif not self._roster.usable:
@@ -191,8 +191,8 @@ class Driver:
                 self._janitor.start()
                 linger_at_exit(self)
             self._roster.start()
-        self._watch(self._roster.is_quorate, self._clock() + 2 * DIAL_TIMEOUT * SECOND)
-        self._watch(self._roster.is_complete, self._clock() + GRACE * SECOND)
+        self._watch(self._roster.is_quorate, self._clock.now() + 2 * DIAL_TIMEOUT * SECOND)
+        self._watch(self._roster.is_complete, self._clock.now() + GRACE * SECOND)
         self._roster.check()
         self._connected = True
 
@@ -236,9 +236,9 @@ class Driver:
         try:
             self._take_all()
             self._fleet.abandon()
-            until = self._clock() + DRAIN_NS
-            while self._fleet.owing() and self._clock() < until:
-                self._await_replies(until - self._clock())
+            until = self._clock.now() + DRAIN_NS
+            while self._fleet.owing() and self._clock.now() < until:
+                self._await_replies(until - self._clock.now())
                 self._take_all()
         finally:
             self._roster.close()
@@ -314,7 +314,7 @@ class Driver:
                     self._leave()
             if self._polling:
                 self._fleet.wires.wake()
-            left = ballot.until_ns - self._clock()
+            left = ballot.until_ns - self._clock.now()
             if left <= 0 and last_look:
                 return
             last_look = left <= 0
@@ -342,7 +342,7 @@ class Driver:
             self._take_all()
             if ballot.decided:
                 return
-            left = ballot.until_ns - self._clock()
+            left = ballot.until_ns - self._clock.now()
             self._await_replies(left)
             if ballot.decided or left <= 0 or not self._roster.usable:
                 return
@@ -366,7 +366,7 @@ class Driver:
         it, and cannot even say so: with 64 of them patience would cost half of the rate.
         """
         wires = self._fleet.wires
-        if self._alone_ns and self._alone_ns <= self._clock():
+        if self._alone_ns and self._alone_ns <= self._clock.now():
             self._alone_ns = 0
         if self._alone_ns or self._sleepers or self._inbox:
             wires.patience_ns = 0
@@ -480,8 +480,8 @@ class Driver:
         sleeper = Sleeper()
         self._watchers.append(sleeper)
         try:
-            while not done() and until_ns > self._clock():
-                sleeper.sleep(until_ns - self._clock())
+            while not done() and until_ns > self._clock.now():
+                sleeper.sleep(until_ns - self._clock.now())
                 sleeper.asleep = True
         finally:
             self._watchers.remove(sleeper)

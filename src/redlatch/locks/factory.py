@@ -42,7 +42,7 @@ class BaseClient:
             drift_factor=drift_factor,
             attempt_ns=_attempt_ns(attempt_timeout),
             retry=retry or Retry(),
-            clock=implementation.module("wire.net").now_ns,
+            clock=implementation.module("wire.net").BootClock(),
             random=random.Random().random,
             token=_tokens(),
         )

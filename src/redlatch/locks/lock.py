@@ -108,7 +108,7 @@ class BaseLock:
         hold = self._hold
         if hold.state != HELD or self._shared.driver.forked:
             return 0.0
-        return max(0, hold.deadline_ns - self._shared.policy.clock()) / SECOND
+        return max(0, hold.deadline_ns - self._shared.policy.clock.now()) / SECOND
 
     def check(self) -> None:
         """Raise unless the lock may still be believed; no I/O.
@@ -131,7 +131,9 @@ class BaseLock:
         """Claim the hold for one attempt; whoever runs it abandons the hold when interrupted."""
         self._hold.claim(ticket)
         shared = self._shared
-        steps: Steps = shared.driver.protocol.acquire(shared.policy, self._hold, self._ttl_ms, shared.policy.clock())
+        steps: Steps = shared.driver.protocol.acquire(
+            shared.policy, self._hold, self._ttl_ms, shared.policy.clock.now()
+        )
         return steps
 
     def _extending(self, ttl: float | None) -> Steps:

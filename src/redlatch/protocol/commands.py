@@ -29,10 +29,19 @@ def pack(*words: bytes | str | int) -> bytes:
 
 
 _SET = b"*6\r\n$3\r\nSET\r\n"
-_NX_PX = b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n"
 _DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
 _DELEX = b"*4\r\n$5\r\nDELEX\r\n"
 _IFEQ = b"\r\n$4\r\nIFEQ\r\n"
+
+# How a SET ends, by its ttl in milliseconds: mostly a client has a few of them.
+_ENDINGS: dict[int, bytes] = {}
+
+
+def _ending(ttl_ms: int) -> bytes:
+    ending = b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(ttl_ms)), ttl_ms)
+    if len(_ENDINGS) < 1024:
+        _ENDINGS[ttl_ms] = ending
+    return ending
 
 
 class Command:
@@ -49,6 +58,9 @@ class Command:
     __slots__ = ("key", "no", "releases", "since_ns", "token", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self._concern(key, token, since_ns)
+
+    def _concern(self, key: bytes, token: bytes, since_ns: int) -> None:
         self.yes: object = 1
         self.yes_line = b":1\r\n"
         self.no: object = 0
@@ -75,28 +87,16 @@ class Acquire(Command):
     __slots__ = ("ttl_ms",)
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
-        Command.__init__(self, key, token, since_ns)
+        self._concern(key, token, since_ns)
         self.yes = OK
         self.yes_line = b"+OK\r\n"
         self.no = None
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:
-        key, token, ttl = self.key, self.token, str(self.ttl_ms).encode()
-        return b"".join(
-            (
-                _SET,
-                _LENGTHS[len(key)],
-                key,
-                b"\r\n",
-                _LENGTHS[len(token)],
-                token,
-                _NX_PX,
-                _LENGTHS[len(ttl)],
-                ttl,
-                b"\r\n",
-            )
-        )
+        key, token = self.key, self.token
+        ending = _ENDINGS.get(self.ttl_ms) or _ending(self.ttl_ms)
+        return b"".join((_SET, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, ending))
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)
@@ -108,7 +108,7 @@ class Release(Command):
     __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
-        Command.__init__(self, key, token, since_ns)
+        self._concern(key, token, since_ns)
         self.releases = True
 
     def payload(self, dialect: int) -> bytes:
@@ -126,7 +126,7 @@ class Extend(Command):
     __slots__ = ("ttl_ms",)
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
-        Command.__init__(self, key, token, since_ns)
+        self._concern(key, token, since_ns)
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:

@@ -18,11 +18,11 @@ class Hold:
     The token is noted here before the first byte with it leaves, so that whoever interrupts an attempt
     at any point can undo it (`abandon`). One Hold is one holder: a second `acquire` while one is under
     way or held is refused, since two holders that share a token would release each other's lock. So each
-    acquire brings a ticket: the first in the list has the claim. An append and a pop are one step each,
-    and the list names the owner, so that no interrupt can leave a claim that is nobody's.
+    acquire brings a ticket, and the one noted here has the claim. Between a question and the step that follows from
+    it there is never a call: there, and only there, another thread or an interrupt might come in between.
     """
 
-    __slots__ = ("_tickets", "deadline_ns", "elapsed_ns", "extending", "key", "name", "since_ns", "state", "token")
+    __slots__ = ("_ticket", "deadline_ns", "elapsed_ns", "extending", "key", "name", "since_ns", "state", "token")
 
     def __init__(self, name: str | bytes, key: bytes) -> None:
         self.name = name
@@ -33,21 +33,21 @@ class Hold:
         self.deadline_ns = 0
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
-        self._tickets: list[object] = []
+        self._ticket: object = None
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
         if self.state == SETTLING:
             self.state = FREE  # one step after the question, so that of two threads only one gives the old claim up
             self.free()
-        self._tickets.append(ticket)
-        if self._tickets[0] is not ticket:
-            self._tickets.remove(ticket)
-            raise AlreadyHeld(
-                f"{self.name!r} is held, or asked for, through this lock object already; "
-                "release it first, or take one lock object per holder",
-                name=self.name,
-            )
+        if self._ticket is None:
+            self._ticket = ticket
+            return
+        raise AlreadyHeld(
+            f"{self.name!r} is held, or asked for, through this lock object already; "
+            "release it first, or take one lock object per holder",
+            name=self.name,
+        )
 
     def ask(self, token: bytes, since_ns: int) -> None:
         """Note the token of an attempt that is about to begin."""
@@ -66,8 +66,7 @@ class Hold:
         """Hold nothing; the claim is given up last."""
         self.state = FREE
         self.deadline_ns = 0
-        if self._tickets:
-            self._tickets.pop(0)
+        self._ticket = None
 
     def abandon(self, ticket: object) -> Release | None:
         """Give up whatever an interrupted acquire may have left on the masters.
@@ -78,9 +77,7 @@ class Hold:
         Returns:
             The command that undoes it, or None where nothing was sent.
         """
-        if not self._tickets or self._tickets[0] is not ticket:
-            if ticket in self._tickets:
-                self._tickets.remove(ticket)
+        if self._ticket is not ticket:
             return None
         undo = Release(self.key, self.token, self.since_ns) if self.state != FREE else None
         self.free()

@@ -53,6 +53,14 @@ class Retry:
         return int(bound * random * SECOND)
 
 
+class Clock:
+    """Tells the time that every deadline is measured with; `wire.net` has the real one."""
+
+    def now(self) -> int:
+        """Return nanoseconds since boot."""
+        raise NotImplementedError
+
+
 class Policy:
     """What one client's locks have in common.
 
@@ -61,7 +69,7 @@ class Policy:
         drift_factor: the share of the ttl that clocks may go wrong by.
         attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, at least 100 ms.
         retry: the pauses between attempts.
-        clock: nanoseconds since boot.
+        clock: tells the time.
         random: a float in [0, 1).
         token: a value never used before, for every attempt.
 
@@ -78,7 +86,7 @@ class Policy:
         drift_factor: float,
         attempt_ns: int | None,
         retry: Retry,
-        clock: Callable[[], int],
+        clock: Clock,
         random: Callable[[], float],
         token: Callable[[], bytes],
     ) -> None:

@@ -74,7 +74,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
     """
     attempts = failures = began = 0
     while True:
-        started = policy.clock()  # before the first byte leaves
+        started = policy.clock.now()  # before the first byte leaves
         began = began or started
         deadline = started + policy.validity_ns(ttl_ms)
         hold.ask(policy.token(), started)
@@ -82,7 +82,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         ballot = Ballot(Acquire(hold.key, hold.token, started, ttl_ms), policy.size, policy.quorum, until)
         yield ballot
         won = ballot.yes >= ballot.quorum
-        now = policy.clock()  # after the last counted vote, whatever is counted later
+        now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if won and now < deadline:
             hold.keep(deadline, now - started)
             return
@@ -112,7 +112,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
         QuorumUnavailable: too many masters failed; what was valid before still is.
     """
-    while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock())) is None:
+    while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
         yield Pause(started + MILLISECOND)
     token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
     try:
@@ -121,7 +121,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         for again in (True, False):
             yield ballot
             won = ballot.yes >= ballot.quorum
-            settled = policy.clock()
+            settled = policy.clock.now()
             if hold.token is not token or hold.state != HELD:
                 raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
             if settled >= limit or ballot.refused():
@@ -169,7 +169,7 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         LockLost: the validity was over, or a quorum had forgotten the token, before the release.
         QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
     """
-    started = policy.clock()
+    started = policy.clock.now()
     late, resent = _begin_release(hold, started)
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
@@ -179,12 +179,12 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
             break
         if resent or not ballot.decided:
             hold.state = SETTLING
-            raise _no_quorum("release", policy, hold, ballot, policy.clock() - started)
+            raise _no_quorum("release", policy, hold, ballot, policy.clock.now() - started)
         resent = True
     hold.free()
     if late or (ballot.refused() and not resent):
         why = "its validity ran out" if late else "a quorum has forgotten it"
-        elapsed = policy.clock() - started
+        elapsed = policy.clock.now() - started
         raise _lost(why, hold, elapsed, _causes(policy, ballot, elapsed))
 
 
@@ -198,7 +198,7 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
         NotOwned: nothing is held, or another thread releases it.
         LockLost: the validity was over before.
     """
-    started = policy.clock()
+    started = policy.clock.now()
     late, resent = _begin_release(hold, started)
     ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
     if not late and not resent:
@@ -206,7 +206,7 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
     yield Tell([ballot])
     hold.free()
     if late:
-        raise _lost("its validity ran out", hold, policy.clock() - started)
+        raise _lost("its validity ran out", hold, policy.clock.now() - started)
 
 
 def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
@@ -256,25 +256,25 @@ def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
 
 def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """Answer whether this holder still has the lock: by its own clock and on a quorum of masters."""
-    mine = hold.held(policy.clock())
+    mine = hold.held(policy.clock.now())
     if mine:
         token = hold.token
         for ballot in _inquiry(policy, hold, Owned(hold.key, token, hold.since_ns), patience_ns):
             yield ballot
-        mine = ballot.yes >= ballot.quorum and hold.token is token and hold.held(policy.clock())
+        mine = ballot.yes >= ballot.quorum and hold.token is token and hold.held(policy.clock.now())
     yield Answer(mine)
 
 
 def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
     """Put a question once, and once more if connections broke under it; the last ballot has the answer."""
-    started = policy.clock()
+    started = policy.clock.now()
     for again in (True, False):
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
         yield ballot
         if not ballot.unavailable():
             return
         if not (again and ballot.decided):
-            raise _no_quorum("inquiry", policy, hold, ballot, policy.clock() - started)
+            raise _no_quorum("inquiry", policy, hold, ballot, policy.clock.now() - started)
 
 
 def _begin_release(hold: Hold, now_ns: int) -> tuple[bool, bool]:

@@ -151,10 +151,13 @@ class Fleet:
 
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` and count them."""
-        came = self.wires.wait(timeout_ns)
+        ready = self.wires.wait(timeout_ns)
         self.torn = True
-        for index, data in came:
-            self._feed(self.links[index], data)
+        if ready:
+            for link in self.links:
+                data = self.wires.collect(link.index)
+                if data is not None:
+                    self._feed(link, data)
         self.wires.taken = False
         self.torn = False
 

@@ -12,6 +12,8 @@ import socket
 import ssl
 import time
 
+from ..protocol.policy import Clock
+
 RECEIVE_BYTES = 16384
 CLOSED = "the server closed the connection"
 
@@ -23,6 +25,14 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def now_ns() -> int:
     """Read the clock that every deadline is measured with, in nanoseconds since boot."""
     return time.clock_gettime_ns(_CLOCK)
+
+
+class BootClock(Clock):
+    """`now_ns` as a clock to pass on."""
+
+    def now(self) -> int:
+        """Return nanoseconds since boot."""
+        return now_ns()
 
 
 class Wires:
@@ -45,6 +55,7 @@ class Wires:
         os.set_blocking(self._wake_out, False)
         self._poll.register(self._wake_in, select.POLLIN)
         self._full = [False] * count
+        self._came: list[bytes | OSError | None] = [None] * count
         self.taken = False  # the last `wait` may have taken bytes that its caller has not seen
         # For how long `wait`, and whether `send`, keeps the GIL, and until when another thread is known to compute;
         # Python's own calls never keep it.
@@ -55,6 +66,7 @@ class Wires:
         self._tls[index] = sock if isinstance(sock, ssl.SSLSocket) else None
         self._unsent[index] = bytearray()
         self._full[index] = False
+        self._came[index] = None  # an interrupted `wait` may have left some
         self._fds[index] = fd = sock.fileno() if isinstance(sock, ssl.SSLSocket) else sock.detach()
         self._by_fd[fd] = index
         self._poll.register(fd, select.POLLIN)
@@ -110,15 +122,14 @@ class Wires:
             self._poll.modify(fd, select.POLLIN | (select.POLLOUT if unsent else 0))
         return None
 
-    def wait(self, timeout_ns: int) -> list[tuple[int, bytes | OSError]]:
+    def wait(self, timeout_ns: int) -> bool:
         """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
 
         Returns:
-            What came, by socket: bytes, or the error that broke it (the end of the stream included).
+            Whether any was ready; then `collect` has to be called for each.
         """
         ready = self._poll.poll(max(0, -(-timeout_ns // 1_000_000)))
         self.taken = bool(ready)
-        came: list[tuple[int, bytes | OSError]] = []
         for fd, events in ready:
             if fd == self._wake_in:
                 _drain(fd)
@@ -127,8 +138,15 @@ class Wires:
             data: bytes | OSError | None = self._send_one(index) if events & select.POLLOUT else None
             if data is None and events & ~select.POLLOUT:
                 data = self.receive(index)
-            if data is not None:
-                came.append((index, data))
+            self._came[index] = data
+        return self.taken
+
+    def collect(self, index: int) -> bytes | OSError | None:
+        """Return what the last `wait` got from socket `index`, once: bytes, the error that broke it, or None.
+
+        The end of the stream is an error, too.
+        """
+        came, self._came[index] = self._came[index], None
         return came
 
     def receive(self, index: int) -> bytes | OSError | None:

@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
-from redlatch._c.protocol.policy cimport Policy
+from redlatch._c.protocol.policy cimport Clock, Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 from redlatch._c.wire.net cimport Wires
@@ -25,7 +25,7 @@ cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
     cdef Policy _policy
-    cdef object _clock
+    cdef Clock _clock
     cdef object _roster
     cdef object _janitor
     cdef long long _gil_patience_ns

@@ -13,8 +13,12 @@ cdef class Command:
     cdef public bytes token
     cdef public long long since_ns
 
+    cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)
     cpdef undo(self)
+
+
+cdef bytes _ending(long long ttl_ms)
 
 
 @cython.final

@@ -14,7 +14,7 @@ cdef class Hold:
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
     cdef public object extending
-    cdef list _tickets
+    cdef object _ticket
 
     cpdef claim(self, ticket)
     cpdef ask(self, bytes token, long long since_ns)

@@ -3,6 +3,10 @@
 cimport cython
 
 
+cdef class Clock:
+    cpdef long long now(self) except -1
+
+
 @cython.final
 cdef class Policy:
     cdef readonly tuple masters
@@ -11,7 +15,7 @@ cdef class Policy:
     cdef readonly double drift_factor
     cdef readonly object attempt_ns  # or None
     cdef readonly object retry
-    cdef readonly object clock
+    cdef readonly Clock clock
     cdef readonly object random
     cdef readonly object token
 

@@ -53,7 +53,7 @@ cdef class Fleet:
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
     cpdef submit(self, Ballot ballot)
     cpdef flush(self)
-    @cython.locals(index=int)
+    @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
     cpdef receive(self, int index)
     cpdef mend(self)

@@ -2,6 +2,8 @@
 
 cimport cython
 
+from redlatch._c.protocol.policy cimport Clock
+
 
 cdef struct Wire:
     int fd           # -1: no socket
@@ -19,6 +21,11 @@ cdef extern from "poll.h" nogil:
         int fd
         short events
         short revents
+
+
+@cython.final
+cdef class BootClock(Clock):
+    pass
 
 
 @cython.final
@@ -40,7 +47,8 @@ cdef class Wires:
     cpdef stage(self, int index, bytes data)
     cpdef Py_ssize_t unsent(self, int index) except -1
     cpdef list send(self)
-    cpdef list wait(self, long long timeout_ns)
+    cpdef bint wait(self, long long timeout_ns) except -1
+    cpdef collect(self, int index)
     cpdef receive(self, int index)
     cpdef long long usual_patience_ns(self) except -1
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
@@ -52,4 +60,3 @@ cdef class Wires:
     cdef void _offer(self, Wire *wire) noexcept nogil
     cdef object _offer_tls(self, int index)
     cdef void _serve(self) noexcept nogil
-    cdef int _collect(self, int index, list came) except -1

@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from posix.time cimport clock_gettime, timespec
 
+from redlatch._c.protocol.policy cimport Clock
 from redlatch.wire.net import CLOSED, take, would_block
 
 
@@ -74,6 +75,14 @@ cdef inline long long clock_ns() noexcept nogil:
 def now_ns():
     """Read the clock that every deadline is measured with, in nanoseconds since boot."""
     return clock_ns()
+
+
+cdef class BootClock(Clock):
+    """`now_ns` as a clock to pass on."""
+
+    cpdef long long now(self) except -1:
+        """Return nanoseconds since boot."""
+        return clock_ns()
 
 
 cdef class Wires:
@@ -137,6 +146,7 @@ cdef class Wires:
         wire.start = wire.end = 0
         self.polled[index].fd = wire.fd
         self.polled[index].events = POLLIN
+        self.polled[index].revents = 0  # an interrupted `wait` may have left some
 
     def detach(self, int index):
         """Give the socket back, open, for the caller to close; forget what was unsent."""
@@ -232,16 +242,15 @@ cdef class Wires:
                 return error
         return None
 
-    cpdef list wait(self, long long timeout_ns):
+    cpdef bint wait(self, long long timeout_ns) except -1:
         """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
 
         Returns:
-            What came, by socket: bytes, or the error that broke it (the end of the stream included).
+            Whether any was ready; then `collect` has to be called for each.
         """
-        cdef int ready, index
+        cdef int ready
         cdef long long now = clock_ns(), left = max(timeout_ns, 0), until = now + left
         cdef long long patience = min(self.patience_ns, left)
-        cdef list came = []
         if self.busy_until_ns < now:
             patience = self.busy_until_ns = 0
         while True:
@@ -263,10 +272,7 @@ cdef class Wires:
             left = max(until - clock_ns(), 0)
         if ready:
             self.taken = True
-            for index in range(self.count):
-                if self.polled[index].fd >= 0 and self.polled[index].revents:
-                    self._collect(index, came)
-        return came
+        return ready
 
     cdef int _poll(self, long long timeout_ns) noexcept nogil:
         """Poll once and serve what is ready; return how many, or -errno. Note how long a wait for replies takes."""
@@ -316,26 +322,29 @@ cdef class Wires:
             while read(self.wake_in, scrap, sizeof(scrap)) > 0:
                 pass
 
-    cdef int _collect(self, int index, list came) except -1:
-        """Add what socket `index` got, or its error, to `came`."""
-        cdef Wire *wire = &self.wires[index]
-        data = None
+    cpdef collect(self, int index):
+        """Return what the last `wait` got from socket `index`, once: bytes, the error that broke it, or None.
+
+        The end of the stream is an error, too.
+        """
+        cdef Wire *wire = self._at(index)
+        cdef short events = self.polled[index].revents
+        if wire.fd < 0 or not events:
+            return None
+        self.polled[index].revents = 0
         if wire.tls:
-            if self.polled[index].revents & POLLOUT:
-                data = self._offer_tls(index)
+            if events & POLLOUT:
+                error = self._offer_tls(index)
                 if wire.end == wire.start:
                     self.polled[index].events = POLLIN
-            if data is None and self.polled[index].revents & ~POLLOUT:
-                data = take(self.tls[index])
-        elif wire.result > 0:
-            data = PyBytes_FromStringAndSize(wire.came, wire.result)
-        elif wire.result == 0:
-            data = ConnectionResetError(CLOSED)
-        else:
-            data = _error_of(wire.result)
-        if data is not None:
-            came.append((index, data))
-        return 0
+                if error is not None:
+                    return error
+            return take(self.tls[index]) if events & ~POLLOUT else None
+        if wire.result > 0:
+            return PyBytes_FromStringAndSize(wire.came, wire.result)
+        if wire.result == 0:
+            return ConnectionResetError(CLOSED)
+        return _error_of(wire.result)
 
     cpdef receive(self, int index):
         """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
