@@ -20,6 +20,7 @@ TEXTS = (
     "protocol.ballot",
     "protocol.policy",
     "protocol.hold",
+    "protocol.key",
     "protocol.quorum",
     "wire.engine",
     "drivers.threads",

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .config import key_of, seconds_of, timeout_of
+from .config import seconds_of, timeout_of
 from .errors import LockError
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
-from .protocol.hold import HELD
 from .protocol.policy import Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.aio import Driver
+
+AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def _coroutine_function(method: AnyMethod) -> AnyMethod:
+    """Mark a method that returns a coroutine, so that mocks and frameworks take it for an ``async def``.
+
+    It spares each call the frame of one: 1,700 instructions.
+    """
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(method)
+    method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    return method
 
 
 class AsyncLock(BaseLock):
@@ -23,7 +38,8 @@ class AsyncLock(BaseLock):
 
     __slots__ = ()
 
-    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+    @_coroutine_function
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Acquire the lock.
 
         Args:
@@ -43,10 +59,10 @@ class AsyncLock(BaseLock):
             timeout = timeout_of(timeout, blocking)
         else:
             timeout = self._timeout
-        await self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
-        return self._hold.state == HELD
+        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
 
-    async def release(self, wait: bool = True) -> None:
+    @_coroutine_function
+    def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
         """Release the lock; an interrupted release may be called again.
 
         Args:
@@ -60,9 +76,8 @@ class AsyncLock(BaseLock):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         if wait:
-            await self._shared.driver.release(self._hold, self._ttl_ms)
-        else:
-            await self._shared.driver.run(self._parting())
+            return self._shared.driver.release(self._hold, self._ttl_ms)  # type: ignore[no-any-return]
+        return self._shared.driver.run(self._parting())  # type: ignore[no-any-return]
 
     async def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).
@@ -172,7 +187,7 @@ class AsyncClient(BaseClient):
         """
         return AsyncLock(
             self._shared,
-            self._hold_of(name, key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from .config import key_of, seconds_of, timeout_of
+from .config import seconds_of, timeout_of
 from .errors import LockError
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
-from .protocol.hold import HELD
 from .protocol.policy import SECOND, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
@@ -43,8 +42,7 @@ class Lock(BaseLock):
             timeout = timeout_of(timeout, blocking)
         else:
             timeout = self._timeout
-        self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
-        return self._hold.state == HELD
+        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
 
     def release(self, wait: bool = True) -> None:
         """Release the lock; an interrupted release may be called again.
@@ -188,7 +186,7 @@ class Client(BaseClient):
         """
         return Lock(
             self._shared,
-            self._hold_of(name, key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

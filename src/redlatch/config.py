@@ -21,7 +21,6 @@ import redis.sentinel
 from .errors import ConfigurationError
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
-MAX_NAME_BYTES = 512
 MAX_TTL_MS = 100 * 365 * 86_400_000  # a hundred years: sums of two such times still fit 63 bits of ns
 MAX_SECONDS = MAX_TTL_MS // 1000
 
@@ -180,47 +179,6 @@ def _from_client(client: Any) -> Master:
         kind = redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection
         return Master(kind, options, pool)
     return Master(redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection, options)
-
-
-def key_of(prefix: bytes, name: object) -> bytes:
-    """Return the key that stands for a lock's name on the masters.
-
-    Raises:
-        TypeError: the name is neither str nor bytes.
-        ConfigurationError: it is empty, holds a NUL, or is longer than 512 bytes with its prefix.
-    """
-    if isinstance(name, str):
-        try:
-            raw = name.encode()
-        except UnicodeEncodeError:
-            raise ConfigurationError("name: it cannot be encoded as UTF-8", name=name) from None
-    elif isinstance(name, bytes):
-        raw = name
-    else:
-        raise TypeError(f"name: str or bytes is needed, not {type(name).__name__}")
-    key = prefix + raw
-    if not raw or len(key) > MAX_NAME_BYTES or 0 in key:
-        what = "it is empty" if not raw else "it holds a NUL" if 0 in key else f"{len(key)} bytes with the prefix"
-        raise ConfigurationError(f"name: 1 to {MAX_NAME_BYTES} bytes without NUL are needed; {what}", name=name)
-    return key
-
-
-def prefix_of(prefix: object) -> bytes:
-    """Return the prefix of every key as bytes.
-
-    Raises:
-        TypeError: it is neither str nor bytes.
-        ConfigurationError: it holds a NUL, or is so long that no name could follow.
-    """
-    if not isinstance(prefix, (str, bytes)):
-        raise TypeError(f"prefix: str or bytes is needed, not {type(prefix).__name__}")
-    try:
-        raw = prefix.encode() if isinstance(prefix, str) else prefix
-    except UnicodeEncodeError:
-        raise ConfigurationError("prefix: it cannot be encoded as UTF-8") from None
-    if len(raw) >= MAX_NAME_BYTES or b"\0" in raw:
-        raise ConfigurationError(f"prefix: less than {MAX_NAME_BYTES} bytes without NUL are needed")
-    return raw
 
 
 def ttl_ms_of(ttl: object, drift_factor: float) -> int:

@@ -20,7 +20,7 @@ from redlatch.wire.connect import Connection
 from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
-from ..protocol.hold import Hold
+from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
@@ -51,21 +51,24 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool | None]:
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]:
         """Claim a hold and try to win its lock; to be awaited at once.
+
+        Returns:
+            Whether it was won.
 
         Raises:
             AlreadyHeld, and what `run` does.
         """
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND)
-        return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())
+        return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer; to be awaited at once."""
         return self.run(quorum.release(self._policy, hold, self._policy.patience_ns(ttl_ms)), hold)
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
-        """Do what a generator yields, to its end or its answer, which is returned.
+        """Do what a generator yields, to its end or its answer, which is returned; of an acquire, whether it won.
 
         Args:
             steps: the generator.
@@ -102,7 +105,7 @@ class Driver:
         except BaseException as error:
             self._recover(hold, ticket, error)
             raise
-        return None
+        return None if ticket is None or hold is None else hold.state == HELD
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""

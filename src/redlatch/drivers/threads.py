@@ -38,7 +38,7 @@ from redlatch.wire.connect import Connection
 from ..protocol import quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
-from ..protocol.hold import Hold
+from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
@@ -105,8 +105,11 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> bool:
         """Claim a hold and try to win its lock; whatever interrupts it, nothing is left behind.
+
+        Returns:
+            Whether it was won.
 
         Raises:
             AlreadyHeld, and what `run` does.
@@ -121,6 +124,7 @@ class Driver:
             if undo is not None:
                 self.tell([undo])
             raise
+        return hold.state == HELD
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
         """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from .. import config, impl
 from ..errors import ConfigurationError
 from ..protocol.hold import Hold
+from ..protocol.key import prefix_of
 from ..protocol.policy import SECOND, Policy, Retry
 from .lock import Shared
 
@@ -33,9 +34,10 @@ class BaseClient:
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
-        self._prefix = config.prefix_of(prefix)
+        self._prefix = prefix_of(prefix)
         self._masters = config.masters_of(masters)
         implementation = impl.current
+        self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._policy: Policy = implementation.module("protocol.policy").Policy(
             masters=tuple(master.address for master in self._masters),
