@@ -22,6 +22,7 @@ TEXTS = (
     "protocol.hold",
     "protocol.key",
     "protocol.quorum",
+    "protocol.batch",
     "wire.engine",
     "drivers.threads",
     "drivers.deadlines",

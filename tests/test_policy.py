@@ -37,7 +37,7 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
         "retry": policies.Retry(),
         "clock": policies.Clock(),
         "random": lambda: 0.0,
-        "token": lambda: b"",
+        "tokens": policies.Tokens(lambda: [b""]),
     }
     return policies.Policy(**(arguments | changes))
 

@@ -43,6 +43,7 @@ class Play:
     def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
         build = build or impl.current
         self.quorum_module: ModuleType = build.module("protocol.quorum")
+        self.batch: ModuleType = build.module("protocol.batch")
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
         self.holds: ModuleType = build.module("protocol.hold")
@@ -59,7 +60,7 @@ class Play:
             retry=policies.Retry(),
             clock=clock_of(policies, lambda: self.now),
             random=lambda: self.chance,
-            token=lambda: next(self.tokens),
+            tokens=policies.Tokens(lambda: [next(self.tokens)]),
         )
         self.hold = self.holds.Hold(NAME, KEY)
         self.ticket = object()
@@ -665,49 +666,94 @@ def test_a_parting_needs_a_lock(held: Play) -> None:
 # --- many at once ------------------------------------------------------------------------------------
 
 
-def many(play: Play, count: int) -> tuple[list[Any], list[Any]]:
-    """Return so many holds and a generator that acquires each."""
-    holds = [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number)) for number in range(count)]
-    for hold in holds:
-        hold.claim(object())
-    return holds, [play.quorum_module.acquire(play.policy, hold, TTL_MS, BEGINNING) for hold in holds]
+def names(play: Play, count: int) -> list[Any]:
+    """Return so many free holds."""
+    return [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number)) for number in range(count)]
+
+
+def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
+    play.run(play.batch.acquire_many(play.policy, holds, play.ticket, TTL_MS), *script)
+
+
+def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]:
+    errors: dict[int, Any] = {}
+    play.run(play.batch.release_many(play.policy, holds, SECOND, errors), *script)
+    return errors
 
 
 def test_many_acquires_are_one_round_with_a_verdict_each(play: Play) -> None:
-    holds, steps = many(play, 3)
-    errors: dict[int, Any] = {}
-    play.run(play.quorum_module.together(steps, errors), "yyy", "nnn", "ynyy")
-    assert play.kinds() == ["list Acquire Acquire Acquire", "Tell Release"]
+    holds = names(play, 3)
+    acquire_many(play, holds, "yyy", "nnn", "ynyy")
+    assert play.kinds() == ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release"]
     assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.FREE, play.holds.HELD]
-    assert play.effects[1].ballots[0].command.key == holds[1].key
-    assert len({ballot.command.token for ballot in play.effects[0]}) == 3
-    assert not errors
+    assert play.effects[2].ballots[0].command.key == holds[1].key
+    assert len({ballot.command.token for ballot in play.effects[0].ballots}) == 3
+    assert {hold.deadline_ns for hold in holds} == {0, BEGINNING + VALIDITY}
 
 
 def test_of_many_only_those_whose_masters_failed_are_tried_again(play: Play) -> None:
-    holds, steps = many(play, 3)
-    errors: dict[int, Any] = {}
-    play.run(play.quorum_module.together(steps, errors), "yyy", "!!!", "!!!", "yyy", "!!!")
-    first = ["list Acquire Acquire Acquire", "Tell Release Release"]
-    assert play.kinds() == [*first, "list Acquire Acquire", "Tell Release"]
+    holds = names(play, 3)
+    with pytest.raises(QuorumUnavailable, match=f"{NAME}-2"):
+        acquire_many(play, holds, "yyy", "!!!", "!!!", "yyy", "!!!")
+    first = ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release Release"]
+    assert play.kinds() == [*first, "Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
     assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.HELD, play.holds.FREE]
-    assert list(errors) == [2]
-    assert isinstance(errors[2], QuorumUnavailable)
+    undone = [hold.abandon(play.ticket) for hold in holds]
+    assert [command and command.key for command in undone] == [holds[0].key, holds[1].key, None]
 
 
-def test_more_than_a_round_takes_come_in_rounds(play: Play) -> None:
-    size = play.quorum_module.BATCH
-    holds, steps = many(play, 2 * size + 1)
-    play.run(play.quorum_module.together(steps, {}), *["yyy"] * len(steps))
-    assert [len(effect) for effect in play.effects] == [size, size, 1]
+def test_masters_that_stay_silent_are_not_asked_again_by_an_acquire_of_many(play: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        acquire_many(play, names(play, 2), "yyy", "y")
+    assert play.kinds() == ["Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
+
+
+def test_what_a_batch_wins_after_its_validity_is_undone(play: Play) -> None:
+    holds = names(play, 2)
+    acquire_many(play, holds, "yyy", play.jump(BEGINNING + VALIDITY, "yyy"))
+    assert play.kinds()[2:] == ["Tell Release Release"]
+    assert [hold.state for hold in holds] == [play.holds.FREE, play.holds.FREE]
+
+
+def test_more_than_a_round_takes_come_in_rounds_and_a_round_in_parts(play: Play) -> None:
+    size, part = play.batch.BATCH, play.batch.PART
+    holds = names(play, 2 * size + 1)
+    acquire_many(play, holds, *["yyy"] * len(holds))
+    assert [len(effect) for effect in play.of("list")] == [size, size, 1]
+    assert [len(effect.ballots) for effect in play.of("Tell")] == [part] * (2 * size // part) + [1]
     assert all(hold.state == play.holds.HELD for hold in holds)
+    assert release_many(play, holds, *["yyy"] * len(holds)) == {}
+    assert all(hold.state == play.holds.FREE for hold in holds)
+
+
+def test_of_many_releases_each_has_a_verdict_of_its_own(play: Play) -> None:
+    holds = names(play, 5)
+    acquire_many(play, holds[:4], *["yyy"] * 4)
+    play.effects.clear()
+    errors = release_many(play, holds, "yyy", "nnn", "!!!", "!!!", "yyy", "!!!")
+    assert play.kinds() == [f"{kind}{' Release' * count}" for count in (4, 2) for kind in ("Tell", "list")]
+    assert [(place, type(error)) for place, error in sorted(errors.items())] == [
+        (1, LockLost),
+        (3, QuorumUnavailable),
+        (4, NotOwned),
+    ]
+    assert [hold.state for hold in holds] == [*[play.holds.FREE] * 3, play.holds.SETTLING, play.holds.FREE]
+
+
+def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(play: Play) -> None:
+    holds = names(play, 2)
+    acquire_many(play, holds, "yyy", "yyy")
+    play.now = BEGINNING + VALIDITY
+    errors = release_many(play, holds, "yyy", "nnn")
+    assert [type(errors[place]) for place in (0, 1)] == [LockLost, LockLost]
+    assert play.kinds()[2:] == ["Tell Release Release", "list Release Release"]
 
 
 def test_one_of_many_that_has_to_wait_waits(held: Play) -> None:
     extensions = [held.quorum_module.extend(held.policy, held.hold, TTL_MS) for _ in range(2)]
     errors: dict[int, Any] = {}
-    held.run(held.quorum_module.together(extensions, errors), "yyy", "yyy")
-    assert held.kinds() == ["list Extend", "Pause", "list Extend"]
+    held.run(held.batch.together(extensions, errors), "yyy", "yyy")
+    assert held.kinds() == ["Tell Extend", "list Extend", "Pause", "Tell Extend", "list Extend"]
     assert not errors
 
 
@@ -740,7 +786,7 @@ def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None
             next(others[0])
         return held.now
 
-    rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "token")}
+    rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens")}
     policy = type(held.policy)(clock=clock_of(held.policies, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
         next(held.quorum_module.release(policy, held.hold, SECOND))

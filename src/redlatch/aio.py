@@ -207,7 +207,7 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument cannot work; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, [self.lock(name, ttl) for name in names])
+        batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl))
         try:
             await self._driver.run(batch.acquiring())
             return batch.won()
@@ -230,9 +230,10 @@ class AsyncClient(BaseClient):
             TypeError: it is no lock, or of another client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, locks)
+        batch = Batch(self._shared, locks)
+        steps = batch.releasing(wait)
         try:
-            await self._driver.run(batch.releasing(wait))
+            await self._driver.run(steps)
         except LockError:
             raise
         except BaseException:
@@ -255,7 +256,7 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, locks)
+        batch = Batch(self._shared, locks)
         await self._driver.run(batch.extending(ttl))
         return batch.verdicts()
 

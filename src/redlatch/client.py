@@ -206,7 +206,7 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument cannot work; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, [self.lock(name, ttl) for name in names])
+        batch = Batch(self._shared, self._locks_on(Lock, names, ttl))
         try:
             self._driver.run(batch.acquiring())
             return batch.won()
@@ -229,9 +229,10 @@ class Client(BaseClient):
             TypeError: it is no lock, or of another client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, locks)
+        batch = Batch(self._shared, locks)
+        steps = batch.releasing(wait)
         try:
-            self._driver.run(batch.releasing(wait))
+            self._driver.run(steps)
         except LockError:
             raise
         except BaseException:
@@ -254,7 +255,7 @@ class Client(BaseClient):
             ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._driver, locks)
+        batch = Batch(self._shared, locks)
         self._driver.run(batch.extending(ttl))
         return batch.verdicts()
 

@@ -17,7 +17,7 @@ from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Rost
 from redlatch.errors import LockError, WrongLoop
 from redlatch.wire.connect import Connection
 
-from ..protocol import quorum
+from ..protocol import batch, quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
@@ -27,6 +27,9 @@ from ..wire.engine import Fleet
 from .deadlines import Deadlines
 from .verdict import Verdict
 
+# So many commands leave at once, and not with what else this turn of the loop brings: the masters can begin.
+MANY = 64
+
 
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
@@ -34,7 +37,7 @@ class Driver:
     def __init__(self, masters: list[Master], policy: Policy) -> None:
         self._policy = policy
         self._clock = policy.clock
-        self.protocol = quorum
+        self.protocol, self.batch = quorum, batch
         self._roster = Roster(masters, policy.quorum, Fleet, self._deliver)
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,7 +100,7 @@ class Driver:
                     if not effect.decided:
                         self._roster.blame(effect)
                 elif isinstance(effect, list):
-                    await self._ask_all(effect)
+                    await self._await_all(effect)
                 elif isinstance(effect, Answer):
                     return effect.value
                 else:
@@ -155,7 +158,10 @@ class Driver:
         for ballot in ballots:
             self._fleet.submit(ballot)
         self._settle()
-        self._flush_soon()
+        if len(ballots) < MANY:
+            self._flush_soon()
+        else:
+            self._flush()
 
     async def close(self) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection.
@@ -213,9 +219,8 @@ class Driver:
             self._flush_soon()
         return verdict
 
-    async def _ask_all(self, ballots: list[Ballot]) -> None:
-        """Put many ballots to the vote, and wait until each is decided, or its time is over."""
-        self._tell(ballots)
+    async def _await_all(self, ballots: list[Ballot]) -> None:
+        """Wait until each of many ballots that were told is decided, or its time is over."""
         for ballot in reversed(ballots):  # replies come in order: when the last is decided, mostly all are
             if not ballot.decided:
                 await self._verdict(ballot)

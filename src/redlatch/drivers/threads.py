@@ -35,7 +35,7 @@ from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Rost
 from redlatch.errors import ClientUnusable, LockError
 from redlatch.wire.connect import Connection
 
-from ..protocol import quorum
+from ..protocol import batch, quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
@@ -87,7 +87,7 @@ class Driver:
         self._alone_ns = 0  # and from when on it counts as the only one; 0 when it does
         self._policy = policy
         self._clock = policy.clock
-        self.protocol = quorum
+        self.protocol, self.batch = quorum, batch
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
         self._janitor = Janitor(self)
         self._fleet: Any = None  # made by connect()
@@ -174,7 +174,7 @@ class Driver:
                 if not effect.decided:
                     self._roster.blame(effect)
             elif isinstance(effect, list):
-                self._ask_all(effect)
+                self._await_all(effect)
             elif isinstance(effect, Answer):
                 return effect.value
             else:
@@ -279,12 +279,11 @@ class Driver:
         self._inbox.append(ballot)
         self._wait_for(ballot, sleeper)
 
-    def _ask_all(self, ballots: list[Ballot]) -> None:
-        """Have each of many ballots decided, or its time pass.
+    def _await_all(self, ballots: list[Ballot]) -> None:
+        """Have each of many ballots that were told decided, or its time pass.
 
         The last one first: replies come in order, so when it is decided mostly all are.
         """
-        self._inbox.extend(ballots)
         for ballot in reversed(ballots):
             if not ballot.decided:
                 ballot.waiter = sleeper = Sleeper()

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from ..errors import LockError, QuorumUnavailable
 from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
-from .lock import BaseLock, Driver
+from .lock import BaseLock, Driver, Shared
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
@@ -17,33 +17,50 @@ class Batch(Generic[AnyLock]):
     """The locks of one call, each with a verdict of its own.
 
     Args:
-        driver: the client's.
-        locks: locks of that client, or None where a verdict of False is enough.
-
-    Raises:
-        TypeError: it is no lock, or another client's.
+        shared: what all locks of the client have in common.
+        locks: the client's, or None where a verdict of False is enough.
     """
 
-    def __init__(self, driver: Driver, locks: Iterable[AnyLock | None]) -> None:
-        self._driver = driver
+    def __init__(self, shared: Shared, locks: Iterable[AnyLock | None]) -> None:
+        self._shared = shared
+        self._driver: Driver = shared.driver
         self._locks = list(locks)
         self._ticket = object()
         self._errors: dict[int, LockError] = {}  # by place among those that are not None
+
+    def check(self) -> None:
+        """Refuse what is no lock of this client.
+
+        Raises:
+            TypeError: naming its place.
+        """
+        shared = self._shared
         for place, lock in enumerate(self._locks):
-            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared.driver is driver):
+            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared is shared):
                 kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
                 raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
 
     def acquiring(self) -> Steps:
-        """Try each lock once."""
-        return self._together([lock._trying(self._ticket) for lock in self._present()])
+        """Try each lock once; all have one ttl."""
+        locks, policy = self._present(), self._shared.policy
+        ttl_ms = locks[0]._ttl_ms if locks else 0
+        steps: Steps = self._driver.batch.acquire_many(policy, [lock._hold for lock in locks], self._ticket, ttl_ms)
+        return steps
 
     def releasing(self, wait: bool) -> Steps:
-        """Release each lock."""
-        return self._together([lock._asking("release") if wait else lock._parting() for lock in self._present()])
+        """Release each lock; TypeError if one is none."""
+        self.check()
+        locks, policy = self._present(), self._shared.policy
+        if not wait:
+            return self._together([lock._parting() for lock in locks])
+        patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
+        holds = [lock._hold for lock in locks]
+        steps: Steps = self._driver.batch.release_many(policy, holds, patience_ns, self._errors)
+        return steps
 
     def extending(self, ttl: float | None) -> Steps:
-        """Extend each lock."""
+        """Extend each lock; TypeError if one is none."""
+        self.check()
         return self._together([lock._extending(ttl) for lock in self._present()])
 
     def won(self) -> list[AnyLock | None]:
@@ -62,6 +79,8 @@ class Batch(Generic[AnyLock]):
             QuorumUnavailable: too many masters failed for one of them.
         """
         self._raise_unavailable()
+        if not self._errors and None not in self._locks:
+            return [True] * len(self._locks)
         succeeded = iter([place not in self._errors for place in range(len(self._present()))])
         return [lock is not None and next(succeeded) for lock in self._locks]
 
@@ -79,7 +98,7 @@ class Batch(Generic[AnyLock]):
         return [lock for lock in self._locks if lock is not None]
 
     def _together(self, many: list[Steps]) -> Steps:
-        steps: Steps = self._driver.protocol.together(many, self._errors)
+        steps: Steps = self._driver.batch.together(many, self._errors)
         return steps
 
     def _raise_unavailable(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from binascii import hexlify
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from .. import config, impl
@@ -13,6 +13,7 @@ from ..errors import ConfigurationError
 from ..protocol.hold import Hold
 from ..protocol.key import prefix_of
 from ..protocol.policy import SECOND, Policy, Retry
+from .batch import AnyLock
 from .lock import Shared
 
 
@@ -39,14 +40,15 @@ class BaseClient:
         implementation = impl.current
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
-        self._policy: Policy = implementation.module("protocol.policy").Policy(
+        policies = implementation.module("protocol.policy")
+        self._policy: Policy = policies.Policy(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
             attempt_ns=_attempt_ns(attempt_timeout),
             retry=retry or Retry(),
             clock=implementation.module("wire.net").BootClock(),
             random=random.Random().random,
-            token=_tokens(),
+            tokens=policies.Tokens(_draw_tokens),
         )
         self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy, **options)
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
@@ -56,6 +58,12 @@ class BaseClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"
+
+    def _locks_on(self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None) -> list[AnyLock | None]:
+        """Make a lock of that kind on each name, as `lock` would; in a list that takes None in their places."""
+        shared, prefix, key_of, hold_of = self._shared, self._prefix, self._key_of, self._hold_of
+        ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
+        return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in names]
 
     def _ttl_of(self, ttl: object) -> int:
         return config.ttl_ms_of(ttl, self._policy.drift_factor)
@@ -78,23 +86,13 @@ def _check(drift_factor: object, retry: object, wait_release: object, on_lost: o
 _PIECES = [slice(start, start + 32) for start in range(0, 32 * 100, 32)]
 
 
-def _tokens() -> Callable[[], bytes]:
-    """Return what draws values that are never used twice: 128 random bits each, from the system, in hexadecimal.
+def _draw_tokens() -> list[bytes]:
+    """Return some tokens: 128 random bits each, from the system, in hexadecimal.
 
     They are drawn by the hundred, the first ones with the first acquire: a client that has got so far is of no use in
     a forked child, so no two processes share any.
     """
-    drawn: list[bytes] = []
-    take = drawn.pop
-
-    def token() -> bytes:
-        try:
-            return take()
-        except IndexError:
-            drawn.extend(map(hexlify(secrets.token_bytes(16 * len(_PIECES))).__getitem__, _PIECES))
-            return take()
-
-    return token
+    return list(map(hexlify(secrets.token_bytes(16 * len(_PIECES))).__getitem__, _PIECES))
 
 
 def _attempt_ns(attempt_timeout: object) -> int | None:

@@ -27,6 +27,10 @@ class Driver(Protocol):
         """`protocol.quorum` of the driver's own build."""
 
     @property
+    def batch(self) -> ModuleType:
+        """`protocol.batch` of the same build."""
+
+    @property
     def forked(self) -> bool: ...
 
     def tell(self, commands: list[Any]) -> None: ...
@@ -126,15 +130,6 @@ class BaseLock:
             raise LockLost(f"{self.name!r} was lost: its validity ran out", name=self.name)
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
-
-    def _trying(self, ticket: object) -> Steps:
-        """Claim the hold for one attempt; whoever runs it abandons the hold when interrupted."""
-        self._hold.claim(ticket)
-        shared = self._shared
-        steps: Steps = shared.driver.protocol.acquire(
-            shared.policy, self._hold, self._ttl_ms, shared.policy.clock.now()
-        )
-        return steps
 
     def _extending(self, ttl: float | None) -> Steps:
         shared = self._shared

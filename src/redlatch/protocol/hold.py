@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from redlatch.errors import AlreadyHeld
+from redlatch.errors import AlreadyHeld, NotOwned
 
-from .commands import Release
+from .ballot import Ballot
+from .commands import Acquire, Release
+from .policy import Policy
 
 # What a Hold is doing. SETTLING: a release was interrupted, or failed; it may be called again.
 FREE, ASKING, HELD, RELEASING, SETTLING = range(5)
@@ -55,6 +57,12 @@ class Hold:
         self.since_ns = since_ns
         self.state = ASKING
 
+    def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
+        """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it."""
+        self.ask(policy.tokens.take(), started_ns)
+        command = Acquire(self.key, self.token, started_ns, ttl_ms)
+        return Ballot(command, policy.size, policy.quorum, until_ns)
+
     def keep(self, deadline_ns: int, elapsed_ns: int) -> None:
         """Hold the lock until the deadline; the attempt took elapsed_ns."""
         self.deadline_ns = deadline_ns
@@ -82,6 +90,22 @@ class Hold:
         undo = Release(self.key, self.token, self.since_ns) if self.state != FREE else None
         self.free()
         return undo
+
+    def begin_release(self, now_ns: int) -> tuple[bool, bool]:
+        """Note that it is being released.
+
+        Returns:
+            Whether its validity is over, and whether this is a second try: then a "no" may be the work of the first.
+
+        Raises:
+            NotOwned: nothing is held, or another thread releases it.
+        """
+        if self.state not in (HELD, SETTLING):  # no call between this question and its consequence
+            raise NotOwned(f"{self.name!r} is not held; there is nothing to release", name=self.name)
+        late = self.state == HELD and now_ns >= self.deadline_ns
+        resent = self.state == SETTLING
+        self.state = RELEASING
+        return late, resent
 
     def insist(self) -> Release | None:
         """Settle for an interrupted release: return the command to send again, or None where there is none."""

@@ -27,8 +27,8 @@ def key_of(prefix: bytes, name: object) -> bytes:
     else:
         raise TypeError(f"name: str or bytes is needed, not {type(name).__name__}")
     key = prefix + raw
-    if not raw or len(key) > MAX_BYTES or b"\0" in key:
-        what = "it is empty" if not raw else "it holds a NUL" if b"\0" in key else f"{len(key)} bytes with the prefix"
+    if not raw or len(key) > MAX_BYTES or 0 in key:
+        what = "it is empty" if not raw else "it holds a NUL" if 0 in key else f"{len(key)} bytes with the prefix"
         raise ConfigurationError(f"name: 1 to {MAX_BYTES} bytes without NUL are needed; {what}", name=name)
     return key
 

@@ -61,6 +61,26 @@ class Clock:
         raise NotImplementedError
 
 
+class Tokens:
+    """Values that are never used twice, for every attempt one.
+
+    Args:
+        draw: returns some more of them.
+    """
+
+    def __init__(self, draw: Callable[[], list[bytes]]) -> None:
+        self._draw = draw
+        self._stock: list[bytes] = []
+
+    def take(self) -> bytes:
+        """Return the next one."""
+        while True:
+            try:
+                return self._stock.pop()
+            except IndexError:
+                self._stock.extend(self._draw())
+
+
 class Policy:
     """What one client's locks have in common.
 
@@ -71,13 +91,13 @@ class Policy:
         retry: the pauses between attempts.
         clock: tells the time.
         random: a float in [0, 1).
-        token: a value never used before, for every attempt.
+        tokens: where the token of every attempt comes from.
 
     Attributes:
         size, quorum: how many masters there are, and how many must agree.
     """
 
-    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "size", "token")
+    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "size", "tokens")
 
     def __init__(
         self,
@@ -88,7 +108,7 @@ class Policy:
         retry: Retry,
         clock: Clock,
         random: Callable[[], float],
-        token: Callable[[], bytes],
+        tokens: Tokens,
     ) -> None:
         self.masters = masters
         self.size = len(masters)
@@ -98,7 +118,7 @@ class Policy:
         self.retry = retry
         self.clock = clock
         self.random = random
-        self.token = token
+        self.tokens = tokens
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""

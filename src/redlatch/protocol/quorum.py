@@ -5,8 +5,8 @@
 A generator yields what it wants done, and goes on when it is:
 
   Ballot           send its command to every master; done when it is decided, or its time is over
-  [Ballot, ...]    the same with many at once; done when each of them is
   Tell(ballots)    send their commands to every master; done at once
+  [Ballot, ...]    of ballots that were told: done when each is decided, or its time is over
   Pause(until_ns)  wait
   Answer(value)    return the value; the last effect of an inquiry
 
@@ -19,15 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
-from .commands import Acquire, Command, Extend, Locked, Owned, Release
-from .hold import HELD, RELEASING, SETTLING, Hold
+from .commands import Command, Extend, Locked, Owned, Release
+from .hold import HELD, SETTLING, Hold
 from .policy import MILLISECOND, SECOND, Policy
-
-# How many generators `together` runs at once: what is on its way to a master stays well below what it may owe.
-BATCH = 1024
 
 
 class Tell:
@@ -77,9 +74,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         started = policy.clock.now()  # before the first byte leaves
         began = began or started
         deadline = started + policy.validity_ns(ttl_ms)
-        hold.ask(policy.token(), started)
-        until = min(deadline, started + policy.patience_ns(ttl_ms))
-        ballot = Ballot(Acquire(hold.key, hold.token, started, ttl_ms), policy.size, policy.quorum, until)
+        ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + policy.patience_ns(ttl_ms)))
         yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
@@ -90,7 +85,7 @@ def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> 
         failures = failures + 1 if ballot.unavailable() else 0
         if failures == 2 or (failures and not ballot.decided):
             hold.free()
-            raise _no_quorum("acquire", policy, hold, ballot, now - started, now - began)
+            raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)
         if failures:  # Connections that broke under the commands are made anew at once, and what is sent
             continue  # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
         if give_up_ns is not None and now >= give_up_ns:
@@ -135,7 +130,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
                 hold.elapsed_ns = settled - started
                 return
             if overtaken or not (again and ballot.decided):
-                raise _no_quorum("extend", policy, hold, ballot, settled - started)
+                raise no_quorum("extend", policy, hold, ballot, settled - started)
             hold.extending = ballot = Ballot(ballot.command, policy.size, policy.quorum, ballot.until_ns)
     finally:
         if hold.extending is ballot:
@@ -170,7 +165,7 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
     """
     started = policy.clock.now()
-    late, resent = _begin_release(hold, started)
+    late, resent = hold.begin_release(started)
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
@@ -179,13 +174,17 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
             break
         if resent or not ballot.decided:
             hold.state = SETTLING
-            raise _no_quorum("release", policy, hold, ballot, policy.clock.now() - started)
+            raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started)
         resent = True
     hold.free()
     if late or (ballot.refused() and not resent):
-        why = "its validity ran out" if late else "a quorum has forgotten it"
-        elapsed = policy.clock.now() - started
-        raise _lost(why, hold, elapsed, _causes(policy, ballot, elapsed))
+        raise lost_before(policy, hold, ballot, late, policy.clock.now() - started)
+
+
+def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
+    """Return the error of a release that found the lock lost."""
+    why = "its validity ran out" if late else "a quorum has forgotten it"
+    return _lost(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
@@ -199,7 +198,7 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
         LockLost: the validity was over before.
     """
     started = policy.clock.now()
-    late, resent = _begin_release(hold, started)
+    late, resent = hold.begin_release(started)
     ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
     if not late and not resent:
         ballot.farewell = farewell
@@ -207,44 +206,6 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
     hold.free()
     if late:
         raise _lost("its validity ran out", hold, policy.clock.now() - started)
-
-
-def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
-    """Run many generators at once, what they ask in one write; each has a verdict of its own.
-
-    Args:
-        many: generators of this module; any number.
-        errors: takes what they raise, by their place in `many`.
-    """
-    for first in range(0, len(many), BATCH):
-        going = list(range(first, min(first + BATCH, len(many))))
-        while going:
-            still: list[int] = []
-            asked: list[Ballot] = []
-            told: list[Ballot] = []
-            until = 0
-            for index in going:
-                try:
-                    effect = next(many[index], None)
-                    while isinstance(effect, Tell):
-                        told += effect.ballots
-                        effect = next(many[index], None)
-                except LockError as error:
-                    errors[index] = error
-                    continue
-                if effect is not None:
-                    still.append(index)
-                    if isinstance(effect, Ballot):
-                        asked.append(effect)
-                    elif isinstance(effect, Pause):
-                        until = max(until, effect.until_ns)
-            if told:
-                yield Tell(told)
-            if asked:
-                yield asked
-            if until:
-                yield Pause(until)
-            going = still
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -274,24 +235,10 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
         if not ballot.unavailable():
             return
         if not (again and ballot.decided):
-            raise _no_quorum("inquiry", policy, hold, ballot, policy.clock.now() - started)
+            raise no_quorum("inquiry", policy, hold, ballot, policy.clock.now() - started)
 
 
-def _begin_release(hold: Hold, now_ns: int) -> tuple[bool, bool]:
-    """Note that a hold is being released; no call comes between the question and its consequence.
-
-    Returns:
-        Whether its validity is over, and whether this is a second try: then a "no" may be the work of the first.
-    """
-    if hold.state not in (HELD, SETTLING):
-        raise NotOwned(f"{hold.name!r} is not held; there is nothing to release", name=hold.name)
-    late = hold.state == HELD and now_ns >= hold.deadline_ns
-    resent = hold.state == SETTLING
-    hold.state = RELEASING
-    return late, resent
-
-
-def _no_quorum(
+def no_quorum(
     what: str, policy: Policy, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
 ) -> QuorumUnavailable:
     """Return the error of a ballot without a verdict; elapsed_ns is of the whole call, where that is more."""

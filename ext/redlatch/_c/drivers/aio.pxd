@@ -16,6 +16,7 @@ from redlatch._c.wire.engine cimport Fleet
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
+    cdef readonly object batch
     cdef Policy _policy
     cdef Clock _clock
     cdef object _roster

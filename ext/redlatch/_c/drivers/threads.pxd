@@ -24,6 +24,7 @@ cdef class Sleeper:
 cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
+    cdef readonly object batch
     cdef Policy _policy
     cdef Clock _clock
     cdef object _roster
@@ -46,7 +47,7 @@ cdef class Driver:
     cpdef run(self, steps)
     cdef _perform(self, steps)
     @cython.locals(ballot=Ballot)
-    cdef _ask_all(self, list ballots)
+    cdef _await_all(self, list ballots)
     cpdef tell(self, list commands)
     cdef _tell(self, list ballots)
     cdef _refuse_nested(self)

@@ -2,6 +2,10 @@
 
 cimport cython
 
+from redlatch._c.protocol.ballot cimport Ballot
+from redlatch._c.protocol.commands cimport Acquire
+from redlatch._c.protocol.policy cimport Policy
+
 
 @cython.final
 @cython.no_gc  # nothing that it refers to refers back, and so many are made that looking for cycles would cost
@@ -18,8 +22,10 @@ cdef class Hold:
 
     cpdef claim(self, ticket)
     cpdef ask(self, bytes token, long long since_ns)
+    cpdef Ballot attempt(self, Policy policy, long long ttl_ms, long long started_ns, long long until_ns)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
     cpdef abandon(self, ticket)
+    cpdef tuple begin_release(self, long long now_ns)
     cpdef insist(self)
     cpdef bint held(self, long long now_ns)

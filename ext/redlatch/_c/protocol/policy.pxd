@@ -8,6 +8,14 @@ cdef class Clock:
 
 
 @cython.final
+cdef class Tokens:
+    cdef object _draw
+    cdef list _stock
+
+    cpdef bytes take(self)
+
+
+@cython.final
 cdef class Policy:
     cdef readonly tuple masters
     cdef readonly int size
@@ -17,7 +25,7 @@ cdef class Policy:
     cdef readonly object retry
     cdef readonly Clock clock
     cdef readonly object random
-    cdef readonly object token
+    cdef readonly Tokens tokens
 
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)

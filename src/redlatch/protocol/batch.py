@@ -1,0 +1,178 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Many locks in one round: the generators of `quorum` for a list of holds, with the same effects.
+
+Each name has a verdict of its own. The commands leave in parts, so that the masters work on the first ones while the
+next are made. One text, twice: it is compiled as `redlatch._c.protocol.batch` (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from redlatch.errors import LockError, NotOwned, QuorumUnavailable
+
+from .ballot import Ballot
+from .commands import Release
+from .hold import SETTLING, Hold
+from .policy import Policy
+from .quorum import Effect, Pause, Steps, Tell, lost_before, no_quorum
+
+# How many are under way at once: what is on its way to a master stays well below what it may owe.
+BATCH = 1024
+
+# How many commands leave together.
+PART = 256
+
+
+def acquire_many(policy: Policy, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+    """Try once to win each lock; an attempt is undone unless it won, and made anew once if connections broke under it.
+
+    Args:
+        holds: free ones; each is HELD or FREE when this returns.
+        ticket: to claim them with; whoever runs this abandons them when it is interrupted, or raises.
+
+    Raises:
+        QuorumUnavailable: too many masters failed in two attempts running on one of them.
+    """
+    hold: Hold
+    for first in range(0, len(holds), BATCH):
+        trying: list[Hold] = holds[first : first + BATCH]
+        for hold in trying:
+            hold.claim(ticket)
+        broken = yield from _try_each(policy, trying, ttl_ms, False)
+        if broken:
+            yield from _try_each(policy, broken, ttl_ms, True)
+
+
+def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Generator[Effect, None, list[Hold]]:
+    """Make one attempt on each, and return those to try again: their connections broke, and this was not the last."""
+    hold: Hold
+    asked: list[Ballot] = []
+    started = policy.clock.now()  # before the first byte leaves
+    deadline = started + policy.validity_ns(ttl_ms)
+    until = min(deadline, started + policy.patience_ns(ttl_ms))
+    for begin in range(0, len(holds), PART):
+        some: list[Hold] = holds[begin : begin + PART]
+        part: list[Ballot] = [hold.attempt(policy, ttl_ms, started, until) for hold in some]
+        asked += part
+        yield Tell(part)
+    yield asked
+    ballot: Ballot
+    won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
+    now = policy.clock.now()  # after the last counted vote, whatever is counted later
+    undone: list[Ballot] = []
+    broken: list[Hold] = []
+    failure: QuorumUnavailable | None = None
+    for place in range(len(holds)):
+        hold, ballot = holds[place], asked[place]
+        if won[place] and now < deadline:
+            hold.keep(deadline, now - started)
+            continue
+        undone.append(Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum))
+        if ballot.unavailable() and ballot.decided and not last:
+            broken.append(hold)
+            continue
+        if ballot.unavailable():
+            failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
+        hold.free()
+    if undone:
+        yield Tell(undone)
+    if failure is not None:
+        raise failure
+    return broken
+
+
+def release_many(policy: Policy, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]) -> Steps:
+    """Delete each key on every master where it is still ours, and wait for a quorum's answers.
+
+    Args:
+        errors: takes what `quorum.release` would raise, by place in `holds`.
+    """
+    hold: Hold
+    for first in range(0, len(holds), BATCH):
+        started = policy.clock.now()
+        going: list[tuple[int, bool, bool]] = []  # place, whether it is late, whether it is sent again
+        for place in range(first, min(first + BATCH, len(holds))):
+            hold = holds[place]
+            try:
+                late, resent = hold.begin_release(started)
+                going.append((place, late, resent))
+            except NotOwned as error:
+                errors[place] = error
+        while going:
+            asked: list[Ballot] = []
+            for begin in range(0, len(going), PART):
+                part: list[Ballot] = []
+                for place, _, _ in going[begin : begin + PART]:
+                    hold = holds[place]
+                    command = Release(hold.key, hold.token, hold.since_ns)
+                    part.append(Ballot(command, policy.size, policy.quorum, started + patience_ns))
+                asked += part
+                yield Tell(part)
+            yield asked
+            going = _settled(policy, holds, going, asked, policy.clock.now() - started, errors)
+
+
+def _settled(
+    policy: Policy,
+    holds: list[Hold],
+    going: list[tuple[int, bool, bool]],
+    asked: list[Ballot],
+    elapsed_ns: int,
+    errors: dict[int, LockError],
+) -> list[tuple[int, bool, bool]]:
+    """Give each release its verdict, and return those to send again: their connections broke."""
+    hold: Hold
+    ballot: Ballot
+    broken: list[tuple[int, bool, bool]] = []
+    for ballot, (place, late, resent) in zip(asked, going, strict=True):
+        hold = holds[place]
+        if not ballot.unavailable():
+            hold.free()
+            if late or (ballot.refused() and not resent):
+                errors[place] = lost_before(policy, hold, ballot, late, elapsed_ns)
+        elif resent or not ballot.decided:
+            hold.state = SETTLING
+            errors[place] = no_quorum("release", policy, hold, ballot, elapsed_ns)
+        else:
+            broken.append((place, late, True))
+    return broken
+
+
+def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
+    """Run many generators of `quorum` at once; each has a verdict of its own.
+
+    Args:
+        many: any number of them.
+        errors: takes what they raise, by their place in `many`.
+    """
+    for first in range(0, len(many), BATCH):
+        going = list(range(first, min(first + BATCH, len(many))))
+        while going:
+            still: list[int] = []
+            asked: list[Ballot] = []
+            told: list[Ballot] = []
+            until = 0
+            for index in going:
+                try:
+                    effect = next(many[index], None)
+                    while isinstance(effect, Tell):
+                        told += effect.ballots
+                        effect = next(many[index], None)
+                except LockError as error:
+                    errors[index] = error
+                    continue
+                if effect is not None:
+                    still.append(index)
+                    if isinstance(effect, Ballot):
+                        asked.append(effect)
+                    elif isinstance(effect, Pause):
+                        until = max(until, effect.until_ns)
+            if told or asked:
+                yield Tell(told + asked)
+            if asked:
+                yield asked
+            if until:
+                yield Pause(until)
+            going = still
