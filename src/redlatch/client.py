@@ -38,10 +38,12 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: an argument cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        if timeout is not None or blocking is not True:
-            timeout = timeout_of(timeout, blocking)
-        else:
+        if timeout is None and blocking is True:
             timeout = self._timeout
+        elif timeout is None and blocking is False:
+            timeout = 0.0
+        else:
+            timeout = timeout_of(timeout, blocking)
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
 
     def release(self, wait: bool = True) -> None:

@@ -196,8 +196,11 @@ class AsyncContender(Contender):
         await held.release()
 
     async def cycle_async(self, name: str) -> None:
-        """Acquire and release the lock called name."""
-        await self.release(await self.acquire(name))
+        """Acquire and release the lock called name, in no more frames than its user has."""
+        lock = self.lock(name)
+        if not await lock.acquire(blocking=False):
+            raise Refused(name)
+        await lock.release()
 
     async def run_tasks_async(self, order: Order) -> Answer:
         names = order.start()

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 Answer = dict[str, Any]
+NEVER = 1 << 62
 
 
 class Order:
@@ -29,12 +30,12 @@ class Order:
         timed_run = amount.endswith("s")
         self.seconds = float(amount[:-1]) if timed_run else 0.0
         self.amount = 0 if timed_run else int(amount)
-        self.cycles_each = max(1, self.amount // self.width)
+        self.cycles_each = NEVER if timed_run else max(1, self.amount // self.width)
 
     def begin(self) -> None:
         """Start the clock: now, and again when all threads stand at the line."""
         self.started_ns = perf_counter_ns()
-        self.end_ns = self.started_ns + int(self.seconds * 1e9)
+        self.end_ns = self.started_ns + int(self.seconds * 1e9) if self.seconds else NEVER
 
     def start(self) -> list[str]:
         """Start all counters and return the prefix of each caller's names, used by nobody before."""
@@ -50,10 +51,6 @@ class Order:
         """
         names = [f"bench:{os.getpid()}:held:{number}" for number in range(self.amount * 3 // 2)]
         return names[: self.amount // 2], names[self.amount // 2 :]
-
-    def over(self, done: int, now_ns: int) -> bool:
-        """Tell whether a caller that has done so many cycles is through."""
-        return now_ns >= self.end_ns if self.seconds else done >= self.cycles_each
 
     def summary(self, results: list[list[int]], cycles_each: int = 1) -> Answer:
         """Return the figures of a run.
@@ -88,31 +85,27 @@ def cpu_seconds() -> float:
 def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int]:
     """Call cycle with a new name each time until the order is done; return the nanoseconds of each."""
     latencies: list[int] = []
-    number = 0
-    while True:
-        name = f"{prefix}{number}"
+    now, end_ns, most = 0, order.end_ns, order.cycles_each
+    while now < end_ns and len(latencies) < most:
+        name = f"{prefix}{len(latencies)}"
         before = perf_counter_ns()
         cycle(name)
-        after = perf_counter_ns()
-        latencies.append(after - before)
-        number += 1
-        if order.over(number, after):
-            return latencies
+        now = perf_counter_ns()
+        latencies.append(now - before)
+    return latencies
 
 
 async def timed_async(cycle: Callable[[str], Awaitable[object]], order: Order, prefix: str) -> list[int]:
     """Await cycle with a new name each time until the order is done; return the nanoseconds of each."""
     latencies: list[int] = []
-    number = 0
-    while True:
-        name = f"{prefix}{number}"
+    now, end_ns, most = 0, order.end_ns, order.cycles_each
+    while now < end_ns and len(latencies) < most:
+        name = f"{prefix}{len(latencies)}"
         before = perf_counter_ns()
         await cycle(name)
-        after = perf_counter_ns()
-        latencies.append(after - before)
-        number += 1
-        if order.over(number, after):
-            return latencies
+        now = perf_counter_ns()
+        latencies.append(now - before)
+    return latencies
 
 
 class Spinner:

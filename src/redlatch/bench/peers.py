@@ -133,6 +133,9 @@ class Coredis(AsyncContender):
             raise Refused(name)
         return lock
 
+    async def cycle_async(self, name: str) -> None:
+        await self.release(await self.acquire(name))
+
     async def close(self) -> None:
         await self.client.__aexit__(None, None, None)
 
@@ -151,6 +154,9 @@ class Aioredlock(AsyncContender):
 
     async def release(self, held: Any) -> None:
         await self.client.unlock(held)
+
+    async def cycle_async(self, name: str) -> None:
+        await self.release(await self.acquire(name))
 
     async def close(self) -> None:
         await self.client.destroy()

@@ -63,7 +63,7 @@ class Driver:
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND)
+        give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
         return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:

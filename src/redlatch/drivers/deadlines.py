@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from ..protocol.ballot import Ballot
 from ..protocol.policy import MILLISECOND
+
+# After so many ballots those that are decided are forgotten, all at once.
+SWEEP = 512
 
 
 class Deadlines:
     """The ballots that wait, by how long they wait: equal waits end in the order they began.
 
-    So each queue is sorted by construction, what is decided leaves from its head, and adding is O(1),
-    without a timer or a heap entry for each.
+    So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. What is
+    decided is forgotten now and then, from the heads of the queues.
     """
 
     def __init__(self) -> None:
-        self._queues: dict[int, deque[Ballot]] = {}
+        self._queues: dict[int, list[Ballot]] = {}
+        self._patience = -1  # of the queue that was added to last,
+        self._queue: list[Ballot] = []  # and that queue
+        self._added = 0
 
     def add(self, ballot: Ballot, now_ns: int) -> None:
         """Add a ballot that waits until its `until_ns`."""
         patience = (ballot.until_ns - now_ns) // MILLISECOND
-        queue = self._queues.get(patience)
-        if queue is None:
-            queue = self._queues[patience] = deque()
-        while queue:
-            first = queue[0]
-            if not first.decided:
-                break
-            queue.popleft()
-        queue.append(ballot)
+        if patience != self._patience:
+            self._patience = patience
+            self._queue = self._queues.setdefault(patience, [])
+        self._queue.append(ballot)
+        self._added += 1
+        if self._added >= SWEEP:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget what is decided; a queue that is empty then, too."""
+        self._added = 0
+        self._patience = -1
+        for patience, queue in list(self._queues.items()):
+            decided = 0
+            for ballot in queue:
+                if not ballot.decided:
+                    break
+                decided += 1
+            del queue[:decided]
+            if not queue:
+                del self._queues[patience]
 
     def earliest(self) -> int | None:
         """Return the earliest deadline of a ballot that is not decided; forget those that are."""
-        for patience, queue in list(self._queues.items()):
-            while queue and queue[0].decided:
-                queue.popleft()
-            if not queue:
-                del self._queues[patience]
+        self._sweep()
         return min((queue[0].until_ns for queue in self._queues.values()), default=None)
 
     def due(self, now_ns: int) -> list[Ballot]:
         """Remove and return the ballots whose time is over."""
-        over = []
+        over: list[Ballot] = []
         for queue in self._queues.values():
-            while queue and queue[0].until_ns <= now_ns:
-                over.append(queue.popleft())
+            late = 0
+            while late < len(queue) and queue[late].until_ns <= now_ns:
+                late += 1
+            over += queue[:late]
+            del queue[:late]
         return over
 
     def clear(self) -> list[Ballot]:
         """Remove and return every ballot."""
         ballots = [ballot for queue in self._queues.values() for ballot in queue]
         self._queues.clear()
+        self._patience = -1
         return ballots

@@ -116,7 +116,7 @@ class Driver:
         """
         ticket = object()
         try:
-            give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND)
+            give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
             hold.claim(ticket)
             self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up))
         except BaseException:

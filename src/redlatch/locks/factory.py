@@ -35,6 +35,7 @@ class BaseClient:
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
+        self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
         self._masters = config.masters_of(masters)
         implementation = impl.current
@@ -66,7 +67,11 @@ class BaseClient:
         return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in names]
 
     def _ttl_of(self, ttl: object) -> int:
-        return config.ttl_ms_of(ttl, self._policy.drift_factor)
+        known, ttl_ms = self._last_ttl
+        if ttl is not known:  # most services have one ttl: the same object in every call
+            ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor)
+            self._last_ttl = ttl, ttl_ms
+        return ttl_ms
 
 
 def _check(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:

@@ -8,6 +8,11 @@ from redlatch._c.protocol.ballot cimport Ballot
 @cython.final
 cdef class Deadlines:
     cdef dict _queues
+    cdef long long _patience
+    cdef list _queue
+    cdef int _added
 
-    @cython.locals(first=Ballot, patience=cython.longlong)
+    @cython.locals(patience=cython.longlong)
     cpdef add(self, Ballot ballot, long long now_ns)
+    @cython.locals(queue=list, ballot=Ballot, decided=Py_ssize_t)
+    cdef _sweep(self)
