@@ -32,6 +32,18 @@ TEXTS = (
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
 SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
 
+# Directives for all classes of a text: Cython leaves these out without a word where a .pxd decorates a class with them.
+# no_gc: nothing that the objects refer to refers back, and so many are made that looking for cycles would cost.
+NO_GC = {"no_gc": True}
+FREELIST = {"freelist": 1024}
+OF_CLASSES = (NO_GC, FREELIST)
+OF_CLASSES_BY_NAME = {
+    "protocol.commands": NO_GC,
+    "protocol.hold": NO_GC,
+    "protocol.ballot": FREELIST,
+    "drivers.verdict": FREELIST,
+}
+
 
 class OptionalBuild(build_ext):
     """Build what can be built; say once, in one line, what could not."""
@@ -58,25 +70,28 @@ def extensions():
     if SKIPPED:
         return []
     from Cython.Build import cythonize
+    from Cython.Compiler.Options import get_directive_defaults
+
+    get_directive_defaults().update(no_gc=False, freelist=0)  # else it knows them of single classes only
 
     flags = os.environ.get("REDLATCH_CFLAGS", "").split()
     depends = sorted(glob("ext/**/*.p*", recursive=True))
-    return cythonize(
-        [
-            Extension(f"redlatch._c.{name}", [source], depends=depends, extra_compile_args=flags)
-            for name, source in SOURCES.items()
-        ],
-        build_dir="build/cython",
-        force=True,  # it does not see that these texts depend on the .pxd files of another folder
-        include_path=["ext"],
-        # Types come from the .pxd files: annotations are for readers and for mypy, but in protocol/quorum.py.
-        compiler_directives={
-            "language_level": 3,
-            "binding": True,
-            "embedsignature": False,
-            "annotation_typing": False,
-        },
-    )
+    # Types come from the .pxd files: annotations are for readers and for mypy, but where a text says otherwise.
+    common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
+    built = []
+    for directives in (*OF_CLASSES, {}):
+        names = [name for name in SOURCES if OF_CLASSES_BY_NAME.get(name, {}) == directives]
+        built += cythonize(
+            [
+                Extension(f"redlatch._c.{name}", [SOURCES[name]], depends=depends, extra_compile_args=flags)
+                for name in names
+            ],
+            build_dir="build/cython",
+            force=True,  # it does not see that these texts depend on the .pxd files of another folder
+            include_path=["ext"],
+            compiler_directives=common | directives,
+        )
+    return built
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

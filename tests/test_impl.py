@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
+from conftest import implementation_named
 
 import redlatch
 from redlatch import impl
@@ -106,3 +108,12 @@ def test_both_implementations_live_in_one_process(built: None) -> None:
 
 def test_impl_says_which_build_runs() -> None:
     assert redlatch.IMPL == impl.current.name
+
+
+def test_what_is_made_for_every_lock_is_no_work_for_the_garbage_collector() -> None:
+    """Cython leaves the directive for it out without a word where it does not understand who is meant."""
+    build = implementation_named("c")
+    commands = build.module("protocol.commands")
+    made = [build.module("protocol.hold").Hold("x", b"x"), commands.Release(b"x", b"t", 1)]
+    made += [commands.Acquire(b"x", b"t", 1, 10), commands.Extend(b"x", b"t", 1, 10)]
+    assert not any(gc.is_tracked(each) for each in made)

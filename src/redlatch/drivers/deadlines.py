@@ -6,7 +6,7 @@ from ..protocol.ballot import Ballot
 from ..protocol.policy import MILLISECOND
 
 # After so many ballots those that are decided are forgotten, all at once.
-SWEEP = 512
+SWEEP = 256
 
 
 class Deadlines:

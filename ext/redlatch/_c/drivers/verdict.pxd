@@ -4,7 +4,6 @@ cimport cython
 
 
 @cython.final
-@cython.freelist(256)
 cdef class Verdict:
     cdef public bint _asyncio_future_blocking
     cdef public bint done

@@ -6,7 +6,6 @@ from redlatch._c.protocol.commands cimport Command
 
 
 @cython.final
-@cython.freelist(256)
 cdef class Ballot:
     cdef readonly Command command
     cdef readonly int size

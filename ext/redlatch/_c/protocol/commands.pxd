@@ -3,7 +3,6 @@
 cimport cython
 
 
-@cython.no_gc  # bytes and constants make no cycles, and so many are made that looking for some would cost
 cdef class Command:
     cdef public object yes
     cdef public object no
@@ -22,30 +21,25 @@ cdef bytes _ending(long long ttl_ms)
 
 
 @cython.final
-@cython.no_gc
 cdef class Acquire(Command):
     cdef public long long ttl_ms
 
 
 @cython.final
-@cython.no_gc
 cdef class Release(Command):
     pass
 
 
 @cython.final
-@cython.no_gc
 cdef class Extend(Command):
     cdef public long long ttl_ms
 
 
 @cython.final
-@cython.no_gc
 cdef class Owned(Command):
     pass
 
 
 @cython.final
-@cython.no_gc
 cdef class Locked(Command):
     pass

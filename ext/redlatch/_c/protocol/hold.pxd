@@ -8,7 +8,6 @@ from redlatch._c.protocol.policy cimport Policy
 
 
 @cython.final
-@cython.no_gc  # nothing that it refers to refers back, and so many are made that looking for cycles would cost
 cdef class Hold:
     cdef readonly object name
     cdef readonly bytes key
