@@ -35,7 +35,7 @@ SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
 # Directives for all classes of a text: Cython leaves these out without a word where a .pxd decorates a class with them.
 # no_gc: nothing that the objects refer to refers back, and so many are made that looking for cycles would cost.
 NO_GC = {"no_gc": True}
-FREELIST = {"freelist": 1024}
+FREELIST = {"freelist": 4096}
 OF_CLASSES = (NO_GC, FREELIST)
 OF_CLASSES_BY_NAME = {
     "protocol.commands": NO_GC,

@@ -204,7 +204,17 @@ class AsyncContender(Contender):
 
     async def run_tasks_async(self, order: Order) -> Answer:
         names = order.start()
-        return order.summary(await asyncio.gather(*(timed_async(self.cycle_async, order, name) for name in names)))
+        line = asyncio.Barrier(order.width + 1)
+
+        async def work(name: str) -> list[int]:
+            await line.wait()
+            return await timed_async(self.cycle_async, order, name)
+
+        tasks = [asyncio.create_task(work(name)) for name in names]
+        await asyncio.sleep(0)  # now all of them wait at the line
+        order.begin()
+        await line.wait()
+        return order.summary(await asyncio.gather(*tasks))
 
     run_cycle_async = run_tasks_async
 

@@ -33,14 +33,14 @@ class Order:
         self.cycles_each = NEVER if timed_run else max(1, self.amount // self.width)
 
     def begin(self) -> None:
-        """Start the clock: now, and again when all threads stand at the line."""
+        """Start the clock and the count of CPU time: now, and again when all callers stand at the line."""
+        self.cpu_before = cpu_seconds()
         self.started_ns = perf_counter_ns()
         self.end_ns = self.started_ns + int(self.seconds * 1e9) if self.seconds else NEVER
 
     def start(self) -> list[str]:
         """Start all counters and return the prefix of each caller's names, used by nobody before."""
         Order.count += 1
-        self.cpu_before = cpu_seconds()
         self.begin()
         return [f"bench:{os.getpid()}:{Order.count}:{i}:" for i in range(self.width)]
 

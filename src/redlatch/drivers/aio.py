@@ -204,7 +204,7 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         for ballot in self._deadlines.clear():
-            ballot.waiter.wake_soon()
+            self._wake_soon(ballot)
 
     # --- one ask -----------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Driver:
         try:
             while decided:  # no task is running: those who wait for these go on at once, the oldest first
                 ballot = decided.pop()
-                verdict = ballot.waiter
+                verdict, ballot.waiter = ballot.waiter, None  # freed now, for the next task to have
                 verdict.wake()
         finally:
             fleet.decided += decided  # a task ended with SystemExit, say
@@ -283,7 +283,7 @@ class Driver:
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
-            ballot.waiter.wake_soon()
+            self._wake_soon(ballot)
         while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
             self._loop.call_soon(fleet.lost.pop().farewell.tell_lost)
         while fleet.fallen:
@@ -292,6 +292,10 @@ class Driver:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
             self._roster.redial(link.index, link.cause)
+
+    def _wake_soon(self, ballot: Ballot) -> None:
+        if ballot.waiter is not None:  # else its task is awake already
+            ballot.waiter.wake_soon()
 
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
@@ -328,7 +332,7 @@ class Driver:
                 self._readable(link.index)
         now = self._clock.now()
         for ballot in self._deadlines.due(now):
-            ballot.waiter.wake_soon()
+            self._wake_soon(ballot)
         self._arm(now)
 
     # --- dialling ----------------------------------------------------------------------------------
