@@ -30,7 +30,8 @@ TEXTS = (
     "drivers.aio",
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
-SOURCES["wire.net"] = "ext/redlatch/_c/wire/net.pyx"
+for name in ("wire.net", "drivers.sleeper"):  # these exist twice
+    SOURCES[name] = f"ext/redlatch/_c/{name.replace('.', '/')}.pyx"
 
 # Directives for all classes of a text: Cython leaves these out without a word where a .pxd decorates a class with them.
 # no_gc: nothing that the objects refer to refers back, and so many are made that looking for cycles would cost.

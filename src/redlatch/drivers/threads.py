@@ -6,6 +6,12 @@ leaves, and wakes one of the sleepers to take over. The others sleep on a lock o
 ballot is decided or they are promoted. There is no I/O thread and no lock per connection; only what is still
 owed when everybody has left is looked after by a janitor (see there).
 
+Where many ballots are decided at once, their threads are woken one by one: each wakes the next when it goes to sleep
+again with what it asked for in the inbox, and the last one the driver, who sleeps meanwhile and then has everybody's
+commands to send. All at once they would only meet at the GIL, where each has to sleep and be woken a second time: for
+64 threads that costs as much again as all the rest. Nobody need come back for that: a thread that leaves passes it on
+at once when nobody drives, and a driver wakes all the others when nobody was woken for STUCK_NS.
+
 No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a driver looks at the queue
     *after* it gave the role up: one of the two sees the other.
@@ -42,6 +48,7 @@ from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..wire.engine import Fleet
+from .sleeper import Sleeper
 
 _ROLE = 0  # the one key of `Driver._role`
 
@@ -54,28 +61,9 @@ _LAST_LOOK_NS = 50_000_000
 ALONE_NS = 50_000_000
 
 
-class Sleeper:
-    """A thread that waits for its ballot, or to be promoted to driver."""
-
-    __slots__ = ("_lock", "asleep")
-
-    def __init__(self) -> None:
-        self.asleep = True
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def sleep(self, timeout_ns: float) -> None:
-        """Sleep until woken, for at most `timeout_ns`."""
-        self._lock.acquire(timeout=max(0, timeout_ns) / SECOND)
-
-    def wake(self) -> None:
-        """Wake the thread, or have its next sleep return at once."""
-        if self.asleep:
-            self.asleep = False
-            try:
-                self._lock.release()
-            except RuntimeError:
-                pass  # a leaving driver and its successor woke it both
+# More threads than this are woken one by one; when nobody was for so long, the others are woken at once.
+FEW = 3
+STUCK_NS = 300_000
 
 
 class Driver:
@@ -95,6 +83,10 @@ class Driver:
         self._inbox: deque[Ballot] = deque()  # ballots to submit
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._sleepers: deque[Sleeper] = deque()
+        self._ready: deque[Sleeper] = deque()  # whose ballot is decided, and who are woken one by one
+        self._passed_ns = 0  # when the last of them was,
+        self._waker = 0  # and which thread it is: it wakes the next
+        self._resting: Sleeper | None = None  # the driver, while they are
         self._polling = False
         self._connected = False
         self._connecting = threading.Lock()
@@ -195,8 +187,8 @@ class Driver:
                 self._janitor.start()
                 linger_at_exit(self)
             self._roster.start()
-        self._watch(self._roster.is_quorate, self._clock.now() + 2 * DIAL_TIMEOUT * SECOND)
-        self._watch(self._roster.is_complete, self._clock.now() + GRACE * SECOND)
+        self._watch(self._roster.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
+        self._watch(self._roster.is_complete, self._clock.now() + int(GRACE * SECOND))
         self._roster.check()
         self._connected = True
 
@@ -247,6 +239,7 @@ class Driver:
         finally:
             self._roster.close()
             self._role.pop(_ROLE, None)
+            self._wake_all()
             while self._sleepers:
                 self._sleepers.popleft().wake()
             self._janitor.ring()  # it ends
@@ -296,6 +289,10 @@ class Driver:
         """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""
         try:
             self._sleep_or_drive(ballot, sleeper)
+        except BaseException:
+            sleeper.asleep = False
+            self._wake_next()
+            raise
         finally:
             # A promotion that came while we were leaving is passed on; `asleep` first, so that either
             # the leaving driver sees it, or we see that there is no driver any more.
@@ -315,13 +312,14 @@ class Driver:
             finally:
                 if self._role.get(_ROLE) == me:
                     self._leave()
-            if self._polling:
-                self._fleet.wires.wake()
             left = ballot.until_ns - self._clock.now()
             if left <= 0 and last_look:
                 return
             last_look = left <= 0
-            sleeper.sleep(_LAST_LOOK_NS if last_look else left)
+            other = self._next_if_mine() if self._ready else None
+            if not self._ready:
+                self._rouse()
+            sleeper.sleep(_LAST_LOOK_NS if last_look else left, other)
             sleeper.asleep = True  # before `decided` is looked at again, so that no verdict goes unheard
 
     # --- the role of driver ------------------------------------------------------------------------
@@ -336,6 +334,8 @@ class Driver:
         fleet = self._fleet
         if not self._roster.usable:  # closed since our caller asked: there are no sockets any more
             return
+        if self._ready:
+            self._rest()
         if fresh is not None:
             if self._inbox:  # our own release may be there: it goes first
                 self._inbox.append(fresh)
@@ -355,11 +355,35 @@ class Driver:
         fleet = self._fleet
         self._polling = True
         self._be_patient()
-        if not self._inbox and not self._arrivals:
+        if self._ready:
+            self._rest()
+        elif not self._inbox and not self._arrivals:
             fleet.pump(timeout_ns)
         self._polling = False
         if fleet.decided or fleet.fallen:
             self._settle()
+
+    def _rest(self) -> None:
+        """Sleep while threads are woken one by one: a driver that polls would meet each of them at the GIL."""
+        self._resting = resting = Sleeper()
+        try:
+            resting.sleep(STUCK_NS, self._next_if_mine())
+            while self._ready:
+                resting.asleep = True
+                if self._clock.now() - self._passed_ns >= STUCK_NS:
+                    self._wake_all()
+                else:
+                    resting.sleep(STUCK_NS)
+        finally:
+            self._resting = None
+
+    def _rouse(self) -> None:
+        """Have the driver take what is enqueued."""
+        resting = self._resting
+        if resting is not None:
+            resting.wake()
+        elif self._polling:
+            self._fleet.wires.wake()
 
     def _be_patient(self) -> None:
         """Keep the GIL while replies are about to come, unless other threads use this client, too.
@@ -401,16 +425,53 @@ class Driver:
     def _settle(self) -> None:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self._fleet
-        while fleet.decided:  # taken off when it is done, so that an interrupt loses none
-            ballot = fleet.decided[-1]
-            ballot.waiter.wake()
-            fleet.decided.pop()
+        if fleet.decided:
+            idle = not self._ready
+            while fleet.decided:  # taken off when it is done, so that an interrupt loses none
+                sleeper = fleet.decided[-1].waiter
+                sleeper.decided = True
+                self._ready.append(sleeper)
+                fleet.decided.pop()
+            if len(self._ready) <= FEW:
+                self._wake_all()
+            elif idle:
+                self._wake_next()
         while fleet.fallen:
             link, sock = fleet.fallen[-1]
             if sock is not None:
                 sock.close()
             self._roster.redial(link.index, link.cause)
             fleet.fallen.pop()
+
+    def _next_ready(self) -> Sleeper | None:
+        """Return the next thread to be woken because its ballot is decided, or None; it is to wake the one after it.
+
+        It leaves the queue when it is found awake, so that an interrupt before it is woken does not lose it.
+        """
+        self._passed_ns = self._clock.now()
+        while self._ready:
+            try:
+                sleeper = self._ready[0]
+                if sleeper.asleep:
+                    self._waker = sleeper.thread
+                    return sleeper
+                self._ready.remove(sleeper)
+            except (IndexError, ValueError):
+                pass  # another thread was faster
+        return None
+
+    def _next_if_mine(self) -> Sleeper | None:
+        """Return the next thread to be woken, if that is up to this one."""
+        return self._next_ready() if self._waker == threading.get_ident() else None
+
+    def _wake_next(self) -> None:
+        sleeper = self._next_ready()
+        if sleeper is not None:
+            sleeper.wake()
+
+    def _wake_all(self) -> None:
+        while self._ready:
+            self._wake_next()
 
     def _leave(self) -> None:
         """Give the role up, and see to it that somebody takes what is left to do."""
@@ -430,9 +491,10 @@ class Driver:
         """Wake a sleeper to drive; where nobody sleeps, do what is left."""
         while self._sleepers:
             sleeper = self._sleepers.popleft()
-            if sleeper.asleep:
+            if sleeper.asleep and not sleeper.decided:
                 sleeper.wake()
                 return
+        self._wake_next()  # with nobody to drive, each passes it on when it leaves
         if self._inbox or self._arrivals:
             self._serve()
 
@@ -475,7 +537,7 @@ class Driver:
         for sleeper in list(self._watchers):
             sleeper.wake()
 
-    def _watch(self, done: Callable[[], bool], until_ns: float) -> None:
+    def _watch(self, done: Callable[[], bool], until_ns: int) -> None:
         """Sleep until `done`, which only the roster can bring about, or until `until_ns`.
 
         Not on a threading.Event: an interrupt inside its `set` or `wait` leaves its lock taken for ever.

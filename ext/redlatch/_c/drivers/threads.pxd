@@ -2,6 +2,7 @@
 
 cimport cython
 
+from redlatch._c.drivers.sleeper cimport Sleeper
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
@@ -9,15 +10,6 @@ from redlatch._c.protocol.policy cimport Clock, Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
 from redlatch._c.wire.engine cimport Fleet
 from redlatch._c.wire.net cimport Wires
-
-
-@cython.final
-cdef class Sleeper:
-    cdef public bint asleep
-    cdef object _lock
-
-    cpdef sleep(self, double timeout_ns)
-    cpdef wake(self)
 
 
 @cython.final
@@ -37,6 +29,10 @@ cdef class Driver:
     cdef object _inbox         # deque of Ballot
     cdef object _arrivals      # deque of (index, Outcome)
     cdef object _sleepers      # deque of Sleeper
+    cdef object _ready         # deque of Sleeper
+    cdef long long _passed_ns
+    cdef object _waker
+    cdef Sleeper _resting
     cdef bint _polling
     cdef bint _connected
     cdef object _connecting
@@ -55,7 +51,7 @@ cdef class Driver:
     # one ask
     cdef _ask(self, Ballot ballot)
     cdef _wait_for(self, Ballot ballot, Sleeper sleeper)
-    @cython.locals(last_look=bint, left=cython.longlong)
+    @cython.locals(last_look=bint, left=cython.longlong, other=Sleeper)
     cdef _sleep_or_drive(self, Ballot ballot, Sleeper sleeper)
 
     # the role of driver
@@ -65,10 +61,20 @@ cdef class Driver:
     cdef _await_replies(self, long long timeout_ns)
     @cython.locals(wires=Wires)
     cdef _be_patient(self)
+    @cython.locals(resting=Sleeper)
+    cdef _rest(self)
+    @cython.locals(resting=Sleeper)
+    cdef _rouse(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _take_all(self)
-    @cython.locals(fleet=Fleet, ballot=Ballot)
+    @cython.locals(fleet=Fleet, ballot=Ballot, sleeper=Sleeper)
     cdef _settle(self)
+    @cython.locals(sleeper=Sleeper)
+    cdef Sleeper _next_ready(self)
+    cdef Sleeper _next_if_mine(self)
+    @cython.locals(sleeper=Sleeper)
+    cdef _wake_next(self)
+    cdef _wake_all(self)
     cdef _leave(self)
     @cython.locals(sleeper=Sleeper)
     cdef _promote(self)
@@ -77,4 +83,4 @@ cdef class Driver:
 
     # dialling
     cdef _note_progress(self)
-    cdef _watch(self, done, double until_ns)
+    cdef _watch(self, done, long long until_ns)

@@ -1,0 +1,18 @@
+# The compiled sleeper, for the compiled driver; described in src/redlatch/drivers/sleeper.py.
+
+cimport cython
+
+
+cdef extern from "pythread.h" nogil:
+    ctypedef void *PyThread_type_lock
+
+
+@cython.final
+cdef class Sleeper:
+    cdef public object thread
+    cdef public bint asleep
+    cdef public bint decided
+    cdef PyThread_type_lock lock
+
+    cpdef sleep(self, long long timeout_ns, Sleeper other=*)
+    cpdef wake(self)

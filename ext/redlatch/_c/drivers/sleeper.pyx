@@ -1,0 +1,76 @@
+"""What a thread sleeps on until another one wakes it, without the GIL between waking another and its own sleep.
+
+The interface of `src/redlatch/drivers/sleeper.py`, where it is described. A thread that is woken by one that has the
+GIL runs at once, on the same core or on another, only to find that it needs the GIL, and sleeps again.
+"""
+
+import threading
+
+from cpython.exc cimport PyErr_CheckSignals
+
+from redlatch._c.wire.net cimport BootClock
+
+
+cdef extern from "pythread.h" nogil:
+    ctypedef long long PY_TIMEOUT_T
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T microseconds, int interruptible)
+    void PyThread_release_lock(PyThread_type_lock lock)
+
+cdef BootClock clock = BootClock()
+
+
+cdef class Sleeper:
+    """A thread that waits for its ballot, or to be promoted to driver.
+
+    Attributes:
+        thread: its ident.
+        asleep: whether it is to be woken; who wakes it takes this back first.
+        decided: whether it is to be woken because its ballot is decided, and not to be promoted any more.
+    """
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock_timed(self.lock, 0, 0)
+
+    def __init__(self):
+        self.thread = threading.get_ident()
+        self.asleep = True
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_acquire_lock_timed(self.lock, 0, 0)  # a lock is freed as it was made
+            PyThread_release_lock(self.lock)
+            PyThread_free_lock(self.lock)
+
+    cpdef sleep(self, long long timeout_ns, Sleeper other=None):
+        """Wake the other one, then sleep until woken, for at most `timeout_ns`."""
+        cdef long long until = clock.now() + timeout_ns
+        cdef PyThread_type_lock theirs = NULL
+        cdef PyLockStatus status
+        if other is not None and other.asleep:
+            other.asleep = False
+            theirs = other.lock
+        while True:
+            with nogil:
+                if theirs != NULL:
+                    PyThread_release_lock(theirs)
+                    theirs = NULL
+                status = PyThread_acquire_lock_timed(self.lock, max(timeout_ns, 0) // 1000, 1)
+            if status != PY_LOCK_INTR:
+                return
+            PyErr_CheckSignals()
+            timeout_ns = until - clock.now()
+
+    cpdef wake(self):
+        """Wake the thread, or have its next sleep return at once."""
+        if self.asleep:
+            self.asleep = False
+            PyThread_release_lock(self.lock)
