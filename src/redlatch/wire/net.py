@@ -1,8 +1,7 @@
 """System calls in pure Python: gathered sends, one poll, gathered receives, the clock.
 
-`ext/redlatch/_c/wire/net.pyx` is the same interface with the GIL released round each group of
-calls; `tests/test_net.py` holds the two to each other. With
-`drivers/sleeper.py` it is all that exists twice.
+`ext/redlatch/_c/wire/net.pyx` is the same interface with the GIL released round each group of calls;
+`tests/test_net.py` holds the two to each other. With `drivers/sleeper.py` it is all that exists twice.
 """
 
 from __future__ import annotations
