@@ -120,9 +120,9 @@ def server_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["threads", "asyncio"])
+@pytest.fixture(params=["threads", "asyncio", "uvloop"])
 def connect(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Face]:
-    """Make clients of either face in turn, which are called the same way and closed after the test."""
+    """Make clients of every face in turn, which are called the same way and closed after the test."""
     face = Face(request.param)
     yield face
     face.close()

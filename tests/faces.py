@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from redlatch import AsyncClient, Client
 
 PATIENCE = 30.0  # far beyond anything that is not a hang
@@ -75,15 +77,16 @@ class Faced:
 
 
 class Face:
-    """One face: makes clients, and closes them at the end of the test."""
+    """One face ("threads", "asyncio", or "uvloop": asyncio on it): makes clients, and closes them after the test."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._clients: list[Faced] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        if name == "asyncio":
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        if name != "threads":
+            loops = pytest.importorskip("uvloop") if name == "uvloop" else asyncio
+            self._loop = loop = loops.new_event_loop()
+            self._thread = threading.Thread(target=loop.run_forever, daemon=True)
             self._thread.start()
 
     def __call__(self, masters: Any, **options: Any) -> Faced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -329,3 +330,21 @@ def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(implementa
             assert lock.remaining() == 0.0
 
     run(main())
+
+
+def test_a_connection_that_arrives_at_a_closed_client_is_closed(implementation, three):
+    async def use(turn: int) -> None:
+        client = AsyncClient(three)
+        connecting = asyncio.create_task(client.connect())
+        await asyncio.sleep(turn * 0.0005)
+        await client.close()
+        with contextlib.suppress(ClientClosed):
+            await connecting
+
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for turn in range(40):
+            asyncio.run(use(turn % 20))
+        gc.collect()
+        await_true(lambda: len(os.listdir("/proc/self/fd")) <= before)

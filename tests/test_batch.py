@@ -28,6 +28,31 @@ def forget(urls, *names):
             server.delete(*names)
 
 
+# --- a fleet of several kinds ------------------------------------------------------------------------
+
+
+def test_each_master_of_a_mixed_fleet_is_spoken_to_in_the_way_it_knows(connect, farm, proxies, name, keys):
+    kinds = {"valkey": b"DELIFEQ", "redis-6.2": b"EVALSHA", "redis-on-path": None}
+    masters = [farm.urls(1, kind)[0] for kind in kinds]
+    before = proxies(masters)
+    client = connect([proxy.url for proxy in before])
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    lock.extend(2 * LONG)
+    await_true(lambda: len(keys(masters, name)) == 3)
+    assert all(pttl > LONG * 1000 for pttl in keys(masters, name).values())
+    lock.release()
+    await_true(lambda: not keys(masters, name))
+    locks = client.acquire_many([f"{name}-{number}" for number in range(300)], ttl=LONG)
+    assert all(locks)
+    assert client.release_many(locks) == [True] * 300
+    await_true(lambda: not any(keys(masters, f"{name}-{number}") for number in range(300)))
+    for proxy, release in zip(before, kinds.values(), strict=True):
+        sent = {command[0] for command in list(proxy.commands)}
+        assert release is None or release in sent
+        assert (b"DELIFEQ" in sent) <= (release == b"DELIFEQ")
+
+
 # --- batches -----------------------------------------------------------------------------------------
 
 

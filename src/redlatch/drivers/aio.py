@@ -9,6 +9,7 @@ Longer than most modules here, as its twin for threads is: whoever asks which tu
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
@@ -47,6 +48,7 @@ class Driver:
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
+        self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
     @property
@@ -201,6 +203,7 @@ class Driver:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
         self._roster.close()
+        self._turn_away()
         if self._timer is not None:
             self._timer.cancel()
         for ballot in self._deadlines.clear():
@@ -339,23 +342,34 @@ class Driver:
 
     def _deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of a dialling thread, in that thread, to the loop."""
+        self._arrivals.append((index, outcome))
         try:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._arrive, index, outcome)
+            if self._loop is not None and not self._roster.closed:
+                self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop is closed, and with it this client
             self._roster.close()
-            if isinstance(outcome, Connection):
-                outcome.sock.close()
+        if self._roster.closed:  # asked after it was put there: either we see this, or who closes sees that
+            self._turn_away()
 
-    def _arrive(self, index: int, outcome: Outcome) -> None:
-        self._roster.arrive(index, outcome)
-        if self._fleet.links[index].up and self._loop is not None:
-            self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
+    def _arrive(self) -> None:
+        if self._roster.closed:
+            return
+        while self._arrivals:
+            index, outcome = self._arrivals.popleft()
+            self._roster.arrive(index, outcome)
+            if self._fleet.links[index].up and self._loop is not None:
+                self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
         self._flush()
         if self._roster.is_quorate():
             self._quorate.set()
         if not self._roster.unsettled:
             self._complete.set()
+
+    def _turn_away(self) -> None:
+        """Close connections that came too late."""
+        for _, outcome in list(self._arrivals):
+            if isinstance(outcome, Connection):
+                outcome.sock.close()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

@@ -23,6 +23,7 @@ cdef class Driver:
     cdef Fleet _fleet
     cdef object _loop
     cdef object _home
+    cdef object _arrivals      # deque of (index, Outcome)
     cdef object _quorate
     cdef object _complete
     cdef bint _flushing
