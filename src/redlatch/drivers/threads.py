@@ -10,7 +10,8 @@ Where many ballots are decided at once, their threads are woken one by one: each
 again with what it asked for in the inbox, and the last one the driver, who sleeps meanwhile and then has everybody's
 commands to send. All at once they would only meet at the GIL, where each has to sleep and be woken a second time: for
 64 threads that costs as much again as all the rest. Nobody need come back for that: a thread that leaves passes it on
-at once when nobody drives, and a driver wakes all the others when nobody was woken for STUCK_NS.
+at once when nobody drives, and a driver wakes all the others when nobody was woken for a moment. Threads that do not
+come back at once wait for something else while they hold their locks; they are woken together, to wait together.
 
 No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a driver looks at the queue
@@ -61,9 +62,12 @@ _LAST_LOOK_NS = 50_000_000
 ALONE_NS = 50_000_000
 
 
-# More threads than this are woken one by one; when nobody was for so long, the others are woken at once.
+# More threads than this are woken one by one. When nobody was for STUCK_NS, or they took SLOW_NS each, they do more with
+# their locks than to release them: then all are woken at once, for APART_NS.
 FEW = 3
-STUCK_NS = 300_000
+STUCK_NS = 500_000
+SLOW_NS = 100_000
+APART_NS = 100_000_000
 
 
 class Driver:
@@ -84,6 +88,8 @@ class Driver:
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._sleepers: deque[Sleeper] = deque()
         self._ready: deque[Sleeper] = deque()  # whose ballot is decided, and who are woken one by one
+        self._apart_ns = 0  # until when they are woken all at once
+        self._begun_ns = self._passed = 0  # when that began, and how many were since
         self._passed_ns = 0  # when the last of them was,
         self._waker = 0  # and which thread it is: it wakes the next
         self._resting: Sleeper | None = None  # the driver, while they are
@@ -334,7 +340,7 @@ class Driver:
         fleet = self._fleet
         if not self._roster.usable:  # closed since our caller asked: there are no sockets any more
             return
-        if self._ready:
+        if self._next_asleep() is not None:
             self._rest()
         if fresh is not None:
             if self._inbox:  # our own release may be there: it goes first
@@ -355,7 +361,7 @@ class Driver:
         fleet = self._fleet
         self._polling = True
         self._be_patient()
-        if self._ready:
+        if self._next_asleep() is not None:
             self._rest()
         elif not self._inbox and not self._arrivals:
             fleet.pump(timeout_ns)
@@ -371,9 +377,12 @@ class Driver:
             while self._ready:
                 resting.asleep = True
                 if self._clock.now() - self._passed_ns >= STUCK_NS:
+                    self._apart_ns = self._clock.now() + APART_NS
                     self._wake_all()
                 else:
                     resting.sleep(STUCK_NS)
+            if self._passed_ns - self._begun_ns > SLOW_NS * self._passed:
+                self._apart_ns = self._clock.now() + APART_NS
         finally:
             self._resting = None
 
@@ -426,15 +435,18 @@ class Driver:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self._fleet
         if fleet.decided:
-            idle = not self._ready
+            idle = self._next_asleep() is None
             while fleet.decided:  # taken off when it is done, so that an interrupt loses none
                 sleeper = fleet.decided[-1].waiter
                 sleeper.decided = True
                 self._ready.append(sleeper)
                 fleet.decided.pop()
-            if len(self._ready) <= FEW:
+            now = self._clock.now()
+            if len(self._ready) <= FEW or now < self._apart_ns:
                 self._wake_all()
             elif idle:
+                self._begun_ns = now
+                self._passed = 0
                 self._wake_next()
         while fleet.fallen:
             link, sock = fleet.fallen[-1]
@@ -443,22 +455,29 @@ class Driver:
             self._roster.redial(link.index, link.cause)
             fleet.fallen.pop()
 
-    def _next_ready(self) -> Sleeper | None:
-        """Return the next thread to be woken because its ballot is decided, or None; it is to wake the one after it.
+    def _next_asleep(self) -> Sleeper | None:
+        """Return the next thread to be woken because its ballot is decided, or None.
 
         It leaves the queue when it is found awake, so that an interrupt before it is woken does not lose it.
         """
-        self._passed_ns = self._clock.now()
         while self._ready:
             try:
                 sleeper = self._ready[0]
                 if sleeper.asleep:
-                    self._waker = sleeper.thread
                     return sleeper
                 self._ready.remove(sleeper)
             except (IndexError, ValueError):
                 pass  # another thread was faster
         return None
+
+    def _next_ready(self) -> Sleeper | None:
+        """Return the same; it is about to be woken, and to wake the one after it."""
+        sleeper = self._next_asleep()
+        if sleeper is not None:
+            self._passed_ns = self._clock.now()
+            self._passed += 1
+            self._waker = sleeper.thread
+        return sleeper
 
     def _next_if_mine(self) -> Sleeper | None:
         """Return the next thread to be woken, if that is up to this one."""

@@ -30,6 +30,9 @@ cdef class Driver:
     cdef object _arrivals      # deque of (index, Outcome)
     cdef object _sleepers      # deque of Sleeper
     cdef object _ready         # deque of Sleeper
+    cdef long long _apart_ns
+    cdef long long _begun_ns
+    cdef long long _passed
     cdef long long _passed_ns
     cdef object _waker
     cdef Sleeper _resting
@@ -67,8 +70,10 @@ cdef class Driver:
     cdef _rouse(self)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _take_all(self)
-    @cython.locals(fleet=Fleet, ballot=Ballot, sleeper=Sleeper)
+    @cython.locals(fleet=Fleet, ballot=Ballot, sleeper=Sleeper, now=cython.longlong)
     cdef _settle(self)
+    @cython.locals(sleeper=Sleeper)
+    cdef Sleeper _next_asleep(self)
     @cython.locals(sleeper=Sleeper)
     cdef Sleeper _next_ready(self)
     cdef Sleeper _next_if_mine(self)
