@@ -62,8 +62,8 @@ _LAST_LOOK_NS = 50_000_000
 ALONE_NS = 50_000_000
 
 
-# More threads than this are woken one by one. When nobody was for STUCK_NS, or they took SLOW_NS each, they do more with
-# their locks than to release them: then all are woken at once, for APART_NS.
+# More threads than this are woken one by one. When nobody was for STUCK_NS, or they took SLOW_NS each, they do more than
+# to release their locks: then all are woken at once, for APART_NS.
 FEW = 3
 STUCK_NS = 500_000
 SLOW_NS = 100_000
