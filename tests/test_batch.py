@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 
 import pytest
 import redis
-from faces import PATIENCE, await_true, finish, run_script
+from faces import PATIENCE, await_true, finish, in_thread, run_script
 
-from redlatch import AsyncClient, Client, NotOwned, QuorumUnavailable
+from redlatch import AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
 
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
 SHORT = 0.2
@@ -205,6 +206,62 @@ def test_threads_with_batches_of_one_client_all_go_on(implementation, three, nam
 
 
 # --- releases that nobody waits for ------------------------------------------------------------------
+
+
+def test_a_batch_on_silent_masters_ends_when_its_time_is_over(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.1)
+    client.connect()
+    for proxy in before[:2]:
+        proxy.replies.clear()
+    for size in (1, 2, 300):
+        with pytest.raises(QuorumUnavailable):
+            client.acquire_many([f"{name}-{number}" for number in range(size)], ttl=LONG)
+    for proxy in before[:2]:
+        proxy.replies.set()
+    await_true(lambda: not any(keys(three, f"{name}-{number}") for number in range(300)))
+
+
+def test_the_time_of_a_batch_is_over_for_all_of_it_at_once_where_others_drive(implementation, three, proxies, name):
+    before = proxies(three)
+    with Client([proxy.url for proxy in before], attempt_timeout=0.1) as client:
+        for proxy in before[:2]:
+            proxy.replies.clear()
+        over = threading.Event()
+
+        def others(number):
+            while not over.is_set():
+                with pytest.raises(QuorumUnavailable):
+                    client.lock(f"{name}-other-{number}", ttl=LONG).acquire(blocking=False)
+
+        calls = [in_thread(others, number) for number in range(4)]
+        batch = in_thread(client.acquire_many, [f"{name}-{number}" for number in range(600)], LONG)
+        with pytest.raises(QuorumUnavailable):
+            batch.result(PATIENCE)
+        over.set()
+        for call in calls:
+            call.result(PATIENCE)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_under_way_when_the_client_closes_is_not_won(many, connect, three, proxies, name, keys):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    names = [f"{name}-{number}" for number in range(3 if many else 1)]
+    call = client.start("acquire_many", names, LONG) if many else client.lock(names[0], ttl=LONG).start("acquire")
+    for proxy in before:
+        await_true(lambda proxy=proxy: proxy.count("SET") == len(names))
+    closing = client.start("close")
+    for proxy in before:
+        await_true(lambda proxy=proxy: proxy.count("DELIFEQ") >= len(names))
+        proxy.replies.set()
+    with pytest.raises(ClientClosed):
+        call.result(PATIENCE)
+    closing.result(PATIENCE)
+    await_true(lambda: not any(keys(three, each) for each in names))
 
 
 def test_a_release_without_waiting_needs_no_further_call(connect, three, name, keys):

@@ -206,6 +206,7 @@ class Driver:
         self._turn_away()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         for ballot in self._deadlines.clear():
             self._wake_soon(ballot)
 
@@ -224,9 +225,15 @@ class Driver:
 
     async def _await_all(self, ballots: list[Ballot]) -> None:
         """Wait until each of many ballots that were told is decided, or its time is over."""
+        late_ns = 0  # whose time was over by then have had their last look
         for ballot in reversed(ballots):  # replies come in order: when the last is decided, mostly all are
+            if ballot.decided or ballot.until_ns <= late_ns:
+                continue
+            if not self._roster.usable:  # closed meanwhile: nobody would wake us
+                break
+            await self._verdict(ballot)
             if not ballot.decided:
-                await self._verdict(ballot)
+                late_ns = self._clock.now()
         for ballot in ballots:
             if not ballot.decided:
                 self._roster.blame(ballot)

@@ -24,7 +24,7 @@ class Deadlines:
 
     def add(self, ballot: Ballot, now_ns: int) -> None:
         """Add a ballot that waits until its `until_ns`."""
-        patience = (ballot.until_ns - now_ns) // MILLISECOND
+        patience = max(0, (ballot.until_ns - now_ns) // MILLISECOND)  # its time may be over already
         if patience != self._patience:
             self._patience = patience
             self._queue = self._queues.setdefault(patience, [])
@@ -36,7 +36,7 @@ class Deadlines:
     def _sweep(self) -> None:
         """Forget what is decided; a queue that is empty then, too."""
         self._added = 0
-        self._patience = -1
+        self._patience, self._queue = -1, []
         for patience, queue in list(self._queues.items()):
             decided = 0
             for ballot in queue:
@@ -67,5 +67,5 @@ class Deadlines:
         """Remove and return every ballot."""
         ballots = [ballot for queue in self._queues.values() for ballot in queue]
         self._queues.clear()
-        self._patience = -1
+        self._patience, self._queue = -1, []
         return ballots

@@ -62,8 +62,8 @@ _LAST_LOOK_NS = 50_000_000
 ALONE_NS = 50_000_000
 
 
-# More threads than this are woken one by one. When nobody was for STUCK_NS, or they took SLOW_NS each, they do more than
-# to release their locks: then all are woken at once, for APART_NS.
+# More threads than this are woken one by one. When nobody was for STUCK_NS, or they took SLOW_NS each, they do more
+# than to release their locks: then all are woken at once, for APART_NS.
 FEW = 3
 STUCK_NS = 500_000
 SLOW_NS = 100_000
@@ -158,6 +158,8 @@ class Driver:
         except BaseException:
             if self._role.get(_ROLE) == threading.get_ident():
                 self._leave()
+            elif not self._role:  # an interrupt may have struck just where a promotion is passed on
+                self._promote()
             raise
 
     def _perform(self, steps: Steps) -> bool | None:
@@ -275,18 +277,30 @@ class Driver:
             if self._role.get(_ROLE) == me:
                 self._leave()
         ballot.waiter = sleeper = Sleeper()
-        self._inbox.append(ballot)
-        self._wait_for(ballot, sleeper)
+        try:
+            self._inbox.append(ballot)
+            self._wait_for(ballot, sleeper)
+        except BaseException:
+            self._withdraw(sleeper)
+            raise
 
     def _await_all(self, ballots: list[Ballot]) -> None:
         """Have each of many ballots that were told decided, or its time pass.
 
         The last one first: replies come in order, so when it is decided mostly all are.
         """
+        late_ns = 0  # whose time was over by then have had their last look
         for ballot in reversed(ballots):
-            if not ballot.decided:
-                ballot.waiter = sleeper = Sleeper()
+            if ballot.decided or ballot.until_ns <= late_ns:
+                continue
+            ballot.waiter = sleeper = Sleeper()
+            try:
                 self._wait_for(ballot, sleeper)
+            except BaseException:
+                self._withdraw(sleeper)
+                raise
+            if not ballot.decided:
+                late_ns = self._clock.now()
         for ballot in ballots:
             if not ballot.decided:
                 self._roster.blame(ballot)
@@ -295,16 +309,17 @@ class Driver:
         """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""
         try:
             self._sleep_or_drive(ballot, sleeper)
-        except BaseException:
-            sleeper.asleep = False
-            self._wake_next()
-            raise
         finally:
             # A promotion that came while we were leaving is passed on; `asleep` first, so that either
             # the leaving driver sees it, or we see that there is no driver any more.
             sleeper.asleep = False
             if not self._role:
                 self._promote()
+
+    def _withdraw(self, sleeper: Sleeper) -> None:
+        """Wake whom an interrupted thread would have woken, and count on it no more."""
+        sleeper.asleep = False
+        self._wake_next()
 
     def _sleep_or_drive(self, ballot: Ballot, sleeper: Sleeper) -> None:
         last_look = False
@@ -376,8 +391,10 @@ class Driver:
             resting.sleep(STUCK_NS, self._next_if_mine())
             while self._ready:
                 resting.asleep = True
-                if self._clock.now() - self._passed_ns >= STUCK_NS:
-                    self._apart_ns = self._clock.now() + APART_NS
+                now = self._clock.now()
+                slow = now - self._begun_ns > STUCK_NS + SLOW_NS * self._passed
+                if slow or now - self._passed_ns >= STUCK_NS:
+                    self._apart_ns = now + APART_NS
                     self._wake_all()
                 else:
                     resting.sleep(STUCK_NS)
@@ -426,7 +443,8 @@ class Driver:
                 inbox.popleft()
             else:
                 inbox.popleft()
-                fleet.submit(ballot)
+                if not self._roster.closing:  # else nobody would undo it
+                    fleet.submit(ballot)
         fleet.flush()
         if fleet.decided or fleet.fallen:
             self._settle()
@@ -495,6 +513,7 @@ class Driver:
     def _leave(self) -> None:
         """Give the role up, and see to it that somebody takes what is left to do."""
         self._polling = False
+        self._resting = None
         try:
             self._fleet.mend()
             if self._fleet.staged:  # a reply asked for a script's text

@@ -68,6 +68,10 @@ class Ballot:
         told = self.no + self.failed
         return told + self.yes >= self.size if self.command.releases else told > lost
 
+    def withdraw(self) -> None:
+        """Note that what it asked for is undone already, so that it cannot be won any more."""
+        self.yes = -self.size
+
     def refused(self) -> bool:
         """Tell whether so many masters said no that no quorum can have said yes."""
         return self.no > self.size - self.quorum

@@ -231,14 +231,15 @@ class Fleet:
 
     def abandon(self) -> None:
         """Send what undoes the commands that are not decided yet; for a client that closes under its callers."""
-        undone = {}
+        undone: dict[bytes, Command] = {}
         for link in self.links:
-            for ballot in link.pending[link.head :]:
-                if not ballot.decided:
-                    undone[ballot.command.token] = ballot.command.undo()
+            for ballot in [*link.pending[link.head :], *link.parked]:
+                command = None if ballot.decided else ballot.command.undo()
+                if command is not None:
+                    undone[command.token] = command
+                    ballot.withdraw()
         for command in undone.values():
-            if command is not None:
-                self.submit(self.ballot_of(command))
+            self.submit(self.ballot_of(command))
         self.flush()
 
     def blame(self, ballot: Ballot) -> None:

@@ -22,5 +22,6 @@ cdef class Ballot:
     cdef public object resent      # a bit for each link, of any number
 
     cpdef bint settled(self)
+    cpdef withdraw(self)
     cpdef bint refused(self)
     cpdef bint unavailable(self)
