@@ -21,6 +21,7 @@ TEXTS = (
     "protocol.policy",
     "protocol.hold",
     "protocol.key",
+    "protocol.waiting",
     "protocol.quorum",
     "protocol.batch",
     "wire.engine",

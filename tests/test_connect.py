@@ -296,6 +296,7 @@ def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
         b"HELLO 3",
         b"SELECT 1",
         b"CLIENT SETNAME",
+        b"CLIENT TRACKING",
         *[b"SCRIPT LOAD"] * len(scripts.ALL),
         b"INFO server",
         b"INFO replication",

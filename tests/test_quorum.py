@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from zlib import crc32
 from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Any
@@ -47,12 +48,14 @@ class Play:
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
         self.holds: ModuleType = build.module("protocol.hold")
+        self.lines = build.module("protocol.waiting").Lines()
         self.policies = policies = build.module("protocol.policy")
         self.masters = masters
         self.now = BEGINNING
         self.chance = chance
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
         self.effects: list[Any] = []
+        self.rest = ""
         self.policy = policies.Policy(
             masters=tuple(f"master-{index}:6379" for index in range(masters)),
             drift_factor=0.01,
@@ -101,9 +104,19 @@ class Play:
         asked = effect if isinstance(effect, list) else [effect] if isinstance(effect, self.ballots.Ballot) else []
         self.now += LATENCY if asked else 0
         for ballot in asked:
-            votes = next(rest, None)
-            assert votes is not None, "it asked once too often"
-            self.vote(ballot, votes if isinstance(votes, str) else votes(ballot))
+            if type(ballot.command).__name__ == "Look":
+                ballot.no, ballot.decided = self.masters, True  # the masters do not push: it polls
+                continue
+            if ballot.spared >= 0:  # the rest of the votes, of which one was asked for before
+                votes = self.rest[: ballot.spared] + self.rest[ballot.spared + 1 :]
+            else:
+                given = next(rest, None)
+                assert given is not None, "it asked once too often"
+                votes = given if isinstance(given, str) else given(ballot)
+            if ballot.only >= 0:
+                self.rest = votes.ljust(self.masters, ".")
+                votes = self.rest[ballot.only]
+            self.vote(ballot, votes)
         if isinstance(effect, self.quorum_module.Pause):
             self.now = max(self.now, effect.until_ns)
 
@@ -111,14 +124,14 @@ class Play:
         """Claim and acquire; one attempt unless told otherwise. Tell whether it was won."""
         self.ticket = object()
         self.hold.claim(self.ticket)
-        self.run(self.quorum_module.acquire(self.policy, self.hold, TTL_MS, give_up_ns), *script)
+        self.run(self.quorum_module.acquire(self.policy, self.lines, self.hold, TTL_MS, give_up_ns), *script)
         return self.hold.state == self.holds.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
         return self.run(self.quorum_module.extend(self.policy, self.hold, ttl_ms), *script)
 
     def release(self, *script: Votes) -> Any:
-        return self.run(self.quorum_module.release(self.policy, self.hold, SECOND), *script)
+        return self.run(self.quorum_module.release(self.policy, self.lines, self.hold, SECOND), *script)
 
     def kinds(self) -> list[str]:
         """Name every effect so far, with its command."""
@@ -187,7 +200,7 @@ def test_an_attempt_is_won_if_and_only_if_a_quorum_said_yes(build: impl.Implemen
     quorum = len(votes) // 2 + 1
     play.hold.claim(object())
     try:
-        play.follow(play.quorum_module.acquire(play.policy, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes))
+        play.follow(play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes))
     except QuorumUnavailable:
         pass
     won = counted(votes).count("y") >= quorum
@@ -209,7 +222,7 @@ def test_failures_and_silence_of_a_minority_never_raise(build: impl.Implementati
 
 
 @given(attempts=attempts_of(1, 6))
-def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
+def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refused_by_all(
     build: impl.Implementation, attempts: list[str]
 ) -> None:
     play = Play(len(attempts[0]), build=build)
@@ -220,19 +233,26 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won(
         return "n" * play.masters
 
     play.hold.claim(object())
-    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, give_up)
+    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, give_up)
     try:
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
         pass
     won = play.hold.state == play.holds.HELD
-    tokens = [effect.command.token for effect in play.of("Ballot")]
+    asked = [effect for effect in play.of("Ballot") if type(effect.command).__name__ == "Acquire"]
+    tokens = [ballot.command.token for ballot in asked if ballot.spared < 0]
     assert len(set(tokens)) == len(tokens)
+    refused = {ballot.command.token for ballot in asked if ballot.spared < 0 and ballot.no == ballot.size}
     undone = [ballot.command.token for effect in play.of("Tell") for ballot in effect.ballots]
-    assert undone == (tokens[:-1] if won else tokens)
-    flow = [kind for kind in play.kinds() if kind != "Pause"]
-    pair = ["Ballot Acquire", "Tell Release"]
-    assert flow == (pair * len(tokens))[: -1 if won else None]
+    assert undone == [token for token in (tokens[:-1] if won else tokens) if token not in refused]
+    assert [kind for kind in play.kinds() if "Acquire" in kind or "Release" in kind] == [
+        kind
+        for token in tokens
+        for kind in [
+            *["Ballot Acquire" for ballot in asked if ballot.command.token == token],
+            *["Tell Release" for each in undone if each == token],
+        ]
+    ]
 
 
 def test_the_undo_is_for_the_same_key_and_since_the_same_moment_as_the_attempt(play: Play) -> None:
@@ -272,7 +292,7 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
     play.hold.claim(object())
-    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
     ballot = next(steps)
     play.now += 10 * MS  # the driver takes its time to send
     play.vote(ballot, "yyy")
@@ -282,7 +302,7 @@ def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
 
 def test_each_attempt_has_a_deadline_of_its_own(play: Play) -> None:
     assert play.acquire("nnn", "yyy", give_up_ns=None)
-    second = play.of("Ballot")[1].command.since_ns
+    second = play.of("Ballot")[-1].command.since_ns
     assert second > BEGINNING
     assert play.hold.deadline_ns == second + VALIDITY
 
@@ -318,7 +338,7 @@ def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadlin
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
     play.hold.claim(object())
-    assert not play.run(play.quorum_module.acquire(play.policy, play.hold, 10, BEGINNING), "nnn")
+    assert not play.run(play.quorum_module.acquire(play.policy, play.lines, play.hold, 10, BEGINNING), "nnn")
     assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
@@ -346,21 +366,31 @@ def test_the_pauses_are_jittered_and_double_up_to_the_longest(
         return "nnn"
 
     assert play.acquire(*[no] * busy, "yyy", give_up_ns=None)
-    pauses = [pause.until_ns - end for pause, end in zip(play.of("Pause"), ends, strict=True)]
+    pauses = [pause.until_ns - end - LATENCY for pause, end in zip(play.of("Pause"), ends, strict=True)]
     bounds = [min(50 * MS, 4 * MS * 2**number) for number in range(busy)]
     assert pauses == [pytest.approx(bound * chance, abs=1) for bound in bounds]
 
 
 def test_a_pause_is_cut_where_the_time_to_wait_ends_and_one_last_attempt_follows(play: Play) -> None:
     play.chance = 0.999
-    give_up = BEGINNING + LATENCY + MS
+    give_up = BEGINNING + 2 * LATENCY + MS
     assert play.acquire("nnn", "nnn", give_up_ns=give_up) is False
     assert [pause.until_ns for pause in play.of("Pause")] == [give_up]
 
 
 def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
     assert play.acquire("ynnyn", "yyy", give_up_ns=None)
-    assert play.kinds() == ["Ballot Acquire", "Tell Release", "Pause", "Ballot Acquire"]
+    assert play.kinds() == [
+        "Ballot Acquire",
+        "Tell Release",
+        "Ballot Look",
+        "Pause",
+        "Ballot Acquire",  # one master first,
+        "Ballot Acquire",  # the others when it was won there
+    ]
+    _, _, first, others = (effect for effect in play.of("Ballot"))
+    assert first.only == others.spared == play.policy.order[crc32(KEY) % 5]
+    assert (others.size, others.quorum) == (4, 2)
 
 
 def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play: Play) -> None:
@@ -391,7 +421,7 @@ def test_failures_that_are_not_in_a_row_do_not_add_up(play: Play) -> None:
 def test_a_failed_attempt_does_not_lengthen_the_next_pause(play: Play) -> None:
     assert play.acquire("!!!", "nnn", "yyy", give_up_ns=None)
     [pause] = play.of("Pause")
-    assert pause.until_ns - (BEGINNING + 2 * LATENCY) == play.policy.retry.pause_ns(0, play.chance)
+    assert pause.until_ns - (BEGINNING + 3 * LATENCY) == play.policy.retry.pause_ns(0, play.chance)
 
 
 def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
@@ -439,14 +469,14 @@ def test_a_hold_is_believed_until_its_deadline_and_not_at_it(held: Play) -> None
 
 
 def test_a_claim_during_a_release_is_refused(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
     with pytest.raises(AlreadyHeld):
         held.hold.claim(object())
 
 
 def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held: Play) -> None:
-    first = held.quorum_module.release(held.policy, held.hold, SECOND)
+    first = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     ballot = next(first)
     with pytest.raises(NotOwned):
         held.release("yyy")
@@ -461,7 +491,7 @@ def test_abandoning_after_a_verdict_does_not_undo_what_another_thread_claimed_si
         play.acquire("!!!", "!!!")
     failed, other = play.ticket, object()
     play.hold.claim(other)
-    next(play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None))
+    next(play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None))
     assert play.hold.abandon(failed) is None  # what Lock.acquire does with any exception
     assert play.hold.abandon(other) is not None
 
@@ -632,7 +662,7 @@ def test_an_extension_that_was_given_up_does_not_keep_the_next_one_waiting(held:
 def test_a_parting_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
     token = held.hold.token
     lock = object()
-    held.run(held.quorum_module.part(held.policy, held.hold, lock))
+    held.run(held.quorum_module.part(held.policy, held.lines, held.hold, lock))
     [tell] = held.effects
     [ballot] = tell.ballots
     assert held.kinds() == ["Tell Release"]
@@ -643,24 +673,24 @@ def test_a_parting_sends_the_release_and_frees_the_object_at_once(held: Play) ->
 def test_a_parting_after_the_deadline_is_lost_and_still_deletes_the_key(held: Play) -> None:
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
-        held.run(held.quorum_module.part(held.policy, held.hold, object()))
+        held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
     assert held.kinds() == ["Tell Release"]
     assert held.effects[0].ballots[0].farewell is None  # nobody is told a second time
     assert held.hold.state == held.holds.FREE
 
 
 def test_a_parting_after_an_interrupted_release_takes_no_answer_for_a_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
     held.hold.insist()
-    held.run(held.quorum_module.part(held.policy, held.hold, object()))
+    held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
     assert held.effects[0].ballots[0].farewell is None
 
 
 def test_a_parting_needs_a_lock(held: Play) -> None:
     held.release("yyy")
     with pytest.raises(NotOwned):
-        held.run(held.quorum_module.part(held.policy, held.hold, object()))
+        held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
 
 
 # --- many at once ------------------------------------------------------------------------------------
@@ -677,7 +707,7 @@ def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
 
 def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]:
     errors: dict[int, Any] = {}
-    play.run(play.batch.release_many(play.policy, holds, SECOND, errors), *script)
+    play.run(play.batch.release_many(play.policy, play.lines, holds, SECOND, errors), *script)
     return errors
 
 
@@ -782,14 +812,14 @@ def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None
     def clock() -> int:
         if not others:  # another thread gets its turn just here
             others.append(None)
-            others[0] = held.quorum_module.release(policy, held.hold, SECOND)
+            others[0] = held.quorum_module.release(policy, held.lines, held.hold, SECOND)
             next(others[0])
         return held.now
 
     rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens")}
     policy = type(held.policy)(clock=clock_of(held.policies, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
-        next(held.quorum_module.release(policy, held.hold, SECOND))
+        next(held.quorum_module.release(policy, held.lines, held.hold, SECOND))
 
 
 def test_releasing_what_was_never_held_is_not_owned(play: Play) -> None:
@@ -840,12 +870,12 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
 
 
 def test_a_lock_that_is_being_released_is_not_believed_any_more(held: Play) -> None:
-    next(held.quorum_module.release(held.policy, held.hold, SECOND))
+    next(held.quorum_module.release(held.policy, held.lines, held.hold, SECOND))
     assert not held.hold.held(held.now)
 
 
 def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -855,7 +885,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
 
 
 def test_insisting_on_an_interrupted_release_gives_the_same_command_again(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     first = next(steps).command
     steps.close()
     again = held.hold.insist()
@@ -868,7 +898,7 @@ def test_insisting_where_nothing_is_held_gives_nothing(play: Play) -> None:
 
 
 def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
     steps.close()
     held.hold.insist()
@@ -944,7 +974,7 @@ def test_a_lock_that_was_acquired_anew_during_the_question_is_not_the_one_that_w
 
 # --- interruptions -----------------------------------------------------------------------------------
 
-BUSY_TWICE = ("nnn", "!!!", "yynnn", "nnn")
+BUSY = ("nnn", "!!!", "yynnn", "nnn")
 INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
     "closed": lambda steps: steps.close(),
     "Ctrl-C": lambda steps: steps.throw(KeyboardInterrupt()),
@@ -953,18 +983,15 @@ INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
-@pytest.mark.parametrize("point", range(11))
+@pytest.mark.parametrize("point", range(20))
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
-    script = iter(BUSY_TWICE)
-    last = b""
+    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    script = itertools.cycle(BUSY)
     for _ in range(point + 1):
-        effect = next(steps)
-        if isinstance(effect, play.ballots.Ballot):
-            last = effect.command.token
-            play.vote(effect, next(script))
+        play.perform(next(steps), script)
+    last = [ballot.command.token for ballot in play.of("Ballot") if ballot.command.token][-1]
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
@@ -979,7 +1006,7 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.quorum_module.acquire(play.policy, play.hold, TTL_MS, None)
+    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         QuorumUnavailable,
         WrongLoop,
     )
-    from .protocol.policy import Retry
+    from .protocol.policy import Handoff, Retry
 
     IMPL: str
 
@@ -38,6 +38,7 @@ _HOMES = {
     "Lock": "client",
     "AsyncClient": "aio",
     "AsyncLock": "aio",
+    "Handoff": "protocol.policy",
     "Retry": "protocol.policy",
     "AlreadyHeld": "errors",
     "ClientClosed": "errors",
@@ -65,6 +66,7 @@ __all__ = [
     "ClientUnusable",
     "ConfigurationError",
     "Lock",
+    "Handoff",
     "LockBusy",
     "LockError",
     "LockLost",

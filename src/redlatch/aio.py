@@ -14,7 +14,7 @@ from .errors import LockError
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
-from .protocol.policy import Retry
+from .protocol.policy import Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.aio import Driver
@@ -51,14 +51,13 @@ class AsyncLock(BaseLock):
 
         Raises:
             AlreadyHeld: this object holds it already, or is acquiring it in another task.
+            LockBusy: as many of this client wait already as the client's `max_waiters` says.
             QuorumUnavailable: too many masters failed; `causes` has each one's reason.
             ConfigurationError, TypeError: an argument cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
-        elif timeout is None and blocking is False:
-            timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
@@ -155,6 +154,13 @@ class AsyncClient(BaseClient):
         wait_release: whether leaving a ``async with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in the event loop, when a lock turns out to
             have been lost that was released without waiting. Default: a warning in the log.
+        wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
+            can; "poll" tries again after the pauses of `retry`. Default "auto".
+        handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
+            Default `Handoff()`: 0.1 s; then other processes have their turn first.
+        max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
+        refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
+            with `LockBusy`. Default False.
 
     Raises:
         ConfigurationError, TypeError: naming the argument that cannot work.
@@ -173,8 +179,26 @@ class AsyncClient(BaseClient):
         retry: Retry | None = None,
         wait_release: bool = True,
         on_lost: Callable[[AsyncLock, str], object] | None = None,
+        wakeups: str = "auto",
+        handoff: Handoff | None = None,
+        max_waiters: int | None = None,
+        refuse_late: bool = False,
     ) -> None:
-        super().__init__("aio", masters, ttl, prefix, drift_factor, attempt_timeout, retry, wait_release, on_lost)
+        super().__init__(
+            "aio",
+            masters,
+            ttl,
+            prefix,
+            drift_factor,
+            attempt_timeout,
+            retry,
+            wait_release,
+            on_lost,
+            wakeups,
+            handoff,
+            max_waiters,
+            refuse_late,
+        )
 
     def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> AsyncLock:
         """Make a lock object; nothing is sent yet.

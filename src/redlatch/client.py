@@ -11,7 +11,7 @@ from .errors import LockError
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
-from .protocol.policy import SECOND, Retry
+from .protocol.policy import SECOND, Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.threads import Driver
@@ -34,14 +34,13 @@ class Lock(BaseLock):
 
         Raises:
             AlreadyHeld: this object holds it already, or is acquiring it in another thread.
+            LockBusy: as many of this client wait already as the client's `max_waiters` says.
             QuorumUnavailable: too many masters failed; `causes` has each one's reason.
             ConfigurationError, TypeError: an argument cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
-        elif timeout is None and blocking is False:
-            timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
@@ -138,6 +137,13 @@ class Client(BaseClient):
         wait_release: whether leaving a ``with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in a thread of the client, when a lock turns out to
             have been lost that was released without waiting. Default: a warning in the log.
+        wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
+            can; "poll" tries again after the pauses of `retry`. Default "auto".
+        handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
+            Default `Handoff()`: 0.1 s; then other processes have their turn first.
+        max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
+        refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
+            with `LockBusy`. Default False.
         gil_patience: seconds that a thread of the compiled build keeps the GIL while it waits for replies, unless other
             threads use this client, too, and only where one computes: giving it up costs 5 ms each time then.
             Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
@@ -159,6 +165,10 @@ class Client(BaseClient):
         retry: Retry | None = None,
         wait_release: bool = True,
         on_lost: Callable[[Lock, str], object] | None = None,
+        wakeups: str = "auto",
+        handoff: Handoff | None = None,
+        max_waiters: int | None = None,
+        refuse_late: bool = False,
         gil_patience: float | None = None,
     ) -> None:
         patience = seconds_of("gil_patience", gil_patience)
@@ -172,6 +182,10 @@ class Client(BaseClient):
             retry,
             wait_release,
             on_lost,
+            wakeups,
+            handoff,
+            max_waiters,
+            refuse_late,
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 

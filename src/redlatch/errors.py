@@ -5,7 +5,7 @@
     redis.exceptions.LockError          (handlers written for redis-py's Lock keep working)
     └── LockError                       every error below; name, elapsed and causes on each
         ├── LockTimeout                 timeout= passed while somebody else held the lock   (also TimeoutError)
-        ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock
+        ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock, or too many wait
         ├── LockLost                    the validity is over, or a quorum no longer has our token
         ├── NotOwned                    release or extend of a lock that this object does not hold
         ├── AlreadyHeld                 acquire of a lock object that holds its lock already
@@ -75,7 +75,23 @@ class LockTimeout(LockError, TimeoutError):
 
 
 class LockBusy(LockError):
-    """The lock is held by somebody else and the caller did not want to wait."""
+    """The lock is held by somebody else, and the caller did not want to wait, or was not let into the line.
+
+    Attributes:
+        depth: how many of this client waited for it already.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | bytes | None = None,
+        elapsed: float = 0.0,
+        causes: Mapping[str, BaseException] | None = None,
+        depth: int = 0,
+    ) -> None:
+        super().__init__(message, name=name, elapsed=elapsed, causes=causes)
+        self.depth = depth
 
 
 class LockLost(LockError):

@@ -22,8 +22,9 @@ from ..protocol import batch, quorum
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
-from ..protocol.policy import SECOND, Policy
+from ..protocol.policy import SECOND, UNBOUNDED, Policy
 from ..protocol.quorum import Answer, Steps, Tell
+from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
 from .deadlines import Deadlines
 from .verdict import Verdict
@@ -35,11 +36,12 @@ MANY = 64
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
-    def __init__(self, masters: list[Master], policy: Policy) -> None:
+    def __init__(self, masters: list[Master], policy: Policy, tracking: bool = True) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
-        self._roster = Roster(masters, policy.quorum, Fleet, self._deliver)
+        self.lines = Lines()
+        self._roster = Roster(masters, policy.quorum, Fleet, self._deliver, tracking)
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
@@ -66,11 +68,12 @@ class Driver:
             AlreadyHeld, and what `run` does.
         """
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-        return self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up), hold, object())  # type: ignore[return-value]
+        steps = quorum.acquire(self._policy, self.lines, hold, ttl_ms, give_up)
+        return self.run(steps, hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer; to be awaited at once."""
-        return self.run(quorum.release(self._policy, hold, self._policy.patience_ns(ttl_ms)), hold)
+        return self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)), hold)
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned; of an acquire, whether it won.
@@ -84,6 +87,7 @@ class Driver:
             ClientUnusable, ConfigurationError: what keeps this client from being used here.
             LockError: what the generator raises.
         """
+        called = self.lines.called
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
@@ -95,6 +99,8 @@ class Driver:
                 if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                     self._tell(effect.ballots)
                     continue
+                if called:
+                    self._wake_called()
                 if not self._roster.usable:
                     self._roster.check()
                 if isinstance(effect, Ballot):
@@ -105,11 +111,18 @@ class Driver:
                     await self._await_all(effect)
                 elif isinstance(effect, Answer):
                     return effect.value
+                elif isinstance(effect, Turn):
+                    await self._verdict(effect.ballot)
+                    if not self._roster.usable:
+                        self._roster.check()
                 else:
                     await asyncio.sleep(max(0, effect.until_ns - self._clock.now()) / SECOND)
         except BaseException as error:
+            steps.close()  # it leaves its line
             self._recover(hold, ticket, error)
             raise
+        if called:
+            self._wake_called()
         return None if ticket is None or hold is None else hold.state == HELD
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
@@ -121,6 +134,10 @@ class Driver:
             command = hold.insist()
         if command is not None:
             self.tell([command])
+        if hold is not None and (ticket is not None or command is not None):
+            self.lines.leave(hold, self._clock.now(), 0)
+        if self.lines.called:
+            self._wake_called()
 
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.
@@ -207,7 +224,7 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for ballot in self._deadlines.clear():
+        for ballot in self._deadlines.clear() + self.lines.everybody():
             self._wake_soon(ballot)
 
     # --- one ask -----------------------------------------------------------------------------------
@@ -241,6 +258,8 @@ class Driver:
     def _verdict(self, ballot: Ballot) -> Verdict:
         assert self._loop is not None
         ballot.waiter = verdict = Verdict(self._loop)
+        if ballot.until_ns == UNBOUNDED:
+            return verdict
         now = self._clock.now()
         self._deadlines.add(ballot, now)
         if self._timer is None or ballot.until_ns < self._timer_ns:
@@ -283,7 +302,7 @@ class Driver:
                 verdict.wake()
         finally:
             fleet.decided += decided  # a task ended with SystemExit, say
-            if fleet.decided or fleet.fallen or fleet.lost:
+            if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
                 self._settle()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
@@ -296,12 +315,24 @@ class Driver:
             self._wake_soon(ballot)
         while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
             self._loop.call_soon(fleet.lost.pop().farewell.tell_lost)
+        changed, fleet.changed = fleet.changed, []
+        for index, key in changed:
+            self.lines.changed(index, key)
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
+            self.lines.stir_all()
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
             self._roster.redial(link.index, link.cause)
+        if self.lines.called:
+            self._wake_called()
+
+    def _wake_called(self) -> None:
+        """Have the tasks woken whose turn has come, or who wait for a key that has changed."""
+        called = self.lines.called
+        while called:
+            self._wake_soon(called.popleft())
 
     def _wake_soon(self, ballot: Ballot) -> None:
         if ballot.waiter is not None:  # else its task is awake already

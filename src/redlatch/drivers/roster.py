@@ -48,9 +48,12 @@ class Roster:
     Args:
         muster: makes the engine's Fleet of these addresses and this quorum.
         deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
+        tracking: whether the masters are to say when a key that was looked at has changed.
     """
 
-    def __init__(self, masters: list[Master], quorum: int, muster: Muster, deliver: Deliver) -> None:
+    def __init__(
+        self, masters: list[Master], quorum: int, muster: Muster, deliver: Deliver, tracking: bool = True
+    ) -> None:
         # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
         self.fleet: Any = None
         self.quorum = quorum
@@ -64,7 +67,9 @@ class Roster:
         self._masters = masters
         self._dialled: list[int] = []
         self._down: set[int] = set()  # masters that were told of as being of no use
-        self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver)
+        self._tracking = tracking
+        self._told_of_polling = False
+        self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
         """Make the fleet, nobody connected yet, and return it."""
@@ -161,6 +166,13 @@ class Roster:
         if index in self._down:
             self._down.discard(index)
             logger.warning("master %s is back", link.address)
+        if self._tracking and not traits.tracking and not self._told_of_polling:
+            self._told_of_polling = True
+            logger.warning(
+                "master %s does not say when a key changes (CLIENT TRACKING in RESP3): "
+                "where a quorum does not, those who wait for a lock poll",
+                link.address,
+            )
         self.fleet.adopt(index, connection.sock, traits, traits.dialect)
 
     def _connected(self) -> int:

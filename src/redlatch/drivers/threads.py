@@ -48,6 +48,7 @@ from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
+from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
 from .sleeper import Sleeper
 
@@ -73,14 +74,17 @@ APART_NS = 100_000_000
 class Driver:
     """Runs the protocol's generators for any number of threads."""
 
-    def __init__(self, masters: list[Master], policy: Policy, gil_patience_ns: int = -1) -> None:
+    def __init__(
+        self, masters: list[Master], policy: Policy, tracking: bool = True, gil_patience_ns: int = -1
+    ) -> None:
         self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._caller = 0  # the thread that called last,
         self._alone_ns = 0  # and from when on it counts as the only one; 0 when it does
         self._policy = policy
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
-        self._roster = Roster(masters, policy.quorum, Fleet, weakly(self))
+        self.lines = Lines()
+        self._roster = Roster(masters, policy.quorum, Fleet, weakly(self), tracking)
         self._janitor = Janitor(self)
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
@@ -116,25 +120,32 @@ class Driver:
         try:
             give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
             hold.claim(ticket)
-            self.run(quorum.acquire(self._policy, hold, ttl_ms, give_up))
+            self.run(quorum.acquire(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
             undo = hold.abandon(ticket)  # a release behind whatever was sent
             if undo is not None:
                 self.tell([undo])
+            self._leave_line(hold)
             raise
         return hold.state == HELD
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
         """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""
         try:
-            self.run(quorum.release(self._policy, hold, self._policy.patience_ns(ttl_ms)))
+            self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)))
         except LockError:
             raise
         except BaseException:
             again = hold.insist()
             if again is not None:
                 self.tell([again])
+                self._leave_line(hold)
             raise
+
+    def _leave_line(self, hold: Hold) -> None:
+        """Let the next in line have its turn."""
+        self.lines.leave(hold, self._clock.now(), 0)
+        self._wake_called()
 
     def run(self, steps: Steps) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned.
@@ -156,6 +167,7 @@ class Driver:
         try:
             return self._perform(steps)
         except BaseException:
+            steps.close()  # it leaves its line
             if self._role.get(_ROLE) == threading.get_ident():
                 self._leave()
             elif not self._role:  # an interrupt may have struck just where a promotion is passed on
@@ -163,10 +175,13 @@ class Driver:
             raise
 
     def _perform(self, steps: Steps) -> bool | None:
+        called = self.lines.called
         for effect in steps:
             if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                 self._tell(effect.ballots)
                 continue
+            if called:
+                self._wake_called()
             if not self._roster.usable:
                 self._roster.check()
             if isinstance(effect, Ballot):
@@ -177,8 +192,12 @@ class Driver:
                 self._await_all(effect)
             elif isinstance(effect, Answer):
                 return effect.value
+            elif isinstance(effect, Turn):
+                self._await_turn(effect.ballot)
             else:
                 self._watch(self._roster.is_closing, effect.until_ns)
+        if called:
+            self._wake_called()
         return None
 
     def connect(self) -> None:
@@ -250,6 +269,9 @@ class Driver:
             self._wake_all()
             while self._sleepers:
                 self._sleepers.popleft().wake()
+            for ballot in self.lines.everybody():
+                if ballot.waiter is not None:
+                    ballot.waiter.wake()
             self._janitor.ring()  # it ends
         self._roster.mourn()
 
@@ -304,6 +326,37 @@ class Driver:
         for ballot in ballots:
             if not ballot.decided:
                 self._roster.blame(ballot)
+
+    def _await_turn(self, ballot: Ballot) -> None:
+        """Sleep until another thread calls us, or our time is over; nobody who stands in line drives."""
+        ballot.waiter = sleeper = Sleeper()
+        try:
+            while not ballot.decided and self._roster.usable:
+                left = ballot.until_ns - self._clock.now()
+                if left <= 0:
+                    break
+                other = self._next_if_mine() if self._ready else None
+                if not self._ready:
+                    self._rouse()
+                sleeper.sleep(left, other)
+                sleeper.asleep = True
+        except BaseException:
+            self._withdraw(sleeper)
+            raise
+        if not self._roster.usable:
+            self._roster.check()
+
+    def _wake_called(self) -> None:
+        """Wake whose turn has come, and who waits for a key that has changed."""
+        called = self.lines.called
+        while called:  # taken off when it is done, so that an interrupt loses none
+            try:
+                ballot = called[0]
+                if ballot.waiter is not None:  # else it is awake, and will see
+                    ballot.waiter.wake()
+                called.remove(ballot)
+            except (IndexError, ValueError):
+                pass  # another thread was faster
 
     def _wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
         """Sleep until another thread has driven our ballot to its verdict, or drive when nobody does."""
@@ -381,7 +434,7 @@ class Driver:
         elif not self._inbox and not self._arrivals:
             fleet.pump(timeout_ns)
         self._polling = False
-        if fleet.decided or fleet.fallen:
+        if fleet.decided or fleet.fallen or fleet.changed:
             self._settle()
 
     def _rest(self) -> None:
@@ -446,7 +499,7 @@ class Driver:
                 if not self._roster.closing:  # else nobody would undo it
                     fleet.submit(ballot)
         fleet.flush()
-        if fleet.decided or fleet.fallen:
+        if fleet.decided or fleet.fallen or fleet.changed:
             self._settle()
 
     def _settle(self) -> None:
@@ -466,12 +519,19 @@ class Driver:
                 self._begun_ns = now
                 self._passed = 0
                 self._wake_next()
+        while fleet.changed:
+            index, key = fleet.changed[-1]
+            self.lines.changed(index, key)
+            fleet.changed.pop()
         while fleet.fallen:
             link, sock = fleet.fallen[-1]
+            self.lines.stir_all()
             if sock is not None:
                 sock.close()
             self._roster.redial(link.index, link.cause)
             fleet.fallen.pop()
+        if self.lines.called:
+            self._wake_called()
 
     def _next_asleep(self) -> Sleeper | None:
         """Return the next thread to be woken because its ballot is decided, or None.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ..errors import LockError, QuorumUnavailable
+from ..protocol.commands import Release
 from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
 from .lock import BaseLock, Driver, Shared
@@ -55,7 +56,8 @@ class Batch(Generic[AnyLock]):
             return self._together([lock._parting() for lock in locks])
         patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
         holds = [lock._hold for lock in locks]
-        steps: Steps = self._driver.batch.release_many(policy, holds, patience_ns, self._errors)
+        driver = self._driver
+        steps: Steps = driver.batch.release_many(policy, driver.lines, holds, patience_ns, self._errors)
         return steps
 
     def extending(self, ttl: float | None) -> Steps:
@@ -87,12 +89,20 @@ class Batch(Generic[AnyLock]):
     def undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed."""
         undone = [lock._hold.abandon(self._ticket) for lock in self._present()]
-        self._driver.tell([command for command in undone if command is not None])
+        self._tell([command for command in undone if command is not None])
 
     def insist(self) -> None:
         """Let releases that were interrupted go on without their caller."""
         again = [lock._hold.insist() for lock in self._present()]
-        self._driver.tell([command for command in again if command is not None])
+        self._tell([command for command in again if command is not None])
+
+    def _tell(self, releases: list[Release]) -> None:
+        """Send releases that nobody waits for, and let those who wait for their keys go on."""
+        self._driver.tell(releases)
+        lines, now = self._driver.lines, self._shared.policy.clock.now()
+        for lock in self._present():
+            lines.leave(lock._hold, now, 0)
+        self._driver.tell([])
 
     def _present(self) -> list[AnyLock]:
         return [lock for lock in self._locks if lock is not None]

@@ -12,7 +12,7 @@ from .. import config, impl
 from ..errors import ConfigurationError
 from ..protocol.hold import Hold
 from ..protocol.key import prefix_of
-from ..protocol.policy import SECOND, Policy, Retry
+from ..protocol.policy import SECOND, UNBOUNDED, Handoff, Policy, Retry
 from .batch import AnyLock
 from .lock import Shared
 
@@ -31,9 +31,14 @@ class BaseClient:
         retry: Retry | None,
         wait_release: bool,
         on_lost: Callable[[Any, str], object] | None,
+        wakeups: str,
+        handoff: Handoff | None,
+        max_waiters: int | None,
+        refuse_late: bool,
         **options: Any,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
+        _check_waiting(wakeups, handoff, max_waiters, refuse_late)
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
@@ -50,8 +55,12 @@ class BaseClient:
             clock=implementation.module("wire.net").BootClock(),
             random=random.Random().random,
             tokens=policies.Tokens(_draw_tokens),
+            handoff=handoff,
+            max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
+            refuse_late=refuse_late,
         )
-        self._driver = implementation.module(f"drivers.{driver}").Driver(self._masters, self._policy, **options)
+        drivers = implementation.module(f"drivers.{driver}")
+        self._driver = drivers.Driver(self._masters, self._policy, wakeups == "auto", **options)
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
     def __reduce__(self) -> NoReturn:
@@ -86,6 +95,21 @@ def _check(drift_factor: object, retry: object, wait_release: object, on_lost: o
         raise TypeError(f"wait_release: True or False is needed, not {type(wait_release).__name__}")
     if on_lost is not None and not callable(on_lost):
         raise TypeError(f"on_lost: something to call, or None, is needed, not {type(on_lost).__name__}")
+
+
+def _check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_late: object) -> None:
+    """Refuse options of how to wait that are of the wrong type or out of their range."""
+    if wakeups not in ("auto", "poll"):
+        raise ConfigurationError(f"wakeups: 'auto' or 'poll' is needed, got {wakeups!r}")
+    if handoff is not None and not isinstance(handoff, Handoff):
+        raise TypeError(f"handoff: a redlatch.Handoff is needed, not {type(handoff).__name__}")
+    if max_waiters is not None:
+        if isinstance(max_waiters, bool) or not isinstance(max_waiters, int):
+            raise TypeError(f"max_waiters: a whole number, or None, is needed, not {type(max_waiters).__name__}")
+        if not 0 <= max_waiters < UNBOUNDED:
+            raise ConfigurationError(f"max_waiters: at least 0, or None, is needed; got {max_waiters}")
+    if not isinstance(refuse_late, bool):
+        raise TypeError(f"refuse_late: True or False is needed, not {type(refuse_late).__name__}")
 
 
 _PIECES = [slice(start, start + 32) for start in range(0, 32 * 100, 32)]

@@ -31,6 +31,10 @@ class Driver(Protocol):
         """`protocol.batch` of the same build."""
 
     @property
+    def lines(self) -> Any:
+        """Who waits for whom."""
+
+    @property
     def forked(self) -> bool: ...
 
     def tell(self, commands: list[Any]) -> None: ...
@@ -138,7 +142,8 @@ class BaseLock:
         return steps
 
     def _parting(self) -> Steps:
-        steps: Steps = self._shared.driver.protocol.part(self._shared.policy, self._hold, self)
+        driver = self._shared.driver
+        steps: Steps = driver.protocol.part(self._shared.policy, driver.lines, self._hold, self)
         return steps
 
     def _asking(self, what: str) -> Steps:

@@ -7,6 +7,10 @@ from typing import Any
 from .commands import Command
 
 
+# A key without a ttl stays for so long.
+FOREVER_MS = 1 << 40
+
+
 class Ballot:
     """A command put to the vote of every master, and what they said.
 
@@ -15,29 +19,36 @@ class Ballot:
     Attributes:
         command: what is asked.
         size, quorum: how many masters are asked, and how many must agree.
+        only, spared: the index of the one master that is asked, or of the one that is not; -1 where there is none.
         until_ns: when whoever asked stops waiting, in nanoseconds since boot.
         yes, no, failed: the votes so far; whoever is in none of them is silent.
         decided: whether the verdict stands.
         causes: the errors of the failed votes by index of the master, or None.
         silent: who had not answered when the time was over, by index of the master.
+        answers: the numbers behind a "no", by index of the master, of those that will say when it changes; or None.
+        watching: whether only a change of the votes to a "yes" is waited for now.
         waiter: whom the driver tells when it is decided; None where nobody is to be told.
         farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
         resent: bit i says that master i got the full text of the script already.
     """
 
     __slots__ = (
+        "answers",
         "causes",
         "command",
         "decided",
         "failed",
         "farewell",
         "no",
+        "only",
         "quorum",
         "resent",
         "silent",
         "size",
+        "spared",
         "until_ns",
         "waiter",
+        "watching",
         "yes",
     )
 
@@ -46,10 +57,13 @@ class Ballot:
         self.size = size
         self.quorum = quorum
         self.until_ns = until_ns
+        self.only = self.spared = -1
         self.yes = 0
         self.no = 0
         self.failed = 0
         self.decided = False
+        self.answers: dict[int, int] | None = None
+        self.watching = False
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
         self.waiter: Any = None
@@ -62,11 +76,60 @@ class Ballot:
         Of a release more is asked, since it is over only when a quorum has answered: a "no", too, says that
         the key is not ours (any more). It is settled when one kind of vote has decided it, or all have come.
         """
+        if self.watching:
+            return self.yes >= self.quorum
         lost = self.size - self.quorum
         if self.yes >= self.quorum or self.no > lost or self.failed > lost:
             return True
         told = self.no + self.failed
         return told + self.yes >= self.size if self.command.releases else told > lost
+
+    def ask_only(self, index: int, until_ns: int) -> None:
+        """Put it to one master first, whose vote decides."""
+        self.only = index
+        self.size = self.quorum = 1
+        self.until_ns = until_ns
+
+    def ask_others(self, size: int, quorum: int, until_ns: int) -> Ballot:
+        """Return the ballot for all the other masters of `size`, of whom one less than `quorum` must agree."""
+        ballot = Ballot(self.command, size - 1, quorum - 1, until_ns)
+        ballot.spared = self.only
+        return ballot
+
+    def watchable(self) -> bool:
+        """Tell whether so many masters said yes, or will say when it changes, that a change makes a quorum."""
+        return self.yes + (0 if self.answers is None else len(self.answers)) >= self.quorum
+
+    def left_ns(self) -> int:
+        """Return after which time a quorum should say yes by itself: when so many of the keys looked at are gone."""
+        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in (self.answers or {}).values()])
+        return answers[self.quorum - self.yes - 1] * 1_000_000
+
+    def tell(self, index: int, answer: int, watched: bool) -> None:
+        """Note the number behind a "no"; `watched` says that the master will tell when it changes."""
+        if watched:
+            if self.answers is None:
+                self.answers = {}
+            self.answers[index] = answer
+
+    def watch(self, until_ns: int) -> None:
+        """Wait until so many of the masters that said "no" told of a change that a quorum may say "yes"."""
+        self.until_ns = until_ns
+        self.watching = True
+        self.decided = False
+        if self.yes >= self.quorum:  # they told meanwhile
+            self.decided = True
+
+    def change(self, index: int) -> bool:
+        """Turn the "no" of a master that told of a change into a "yes"; tell whether that decides it."""
+        if self.answers is None or self.answers.pop(index, None) is None:
+            return False
+        self.no -= 1
+        self.yes += 1
+        if self.decided or self.yes < self.quorum:
+            return False
+        self.decided = True
+        return True
 
     def withdraw(self) -> None:
         """Note that what it asked for is undone already, so that it cannot be won any more."""

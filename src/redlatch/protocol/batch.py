@@ -17,6 +17,7 @@ from .commands import Release
 from .hold import SETTLING, Hold
 from .policy import Policy
 from .quorum import Effect, Pause, Steps, Tell, lost_before, no_quorum
+from .waiting import Lines
 
 # How many are under way at once: what is on its way to a master stays well below what it may owe.
 BATCH = 1024
@@ -83,7 +84,9 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
     return broken
 
 
-def release_many(policy: Policy, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]) -> Steps:
+def release_many(
+    policy: Policy, lines: Lines, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]
+) -> Steps:
     """Delete each key on every master where it is still ours, and wait for a quorum's answers.
 
     Args:
@@ -110,6 +113,9 @@ def release_many(policy: Policy, holds: list[Hold], patience_ns: int, errors: di
                     part.append(Ballot(command, policy.size, policy.quorum, started + patience_ns))
                 asked += part
                 yield Tell(part)
+            if lines.heads or lines.watches:
+                for place, _, _ in going:
+                    lines.leave(holds[place], started, 0)
             yield asked
             going = _settled(policy, holds, going, asked, policy.clock.now() - started, errors)
 

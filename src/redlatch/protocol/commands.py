@@ -29,6 +29,7 @@ def pack(*words: bytes | str | int) -> bytes:
 
 
 _SET = b"*6\r\n$3\r\nSET\r\n"
+_PTTL = b"*2\r\n$4\r\nPTTL\r\n"
 _DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
 _DELEX = b"*4\r\n$5\r\nDELEX\r\n"
 _IFEQ = b"\r\n$4\r\nIFEQ\r\n"
@@ -49,13 +50,14 @@ class Command:
 
     Attributes:
         yes, no: the replies that are votes; anything else is a failure or closes the connection.
+        tells: whether every other number is a "no", too, and is kept.
         yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
         since_ns: when the first command of this token was made; before it no server can know the token.
     """
 
-    __slots__ = ("key", "no", "releases", "since_ns", "token", "yes", "yes_line")
+    __slots__ = ("key", "no", "releases", "since_ns", "tells", "token", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
@@ -64,6 +66,7 @@ class Command:
         self.yes: object = 1
         self.yes_line = b":1\r\n"
         self.no: object = 0
+        self.tells = False
         self.releases = False
         self.key = key
         self.token = token
@@ -131,6 +134,25 @@ class Extend(Command):
 
     def payload(self, dialect: int) -> bytes:
         return _call(EXTEND, dialect, self.key, self.token, b"%d" % self.ttl_ms)
+
+
+class Look(Command):
+    """Ask whether the key is gone, and if not for how many milliseconds it stays (PTTL).
+
+    A master that pushes notes the question, and says when the key has changed.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes) -> None:
+        self._concern(key, b"", 0)
+        self.yes = -2
+        self.yes_line = b":-2\r\n"
+        self.no = None
+        self.tells = True
+
+    def payload(self, dialect: int) -> bytes:
+        return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
 
 
 class Owned(Command):

@@ -10,8 +10,9 @@ from .ballot import Ballot
 from .commands import Acquire, Release
 from .policy import Policy
 
-# What a Hold is doing. SETTLING: a release was interrupted, or failed; it may be called again.
-FREE, ASKING, HELD, RELEASING, SETTLING = range(5)
+# What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
+# failed; it may be called again.
+FREE, WAITING, ASKING, HELD, RELEASING, SETTLING = range(6)
 
 
 class Hold:
@@ -24,7 +25,19 @@ class Hold:
     it there is never a call: there, and only there, another thread or an interrupt might come in between.
     """
 
-    __slots__ = ("_ticket", "deadline_ns", "elapsed_ns", "extending", "key", "name", "since_ns", "state", "token")
+    __slots__ = (
+        "_ticket",
+        "deadline_ns",
+        "elapsed_ns",
+        "extending",
+        "key",
+        "name",
+        "passed",
+        "renewed_ns",
+        "since_ns",
+        "state",
+        "token",
+    )
 
     def __init__(self, name: str | bytes, key: bytes) -> None:
         self.name = name
@@ -35,6 +48,8 @@ class Hold:
         self.deadline_ns = 0
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
+        self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
+        self.passed = 0  # from how many holds to how many the lease has been passed
         self._ticket: object = None
 
     def claim(self, ticket: object) -> None:
@@ -68,7 +83,46 @@ class Hold:
         self.deadline_ns = deadline_ns
         self.elapsed_ns = elapsed_ns
         self.extending = None
+        self.renewed_ns = self.passed = 0
         self.state = HELD
+
+    def copy(self) -> Hold:
+        """Return what is held, to be passed on once more; nobody's claim."""
+        lease = Hold(self.name, self.key)
+        lease.inherit(self)
+        lease.passed += 1
+        return lease
+
+    def inherit(self, lease: Hold) -> None:
+        """Hold what another hold has held."""
+        self.token = lease.token
+        self.since_ns = lease.since_ns
+        self.deadline_ns = lease.deadline_ns
+        self.elapsed_ns = lease.elapsed_ns
+        self.extending = lease.extending
+        self.renewed_ns = lease.renewed_ns
+        self.passed = lease.passed
+        self.state = HELD
+
+    def renew(self, ballot: Ballot, deadline_ns: int) -> None:
+        """Note an extension that nobody waits for: what comes of it counts as soon as somebody looks (`adopt`)."""
+        self.extending = ballot
+        self.renewed_ns = deadline_ns
+
+    def adopt(self, now_ns: int) -> None:
+        """Take over what came of such an extension: it counts if a quorum has answered before the old deadline."""
+        ballot = self.extending
+        if self.renewed_ns and ballot is not None and ballot.decided:
+            if ballot.yes >= ballot.quorum and now_ns < self.deadline_ns:
+                self.deadline_ns = max(self.deadline_ns, self.renewed_ns)
+            elif ballot.refused():
+                self.deadline_ns = min(self.deadline_ns, now_ns)
+            self.extending = None
+            self.renewed_ns = 0
+
+    def busy(self, now_ns: int) -> bool:
+        """Tell whether it is worth waiting for: it waits, asks, holds, or is being released."""
+        return self.held(now_ns) or self.state in (WAITING, ASKING, RELEASING)
 
     def free(self) -> None:
         """Hold nothing; the claim is given up last."""
@@ -87,7 +141,7 @@ class Hold:
         """
         if self._ticket is not ticket:
             return None
-        undo = Release(self.key, self.token, self.since_ns) if self.state != FREE else None
+        undo = None if self.state in (FREE, WAITING) else Release(self.key, self.token, self.since_ns)
         self.free()
         return undo
 
@@ -102,6 +156,7 @@ class Hold:
         """
         if self.state not in (HELD, SETTLING):  # no call between this question and its consequence
             raise NotOwned(f"{self.name!r} is not held; there is nothing to release", name=self.name)
+        self.adopt(now_ns)
         late = self.state == HELD and now_ns >= self.deadline_ns
         resent = self.state == SETTLING
         self.state = RELEASING

@@ -14,6 +14,9 @@ from redlatch.errors import ConfigurationError
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
+# More than there ever will be, of waiters or of anything else that is counted.
+UNBOUNDED = 1 << 62
+
 
 def quorum_of(masters: int) -> int:
     """Return how many of `masters` must agree: more than half."""
@@ -51,6 +54,39 @@ class Retry:
         """Return the pause after attempt number `attempt` (from 0); `random` is even in [0, 1)."""
         bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
         return int(bound * random * SECOND)
+
+    def again_ns(self, attempt: int, round_ns: int, random: float) -> int:
+        """Return the n-th pause where the key was gone each time: its first bound is the last round trip."""
+        bound = min(int(self.longest * SECOND), round_ns << min(attempt, 32))
+        return int(bound * random)
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """For how long a lock may pass from one waiter of a client to the next without a word to the masters.
+
+    Then it is released, and other processes have their turn first.
+
+    Args:
+        tenure: seconds from when it was won; 0 releases it every time. Default 0.1.
+        count: how often it may be passed on; 0 is never. Default 10,000.
+
+    Raises:
+        ConfigurationError, TypeError: a bound cannot work.
+    """
+
+    tenure: float = 0.1
+    count: int = 10_000
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tenure, bool) or not isinstance(self.tenure, (int, float)):
+            raise TypeError(f"handoff: tenure in seconds is needed, not {type(self.tenure).__name__}")
+        if isinstance(self.count, bool) or not isinstance(self.count, int):
+            raise TypeError(f"handoff: count as a whole number is needed, not {type(self.count).__name__}")
+        if not 0 <= self.tenure < float("inf") or not 0 <= self.count < UNBOUNDED:
+            raise ConfigurationError(
+                f"handoff: finite bounds of at least 0 are needed; got tenure={self.tenure}, count={self.count}"
+            )
 
 
 class Clock:
@@ -92,12 +128,32 @@ class Policy:
         clock: tells the time.
         random: a float in [0, 1).
         tokens: where the token of every attempt comes from.
+        handoff: for how long a lock may pass from one waiter of a client to the next.
+        max_waiters: how many of a client may wait for one name.
+        refuse_late: whether who would wait for longer than its timeout is refused at once.
 
     Attributes:
         size, quorum: how many masters there are, and how many must agree.
+        order: their indexes in an order that does not depend on that of the list.
+        tenure_ns, tenure_count: the bounds of `handoff`.
     """
 
-    __slots__ = ("attempt_ns", "clock", "drift_factor", "masters", "quorum", "random", "retry", "size", "tokens")
+    __slots__ = (
+        "attempt_ns",
+        "clock",
+        "drift_factor",
+        "masters",
+        "max_waiters",
+        "order",
+        "quorum",
+        "random",
+        "refuse_late",
+        "retry",
+        "size",
+        "tenure_count",
+        "tenure_ns",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -109,6 +165,9 @@ class Policy:
         clock: Clock,
         random: Callable[[], float],
         tokens: Tokens,
+        handoff: Handoff | None = None,
+        max_waiters: int = UNBOUNDED,
+        refuse_late: bool = False,
     ) -> None:
         self.masters = masters
         self.size = len(masters)
@@ -119,6 +178,12 @@ class Policy:
         self.clock = clock
         self.random = random
         self.tokens = tokens
+        self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
+        handoff = handoff or Handoff()
+        self.tenure_ns = min(int(handoff.tenure * SECOND), UNBOUNDED)
+        self.tenure_count = handoff.count
+        self.max_waiters = max_waiters
+        self.refuse_late = refuse_late
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""

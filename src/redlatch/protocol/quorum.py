@@ -7,6 +7,7 @@ A generator yields what it wants done, and goes on when it is:
   Ballot           send its command to every master; done when it is decided, or its time is over
   Tell(ballots)    send their commands to every master; done at once
   [Ballot, ...]    of ballots that were told: done when each is decided, or its time is over
+  Turn             wait until it is called, or its time is over
   Pause(until_ns)  wait
   Answer(value)    return the value; the last effect of an inquiry
 
@@ -17,14 +18,21 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
-from .commands import Command, Extend, Locked, Owned, Release
-from .hold import HELD, SETTLING, Hold
-from .policy import MILLISECOND, SECOND, Policy
+from .commands import Command, Extend, Locked, Look, Owned, Release
+from .hold import HELD, SETTLING, WAITING, Hold
+from .policy import MILLISECOND, SECOND, UNBOUNDED, Policy
+from .waiting import Lines, Turn
+
+# A waiter looks at the masters at least so often, whatever they push: a push may be lost on its way.
+BACKSTOP_NS = SECOND
+
+# For at most so long other processes have a chance first.
+COURTESY_NS = 5 * MILLISECOND
 
 
 class Tell:
@@ -54,46 +62,175 @@ class Answer:
         self.value = value
 
 
-Effect = Ballot | list[Ballot] | Tell | Pause | Answer
+Effect = Ballot | list[Ballot] | Tell | Turn | Pause | Answer
 Steps = Iterator[Effect]
 
 
-def acquire(policy: Policy, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until the lock is won or the time is over; every attempt has a new token, and is undone unless it won.
 
+    Who finds another hold of this client at the name's head waits in line, and may get its lease from there. After an
+    attempt that was refused one master is asked before the others, the same one by everybody: so of all who try again
+    at once one wins, and the others have nothing to undo.
+
     Args:
-        hold: claimed by the caller; it is HELD or FREE when this returns or raises.
+        lines: who waits for whom in this client.
+        hold: claimed by the caller, who abandons it and has it leave the lines when this raises; else it is HELD or
+            FREE in the end.
         ttl_ms: the time to live on the masters.
-        give_up_ns: when to stop trying; None is never. One attempt is always made.
+        give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
+            is at the head.
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running.
+        LockBusy: too many of this client wait already.
     """
-    attempts = failures = began = 0
+    hold.state = WAITING
+    first = -1  # the master that is asked before the others
+    started = policy.clock.now()  # before the first byte leaves
+    until = UNBOUNDED if give_up_ns is None else give_up_ns
+    if not lines.enter(hold, started):
+        courtesy_ns = 0
+        if started < until:
+            courtesy_ns = yield from _wait_in_line(policy, lines, hold, ttl_ms, until)
+        if hold.state == HELD:
+            return
+        if lines.heads.get(hold.key) is not hold:
+            hold.free()
+            return
+        started = policy.clock.now()
+        if courtesy_ns:
+            yield Pause(min(started + courtesy_ns, until))
+            first = lines.first_of(policy, hold.key, started)
+            started = policy.clock.now()
+    began = started
+    failures = attempts = 0  # in a row; attempts without a wait in between
     while True:
-        started = policy.clock.now()  # before the first byte leaves
-        began = began or started
         deadline = started + policy.validity_ns(ttl_ms)
-        ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + policy.patience_ns(ttl_ms)))
+        patience = policy.patience_ns(ttl_ms)
+        ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
+        if first >= 0:
+            ballot.ask_only(first, started + patience // 10)
         yield ballot
+        if first >= 0 and ballot.yes:
+            ballot = ballot.ask_others(policy.size, policy.quorum, min(deadline, started + patience))
+            yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if won and now < deadline:
             hold.keep(deadline, now - started)
             return
-        yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
+        if ballot.no < ballot.size or ballot.spared >= 0:  # else all that were asked have refused
+            yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
+        if ballot.only >= 0 and not ballot.no:  # it is down or silent: everybody else may say more
+            lines.shun(first, now)
+            first = -1
+            started = policy.clock.now()
+            continue
         failures = failures + 1 if ballot.unavailable() else 0
         if failures == 2 or (failures and not ballot.decided):
+            lines.leave(hold, now, 0)
             hold.free()
             raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)
-        if failures:  # Connections that broke under the commands are made anew at once, and what is sent
-            continue  # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
-        if give_up_ns is not None and now >= give_up_ns:
-            hold.free()
-            return
-        wake = now + policy.retry.pause_ns(attempts, policy.random())
-        attempts += 1
-        yield Pause(wake if give_up_ns is None else min(wake, give_up_ns))
+        if not failures:  # Connections that broke under the commands are made anew at once, and what is sent
+            # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
+            if now >= until:
+                lines.leave(hold, now, 0)
+                hold.free()
+                return
+            waited = yield from _wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
+            attempts = 0 if waited else attempts + 1
+            first = lines.first_of(policy, hold.key, now)
+        started = policy.clock.now()
+
+
+def _wait_in_line(
+    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int
+) -> Generator[Effect, None, int]:
+    """Wait until the hold has got a lease, or is at the head, or its time is over.
+
+    Returns:
+        For how long other processes are to have a chance first, in ns.
+    """
+    turn: Turn
+    while True:
+        now = policy.clock.now()
+        turn = lines.join(policy, hold, now, until_ns)
+        try:
+            if not lines.enter(hold, now):
+                yield turn
+        except BaseException:  # nothing can be sent here: whoever abandons the hold will have it released
+            lease = lines.step_out(turn, now)
+            if lease is not None:
+                hold.inherit(lease)
+            raise
+        if turn.lease is not None:
+            yield from _take_over(policy, hold, turn.lease, ttl_ms)
+            return 0
+        if lines.heads.get(hold.key) is hold:
+            lines.drop(turn)
+            return turn.courtesy_ns
+        if not turn.ballot.decided:
+            lease = lines.step_out(turn, policy.clock.now())
+            if lease is not None:  # it came too late
+                yield Tell([Ballot(Release(lease.key, lease.token, lease.since_ns), policy.size, policy.quorum)])
+            return 0
+
+
+def _take_over(policy: Policy, hold: Hold, lease: Hold, ttl_ms: int) -> Steps:
+    """Hold what another hold has held, if nine tenths of the validity that was asked for are left, or can be had.
+
+    It is extended in time, so that mostly nobody waits for that; where it is too late the extension is waited for.
+    """
+    hold.inherit(lease)
+    now = policy.clock.now()
+    hold.adopt(now)
+    wanted = policy.validity_ns(ttl_ms)
+    left = hold.deadline_ns - now
+    if wanted * 9 // 10 <= left <= wanted:
+        if left < wanted * 19 // 20 and hold.extending is None:
+            ballot = Ballot(Extend(hold.key, hold.token, hold.since_ns, ttl_ms), policy.size, policy.quorum)
+            hold.renew(ballot, now + wanted)
+            yield Tell([ballot])
+        return
+    try:
+        yield from extend(policy, hold, ttl_ms)
+    except LockError:  # then the masters are asked anew
+        hold.state = WAITING
+        yield Tell([Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)])
+
+
+def _wait_for_change(
+    policy: Policy, lines: Lines, key: bytes, round_ns: int, patience_ns: int, attempts: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait until a quorum of masters say that the key is gone, or until it should be, or for a while.
+
+    Args:
+        round_ns: how long the last attempt took.
+        attempts: how many times in a row the key was gone already, and could not be had.
+
+    Returns:
+        Whether there was anything to wait for.
+    """
+    now = policy.clock.now()
+    look = Ballot(Look(key), policy.size, policy.quorum, min(now + patience_ns, until_ns))
+    lines.watch(look)
+    try:
+        yield look
+        now = policy.clock.now()
+        if look.yes >= look.quorum:
+            if attempts:  # several that try at once must not do so in step
+                yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
+            return False
+        if not look.watchable():
+            yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
+            return False
+        jitter = policy.retry.pause_ns(0, policy.random())
+        look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
+        yield [look]
+    finally:
+        lines.unwatch(look)
+    return True
 
 
 def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
@@ -149,12 +286,13 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot 
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None
+    hold.renewed_ns = 0
     hold.extending = ballot  # no call since the question, so that of two threads only one goes on
     return ballot
 
 
-def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
-    """Delete the key on every master where it is still ours, and wait for a quorum's answer.
+def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps:
+    """Pass the lock on to who waits for it in this client; or delete its key on every master, and wait for a quorum.
 
     A release that was interrupted, or that failed, may be called again. The command reaches every master
     that may hold the key, also one whose connection has to be made anew.
@@ -166,10 +304,19 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """
     started = policy.clock.now()
     late, resent = hold.begin_release(started)
+    if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):
+        hold.free()
+        return
     command = Release(hold.key, hold.token, hold.since_ns)
     while True:
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
-        yield ballot
+        if lines.lines:  # who is next may send its commands right behind
+            yield Tell([ballot])
+            lines.leave(hold, started, _courtesy_ns(hold, late))
+            yield [ballot]
+        else:
+            yield ballot
+            lines.leave(hold, started, 0)
         if not ballot.unavailable():
             break
         if resent or not ballot.decided:
@@ -181,14 +328,19 @@ def release(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         raise lost_before(policy, hold, ballot, late, policy.clock.now() - started)
 
 
+def _courtesy_ns(hold: Hold, late: bool) -> int:
+    """Return for how long the next of this client waits when a tenure is over: about two rounds."""
+    return 0 if late else min(2 * hold.elapsed_ns, COURTESY_NS)
+
+
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
     """Return the error of a release that found the lock lost."""
     why = "its validity ran out" if late else "a quorum has forgotten it"
     return _lost(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
-def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
-    """Delete the key on every master where it is still ours, and wait for nothing: `release(wait=False)`.
+def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
+    """Release, and wait for nothing: `release(wait=False)`.
 
     Args:
         farewell: the lock, to be told if the masters answer that it had been lost before.
@@ -199,10 +351,14 @@ def part(policy: Policy, hold: Hold, farewell: object) -> Steps:
     """
     started = policy.clock.now()
     late, resent = hold.begin_release(started)
+    if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):
+        hold.free()
+        return
     ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
     if not late and not resent:
         ballot.farewell = farewell
     yield Tell([ballot])
+    lines.leave(hold, started, _courtesy_ns(hold, late))
     hold.free()
     if late:
         raise _lost("its validity ran out", hold, policy.clock.now() - started)

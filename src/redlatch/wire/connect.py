@@ -60,17 +60,19 @@ class Traits:
         server, version: "valkey" or "redis", and its version as a tuple of numbers.
         role: "master", or what else it said.
         protocol: 3, or 2 where HELLO was refused.
+        tracking: whether it says when a key that was looked at has changed.
         dialect: the cheapest way to call it (see protocol.commands).
     """
 
     reply_error = staticmethod(reply_error)
 
-    def __init__(self, info: dict[str, str], protocol: int) -> None:
+    def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
         self.run_id = info.get("run_id", "")
         self.server = info.get("server_name", "redis")
         self.version = _version_of(info.get(f"{self.server}_version") or info.get("redis_version", ""))
         self.role = info.get("role", "unknown")
         self.protocol = protocol
+        self.tracking = tracking
         self.dialect = _dialect_of(self.server, self.version)
 
     def lacks(self, error: Exception, dialect: int) -> bool:
@@ -100,15 +102,18 @@ class Connection:
         self.traits = traits
 
 
-def dial(master: Master, timeout: float) -> Connection:
+def dial(master: Master, timeout: float, tracking: bool = True) -> Connection:
     """Connect to a master and shake hands within about `timeout` seconds each.
+
+    Args:
+        tracking: whether it is to say when a key that was looked at has changed (RESP3 only).
 
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why it has no vote.
     """
     sock = master.connect(timeout)
     try:
-        traits = _shake_hands(_Talk(sock, timeout), master)
+        traits = _shake_hands(_Talk(sock, timeout), master, tracking)
         if traits.role != "master":
             raise MasterRefused(f"{master.address} is a {traits.role}, not a master; give its master instead")
         if not traits.run_id:
@@ -154,14 +159,15 @@ class _Talk:
         return replies
 
 
-def _shake_hands(talk: _Talk, master: Master) -> Traits:
+def _shake_hands(talk: _Talk, master: Master, tracking: bool) -> Traits:
     """Say hello, log in, choose the database, load the scripts and ask who is there, in one round trip.
 
     A server that does not know HELLO (Redis 5, some proxies) gets a second one in RESP2.
     """
     credentials = master.credentials()
+    introduction = _introduction(master, tracking)
     user = ("default", *credentials) if len(credentials) == 1 else credentials
-    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *_introduction(master)])
+    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *introduction])
     protocol = 3
     if isinstance(hello, Exception):
         # A server that keeps its commands from strangers answers NOAUTH to an unknown one, and to HELLO with
@@ -170,29 +176,31 @@ def _shake_hands(talk: _Talk, master: Master) -> Traits:
             raise hello
         protocol = 2
         login = [pack(b"AUTH", *credentials)] if credentials else []
-        answers = talk.ask([*login, *_introduction(master)])
+        answers = talk.ask([*login, *introduction])
         for answer in answers[: len(login)]:
             _insist(answer)
         rest = answers[len(login) :]
-    return _traits_of(rest, master, protocol)
+    return _traits_of(rest, master, protocol, tracking)
 
 
-def _introduction(master: Master) -> list[bytes]:
+def _introduction(master: Master, tracking: bool) -> list[bytes]:
     select = [pack(b"SELECT", master.db)] if master.db else []
     load = [pack(b"SCRIPT", b"LOAD", script.text) for script in scripts.ALL]
     return [
         *select,
         pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
+        pack(b"CLIENT", b"TRACKING", *((b"ON", b"NOLOOP") if tracking else (b"OFF",))),
         *load,
         pack(b"INFO", b"server"),
         pack(b"INFO", b"replication"),
     ]
 
 
-def _traits_of(replies: list[Any], master: Master, protocol: int) -> Traits:
+def _traits_of(replies: list[Any], master: Master, protocol: int, tracking: bool) -> Traits:
     if master.db:
         _insist(replies.pop(0))
     replies.pop(0)  # a connection without a name works as well
+    pushes = replies.pop(0) == b"OK" and tracking and protocol == 3
     for _ in scripts.ALL:  # where loading is not allowed the full text may be; a server that starts is no master yet
         answer = replies.pop(0)
         if isinstance(answer, redis_errors.BusyLoadingError):
@@ -205,7 +213,7 @@ def _traits_of(replies: list[Any], master: Master, protocol: int) -> Traits:
         for line in answer.decode(errors="replace").splitlines():
             field, _, value = line.partition(":")
             info[field] = value
-    return Traits(info, protocol)
+    return Traits(info, protocol, pushes)
 
 
 def _insist(answer: Any) -> None:
@@ -221,6 +229,7 @@ class Dialler:
         timeout: seconds for one connect and for one handshake.
         ready: called in the dialling thread with (index, Connection).
         failed: called in the dialling thread with (index, exception), after every failed try.
+        tracking: as for `dial`.
     """
 
     def __init__(
@@ -229,11 +238,13 @@ class Dialler:
         timeout: float,
         ready: Callable[[int, Connection], None],
         failed: Callable[[int, Exception], None],
+        tracking: bool = True,
     ) -> None:
         self._masters = masters
         self._timeout = timeout
         self._ready = ready
         self._failed = failed
+        self._tracking = tracking
         self._closed = threading.Event()
 
     def start(self, index: int, pause: float = 0.0) -> None:
@@ -249,7 +260,7 @@ class Dialler:
     def _run(self, index: int, pause: float) -> None:
         while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
             try:
-                connection = dial(self._masters[index], self._timeout)
+                connection = dial(self._masters[index], self._timeout, self._tracking)
             except Exception as error:  # whatever keeps a master from voting is that master's cause
                 self._failed(index, error)
             else:

@@ -16,7 +16,10 @@ Rules:
 One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
 of `ext/redlatch/_c/wire/engine.pxd`.
 
-Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `payload(dialect)`,
+  * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
+
+Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other number
+is a "no" worth keeping; `payload(dialect)`,
 its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`,
 by which such a release is owed; `since_ns`, when the first command of that token was made; and `undo()`, what
 undoes it when the client closes.
@@ -26,6 +29,7 @@ It is longer than a module should be: all that touches a FIFO stands in one plac
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any
 
@@ -33,6 +37,7 @@ from hiredis import Reader
 
 from ..protocol.ballot import Ballot
 from ..protocol.commands import FULL_TEXT, OK, Command
+from ..protocol.key import MAX_BYTES
 from . import net
 
 # A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
@@ -51,6 +56,11 @@ _NOTHING: Any = object()
 
 # Nearly every reply is one of these lines (their \n is cut off): looking it up costs a third of asking the parser.
 _LINES: dict[bytes, Any] = {b"+OK\r": OK, b":1\r": 1, b":0\r": 0, b"_\r": None, b"$-1\r": None}
+
+# The push that says which key has changed (or all have), as far as the key's length; and how many bytes that takes.
+_PUSH_BEGINS = b">2\r\n$10\r\ninvalidate\r\n"
+_PUSH = re.compile(re.escape(_PUSH_BEGINS) + rb"(?:\*1\r\n\$(\d{1,3})\r\n|_\r\n|\*-1\r\n)")
+_PUSH_BEGINS_BY = len(_PUSH_BEGINS) + len(b"*1\r\n$512\r\n")
 
 # How a reply that is one line may begin: status, error, number, null, true or false, double, big number, RESP2's null.
 # Everything else has a length field or is a push, and is never parsed: no length from the wire is believed.
@@ -106,6 +116,7 @@ class Fleet:
         self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
         self.lost: list[Ballot] = []  # releases without a waiter that were refused: their lock had been lost before
         self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
+        self.changed: list[tuple[int, Any]] = []  # (index, key or None for all) that a master said has changed
         self.torn = False
         self.staged = False  # a reply made us stage something: flush
         # Constants as fields: the compiled build knows the types of those.
@@ -116,12 +127,14 @@ class Fleet:
         self.lines = _LINES
 
     def submit(self, ballot: Ballot) -> None:
-        """Stage the ballot's command on every link that is up; the others park it or vote at once."""
+        """Stage the ballot's command on every link that it asks and that is up; the others park it or vote at once."""
         command = ballot.command
         self.torn = True
         dialect = -1
         payload = b""
         for link in self.links:
+            if link.index == ballot.spared or (ballot.only >= 0 and link.index != ballot.only):
+                continue
             if link.up:
                 if link.dialect != dialect:
                     dialect = link.dialect
@@ -280,6 +293,14 @@ class Fleet:
                     ballot.yes += 1
                     self._tally(ballot)
                     continue
+            if came[start : start + 1] == b">":
+                end = self._push(link, came, start)
+                if not link.up:
+                    return
+                if end == start:
+                    break
+                start = end
+                continue
             end = came.find(b"\n", start)
             if end < 0:
                 break
@@ -294,8 +315,31 @@ class Fleet:
             link.tail = b""
             return
         link.tail = came[start:]
-        if link.tail[:1] not in b"+-:_#,($" or len(link.tail) > MAX_LINE:
+        if link.tail[:1] not in b"+-:_#,($>" or len(link.tail) > MAX_LINE:
             self._drop(link, _unexpected(link, f"{link.tail[:20]!r} and no end of line"))
+
+    def _push(self, link: Link, came: bytes, start: int) -> int:
+        """Take note of a push; return where it ends, or `start` while a part of it has not come yet.
+
+        The parser is not asked: it would believe the lengths in it.
+        """
+        found = _PUSH.match(came, start)
+        if found is None:
+            rest = came[start:]
+            if _PUSH_BEGINS.startswith(rest) or (rest.startswith(_PUSH_BEGINS) and len(rest) < _PUSH_BEGINS_BY):
+                return start
+        elif found[1] is None:
+            self.changed.append((link.index, None))
+            return found.end()
+        elif int(found[1]) <= MAX_BYTES:
+            end = found.end() + int(found[1])
+            if len(came) < end + 2:
+                return start
+            if came[end : end + 2] == b"\r\n":
+                self.changed.append((link.index, came[found.end() : end]))
+                return end + 2
+        self._drop(link, _unexpected(link, f"{came[start : start + 40]!r}"))
+        return start
 
     def _parse(self, link: Link, line: bytes) -> Any:
         """Have the parser read a whole line; what is no reply of one line comes back as bytearray, which is no vote."""
@@ -325,6 +369,11 @@ class Fleet:
         elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):
             link.advance()
             ballot.no += 1
+            self._tally(ballot)
+        elif command.tells and type(reply) is int:
+            link.advance()
+            ballot.no += 1
+            ballot.tell(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
             link.advance()

@@ -9,6 +9,7 @@ from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Clock, Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
+from redlatch._c.protocol.waiting cimport Lines, Turn
 from redlatch._c.wire.engine cimport Fleet
 
 
@@ -17,6 +18,7 @@ cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
     cdef readonly object batch
+    cdef readonly Lines lines
     cdef Policy _policy
     cdef Clock _clock
     cdef object _roster
@@ -45,6 +47,7 @@ cdef class Driver:
     @cython.locals(verdict=Verdict)
     cdef Verdict _verdict(self, Ballot ballot)
     cdef _flush_soon(self)
+    cdef _wake_called(self)
 
     # callbacks of the loop
     @cython.locals(fleet=Fleet, decided=list, ballot=Ballot, verdict=Verdict)

@@ -8,6 +8,7 @@ from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Clock, Policy
 from redlatch._c.protocol.quorum cimport Answer, Tell
+from redlatch._c.protocol.waiting cimport Lines, Turn
 from redlatch._c.wire.engine cimport Fleet
 from redlatch._c.wire.net cimport Wires
 
@@ -17,6 +18,7 @@ cdef class Driver:
     cdef object __weakref__
     cdef readonly object protocol
     cdef readonly object batch
+    cdef readonly Lines lines
     cdef Policy _policy
     cdef Clock _clock
     cdef object _roster
@@ -51,6 +53,12 @@ cdef class Driver:
     cpdef tell(self, list commands)
     cdef _tell(self, list ballots)
     cdef _refuse_nested(self)
+
+    cdef _leave_line(self, Hold hold)
+    @cython.locals(left=cython.longlong)
+    cdef _await_turn(self, Ballot ballot)
+    @cython.locals(ballot=Ballot)
+    cdef _wake_called(self)
 
     # one ask
     cdef _ask(self, Ballot ballot)

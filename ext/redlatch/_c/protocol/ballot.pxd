@@ -10,18 +10,29 @@ cdef class Ballot:
     cdef readonly Command command
     cdef readonly int size
     cdef readonly int quorum
-    cdef readonly long long until_ns
+    cdef readonly int only
+    cdef readonly int spared
+    cdef public long long until_ns
     cdef public int yes
     cdef public int no
     cdef public int failed
     cdef public bint decided
     cdef public dict causes
     cdef public tuple silent
+    cdef public dict answers       # int: int
+    cdef public bint watching
     cdef public object waiter
     cdef public object farewell
     cdef public object resent      # a bit for each link, of any number
 
     cpdef bint settled(self)
+    cpdef ask_only(self, int index, long long until_ns)
+    cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
+    cpdef bint watchable(self)
+    cpdef left_ns(self)
+    cpdef tell(self, int index, long long answer, bint watched)
+    cpdef watch(self, long long until_ns)
+    cpdef bint change(self, int index) except -1
     cpdef withdraw(self)
     cpdef bint refused(self)
     cpdef bint unavailable(self)

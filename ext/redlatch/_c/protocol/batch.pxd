@@ -7,3 +7,4 @@ from redlatch._c.protocol.commands cimport Release
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Pause, Tell
+from redlatch._c.protocol.waiting cimport Lines

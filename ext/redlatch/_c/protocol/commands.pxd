@@ -7,6 +7,7 @@ cdef class Command:
     cdef public object yes
     cdef public object no
     cdef public bytes yes_line
+    cdef public bint tells
     cdef public bint releases
     cdef public bytes key
     cdef public bytes token
@@ -33,6 +34,11 @@ cdef class Release(Command):
 @cython.final
 cdef class Extend(Command):
     cdef public long long ttl_ms
+
+
+@cython.final
+cdef class Look(Command):
+    pass
 
 
 @cython.final

@@ -17,6 +17,8 @@ cdef class Hold:
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
     cdef public object extending
+    cdef public long long renewed_ns
+    cdef public long long passed
     cdef object _ticket
 
     cpdef claim(self, ticket)
@@ -24,6 +26,12 @@ cdef class Hold:
     cpdef Ballot attempt(self, Policy policy, long long ttl_ms, long long started_ns, long long until_ns)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
+    cpdef Hold copy(self)
+    cpdef inherit(self, Hold lease)
+    cpdef renew(self, Ballot ballot, long long deadline_ns)
+    @cython.locals(ballot=Ballot)
+    cpdef adopt(self, long long now_ns)
+    cpdef bint busy(self, long long now_ns)
     cpdef abandon(self, ticket)
     cpdef tuple begin_release(self, long long now_ns)
     cpdef insist(self)

@@ -26,6 +26,11 @@ cdef class Policy:
     cdef readonly Clock clock
     cdef readonly object random
     cdef readonly Tokens tokens
+    cdef readonly tuple order
+    cdef readonly long long tenure_ns
+    cdef readonly long long tenure_count
+    cdef readonly long long max_waiters
+    cdef readonly bint refuse_late
 
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)

@@ -41,6 +41,7 @@ cdef class Fleet:
     cdef public list decided       # of Ballot
     cdef public list lost          # of Ballot
     cdef public list fallen        # of (Link, socket or None)
+    cdef public list changed       # of (index, key or None)
     cdef public bint torn
     cdef public bint staged
     cdef public Py_ssize_t max_pending
@@ -71,6 +72,7 @@ cdef class Fleet:
     @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
     cdef _feed(self, Link link, data)
 
+    cdef Py_ssize_t _push(self, Link link, bytes came, Py_ssize_t start) except -1
     cdef _parse(self, Link link, bytes line)
 
     @cython.locals(ballot=Ballot, command=Command)

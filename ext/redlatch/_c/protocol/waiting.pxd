@@ -1,0 +1,72 @@
+# The types of src/redlatch/protocol/waiting.py when it is compiled; the fields are described there.
+
+cimport cython
+
+from redlatch._c.protocol.ballot cimport Ballot
+from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.policy cimport Policy
+
+
+@cython.final
+cdef class Turn:
+    cdef readonly Hold hold
+    cdef readonly Ballot ballot
+    cdef public bint left
+    cdef public Hold lease
+    cdef public long long courtesy_ns
+
+
+@cython.final
+cdef class Line:
+    cdef readonly object turns     # deque of Turn
+    cdef public long long moved_ns
+    cdef public long long pace_ns
+
+    cpdef move(self, long long now_ns)
+
+
+@cython.final
+cdef class Lines:
+    cdef readonly dict heads       # bytes: Hold
+    cdef readonly dict lines       # bytes: Line
+    cdef readonly dict watches     # bytes: list of Ballot
+    cdef readonly object called    # deque of Ballot
+    cdef dict _shunned
+
+    # the line
+    @cython.locals(head=Hold)
+    cpdef bint enter(self, Hold hold, long long now_ns) except -1
+    @cython.locals(line=Line, depth=Py_ssize_t)
+    cpdef Turn join(self, Policy policy, Hold hold, long long now_ns, long long give_up_ns)
+    cpdef Hold step_out(self, Turn turn, long long now_ns)
+    @cython.locals(line=Line)
+    cpdef drop(self, Turn turn)
+    @cython.locals(line=Line, turn=Turn)
+    cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
+    @cython.locals(line=Line, key=bytes)
+    cpdef leave(self, Hold hold, long long now_ns, long long courtesy_ns)
+    @cython.locals(turn=Turn)
+    cdef bint _call_next(self, Line line, long long now_ns, long long courtesy_ns) except -1
+    cdef _dissolve(self, bytes key, Line line)
+    @cython.locals(line=Line, head=Hold)
+    cpdef expire(self, long long now_ns)
+
+    # which master is asked first
+    cpdef int first_of(self, Policy policy, bytes key, long long now_ns) except -2
+    cpdef shun(self, int index, long long now_ns)
+
+    # keys that are watched
+    @cython.locals(ballots=list)
+    cpdef watch(self, Ballot ballot)
+    @cython.locals(ballots=list)
+    cpdef unwatch(self, Ballot ballot)
+    @cython.locals(ballot=Ballot)
+    cpdef changed(self, int index, bytes key)
+    @cython.locals(ballot=Ballot)
+    cpdef stir(self, bytes key)
+    cpdef stir_all(self)
+    cdef _call(self, Ballot ballot)
+
+
+cdef Turn _first(Line line)

@@ -1,0 +1,273 @@
+"""Who waits for whom in this client: a line for each name, and at its head who asks the masters, or holds.
+
+Rules:
+  * `heads` names for each key the one hold that asks the masters for it, or has it. All others of this client stand in
+    the key's line; so a thousand tasks on one name are one contender. It decides who asks, never who holds: that is up
+    to the masters, so that two heads, as an interrupt may leave them, cost a command and no safety.
+  * A lease passes from a hold to the first in line without a word to the masters. It is put on the turn and the turn
+    is called; who leaves its turn says so first and looks for a lease afterwards, who gives one looks afterwards
+    whether the turn was left. So at least one of them sees the other, and has the lease released whatever the other
+    does: a lease that was left is never passed to anybody else.
+  * Nobody is forgotten. Who joins a line looks for the head afterwards, and who gives the head up looks into the line
+    afterwards. Who is called stays in `called` until the driver has woken it.
+  * A watch waits for masters to say that a key has changed. They do not say it of what this client changed itself, so
+    that is told here (`stir`).
+
+Between a question and the step that follows from it there is never a call, as in `hold`. One text, twice: it is compiled
+as `redlatch._c.protocol.waiting` (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from zlib import crc32
+
+from redlatch.errors import LockBusy
+
+from .ballot import Ballot
+from .commands import Command
+from .hold import Hold
+from .policy import SECOND, Policy
+
+# A line waits on no command.
+_NO_COMMAND = Command(b"", b"", 0)
+
+
+class Turn:
+    """One place in a line.
+
+    Attributes:
+        hold: whose it is.
+        ballot: what its owner waits for: decided when the turn has come.
+        left: whether its owner is gone.
+        lease: what came with it, as it was with the hold that gave it; None where the masters must be asked.
+        courtesy_ns: for how long other processes are to have a chance first.
+    """
+
+    __slots__ = ("ballot", "courtesy_ns", "hold", "lease", "left")
+
+    def __init__(self, hold: Hold, until_ns: int) -> None:
+        self.hold = hold
+        self.ballot = Ballot(_NO_COMMAND, 0, 0, until_ns)
+        self.left = False
+        self.lease: Hold | None = None
+        self.courtesy_ns = 0
+
+
+class Line:
+    """The turns on one name, first come first served, and how fast it moves."""
+
+    __slots__ = ("moved_ns", "pace_ns", "turns")
+
+    def __init__(self) -> None:
+        self.turns: deque[Turn] = deque()
+        self.moved_ns = 0
+        self.pace_ns = 0
+
+    def move(self, now_ns: int) -> None:
+        """Note that the lock has changed its owner."""
+        if self.moved_ns:
+            self.pace_ns += (now_ns - self.moved_ns - self.pace_ns) // 8
+        self.moved_ns = now_ns
+
+
+class Lines:
+    """All lines of one client."""
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, Hold] = {}
+        self.lines: dict[bytes, Line] = {}
+        self.watches: dict[bytes, list[Ballot]] = {}
+        self.called: deque[Ballot] = deque()  # decided; to be woken by the driver
+        self._shunned: dict[int, int] = {}  # until when, by index of the master
+
+    # --- the line ----------------------------------------------------------------------------------
+
+    def enter(self, hold: Hold, now_ns: int) -> bool:
+        """Become the head where nobody is, or where the one who is has lost what it held; tell whether that was so."""
+        head = self.heads.setdefault(hold.key, hold)
+        if head is hold:
+            return True
+        if head.busy(now_ns):
+            return False
+        self.heads[hold.key] = hold
+        return True
+
+    def join(self, policy: Policy, hold: Hold, now_ns: int, give_up_ns: int) -> Turn:
+        """Take the last place in the line.
+
+        Raises:
+            LockBusy: as many as may wait here.
+        """
+        turn = Turn(hold, give_up_ns)
+        while True:
+            line = self.lines.get(hold.key)
+            if line is None:
+                line = self.lines.setdefault(hold.key, Line())
+            depth = len(line.turns)
+            if depth >= policy.max_waiters:
+                self._dissolve(hold.key, line)
+                raise _busy(hold, depth, f"only {policy.max_waiters} may")
+            if policy.refuse_late and now_ns + line.pace_ns * (depth + 1) > give_up_ns:
+                raise _busy(hold, depth, f"each takes {line.pace_ns / SECOND:.6f} s, too long for the timeout")
+            line.turns.append(turn)
+            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it
+                return turn
+
+    def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
+        """Leave the line; return a lease that was given too late, and must be released, or None."""
+        turn.left = True
+        self.drop(turn)
+        if self.heads.get(turn.hold.key) is turn.hold:
+            self.leave(turn.hold, now_ns, 0)
+        return turn.lease
+
+    def drop(self, turn: Turn) -> None:
+        """Take a turn out of its line, if it is there still."""
+        line = self.lines.get(turn.hold.key)
+        if line is not None:
+            try:
+                line.turns.remove(turn)
+            except ValueError:
+                pass  # it was called
+            self._dissolve(turn.hold.key, line)
+
+    def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+        """Give the lease of a hold that is being released to the next in line; tell whether somebody took it.
+
+        Not when its tenure is over: other processes wait for it, too.
+        """
+        line = self.lines.get(hold.key)
+        if line is None or self.heads.get(hold.key) is not hold:
+            return False
+        if hold.passed >= policy.tenure_count or now_ns - hold.since_ns >= policy.tenure_ns:
+            return False
+        turn = _first(line)
+        if turn is None:
+            return False
+        line.move(now_ns)
+        turn.lease = hold.copy()
+        self.heads[hold.key] = turn.hold
+        self._call(turn.ballot)
+        if turn.left:  # while we gave it
+            self.leave(turn.hold, now_ns, 0)
+            return False
+        return True
+
+    def leave(self, hold: Hold, now_ns: int, courtesy_ns: int) -> None:
+        """Give the head up to the next in line, who is called to ask the masters; call who watches the key.
+
+        Args:
+            courtesy_ns: for how long other processes are to have a chance first.
+        """
+        key = hold.key
+        self.stir(key)
+        if self.heads.get(key) is not hold:
+            return
+        line = self.lines.get(key)
+        if line is not None and self._call_next(line, now_ns, courtesy_ns):
+            return
+        self.heads.pop(key, None)
+        line = self.lines.get(key)  # who joined before that may have seen us at the head
+        if line is not None and not self._call_next(line, now_ns, courtesy_ns):
+            self._dissolve(key, line)
+
+    def _call_next(self, line: Line, now_ns: int, courtesy_ns: int) -> bool:
+        """Put the next in line at the head, and call it; False where nobody is left."""
+        while True:
+            turn = _first(line)
+            if turn is None:
+                return False
+            line.move(now_ns)
+            turn.courtesy_ns = courtesy_ns
+            self.heads[turn.hold.key] = turn.hold
+            self._call(turn.ballot)
+            if not turn.left:
+                return True
+
+    def _dissolve(self, key: bytes, line: Line) -> None:
+        """Forget a line where nobody stands."""
+        if not line.turns and self.lines.get(key) is line:
+            self.lines.pop(key, None)
+
+    def expire(self, now_ns: int) -> None:
+        """Call the next in line where the head has lost what it held."""
+        for key, line in list(self.lines.items()):
+            head = self.heads.get(key)
+            if head is None or not head.busy(now_ns):
+                self._call_next(line, now_ns, 0)
+
+    # --- which master is asked first ---------------------------------------------------------------
+
+    def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
+        """Return the index of the master that everybody asks first for a key that is contended; -1 where it is no use."""
+        if policy.size == 1:
+            return -1
+        start = crc32(key)
+        for step in range(policy.size):
+            index = policy.order[(start + step) % policy.size]
+            if self._shunned.get(index, 0) <= now_ns:
+                return index
+        return -1
+
+    def shun(self, index: int, now_ns: int) -> None:
+        """Ask another master first for a second: this one did not answer."""
+        self._shunned[index] = now_ns + SECOND
+
+    # --- keys that are watched ---------------------------------------------------------------------
+
+    def watch(self, ballot: Ballot) -> None:
+        """Have a ballot told of changes of its key."""
+        self.watches.setdefault(ballot.command.key, []).append(ballot)
+
+    def unwatch(self, ballot: Ballot) -> None:
+        """Take it back."""
+        key = ballot.command.key
+        ballots = self.watches.get(key)
+        if ballots is not None and ballot in ballots:
+            ballots.remove(ballot)
+            if not ballots:
+                self.watches.pop(key, None)
+
+    def changed(self, index: int, key: bytes | None) -> None:
+        """Take note of what master `index` said: that the key has changed, or that all have (None)."""
+        for watched in [key] if key is not None else list(self.watches):
+            for ballot in list(self.watches.get(watched, ())):
+                if ballot.change(index):
+                    self.called.append(ballot)  # it is decided
+
+    def stir(self, key: bytes) -> None:
+        """Call those who watch a key that this client is about to change."""
+        if self.watches:
+            for ballot in list(self.watches.get(key, ())):
+                self._call(ballot)
+
+    def stir_all(self) -> None:
+        """Call everybody who watches: a connection broke, and what its master would have said is lost."""
+        for key in list(self.watches):
+            self.stir(key)
+
+    def everybody(self) -> list[Ballot]:
+        """Return what all who wait here wait for; for a client that closes."""
+        waiting = [turn.ballot for line in list(self.lines.values()) for turn in list(line.turns)]
+        return waiting + [ballot for ballots in list(self.watches.values()) for ballot in list(ballots)]
+
+    def _call(self, ballot: Ballot) -> None:
+        if not ballot.decided:
+            ballot.decided = True
+            self.called.append(ballot)
+
+
+def _first(line: Line) -> Turn | None:
+    """Take the first turn that was not left out of the line."""
+    while True:
+        try:
+            turn = line.turns.popleft()
+        except IndexError:
+            return None
+        if not turn.left:
+            return turn
+
+
+def _busy(hold: Hold, depth: int, why: str) -> LockBusy:
+    return LockBusy(f"{hold.name!r}: {depth} of this client wait for it already; {why}", name=hold.name, depth=depth)
