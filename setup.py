@@ -23,6 +23,7 @@ TEXTS = (
     "protocol.key",
     "protocol.waiting",
     "protocol.quorum",
+    "protocol.acquire",
     "protocol.batch",
     "wire.engine",
     "drivers.threads",

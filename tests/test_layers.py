@@ -95,7 +95,7 @@ def test_wire_never_imports_locks(module: str) -> None:
 
 @pytest.mark.parametrize("module", ["redlatch.wire.engine", "redlatch.wire.net"])
 def test_the_engine_and_its_system_calls_know_commands_and_votes_and_nothing_else_of_ours(module: str) -> None:
-    known = {"redlatch.wire.net", *(f"redlatch.protocol.{name}" for name in ("ballot", "commands", "policy"))}
+    known = {"redlatch.wire.net", *(f"redlatch.protocol.{name}" for name in ("ballot", "commands", "key", "policy"))}
     assert {name for name, _ in ours(module)} <= known
 
 

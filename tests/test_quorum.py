@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from zlib import crc32
 from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -44,6 +44,7 @@ class Play:
     def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
         build = build or impl.current
         self.quorum_module: ModuleType = build.module("protocol.quorum")
+        self.acquire_module: ModuleType = build.module("protocol.acquire")
         self.batch: ModuleType = build.module("protocol.batch")
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
@@ -107,15 +108,15 @@ class Play:
             if type(ballot.command).__name__ == "Look":
                 ballot.no, ballot.decided = self.masters, True  # the masters do not push: it polls
                 continue
-            if ballot.spared >= 0:  # the rest of the votes, of which one was asked for before
-                votes = self.rest[: ballot.spared] + self.rest[ballot.spared + 1 :]
+            if ballot.asked < -1:  # the rest of the votes, of which one was asked for before
+                votes = "".join(vote for index, vote in enumerate(self.rest) if ballot.asked >> index & 1)
             else:
                 given = next(rest, None)
                 assert given is not None, "it asked once too often"
                 votes = given if isinstance(given, str) else given(ballot)
-            if ballot.only >= 0:
+            if ballot.asked >= 0:
                 self.rest = votes.ljust(self.masters, ".")
-                votes = self.rest[ballot.only]
+                votes = self.rest[ballot.asked.bit_length() - 1]
             self.vote(ballot, votes)
         if isinstance(effect, self.quorum_module.Pause):
             self.now = max(self.now, effect.until_ns)
@@ -124,7 +125,7 @@ class Play:
         """Claim and acquire; one attempt unless told otherwise. Tell whether it was won."""
         self.ticket = object()
         self.hold.claim(self.ticket)
-        self.run(self.quorum_module.acquire(self.policy, self.lines, self.hold, TTL_MS, give_up_ns), *script)
+        self.run(self.acquire_module.acquire(self.policy, self.lines, self.hold, TTL_MS, give_up_ns), *script)
         return self.hold.state == self.holds.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
@@ -200,7 +201,9 @@ def test_an_attempt_is_won_if_and_only_if_a_quorum_said_yes(build: impl.Implemen
     quorum = len(votes) // 2 + 1
     play.hold.claim(object())
     try:
-        play.follow(play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes))
+        play.follow(
+            play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
+        )
     except QuorumUnavailable:
         pass
     won = counted(votes).count("y") >= quorum
@@ -233,16 +236,16 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
         return "n" * play.masters
 
     play.hold.claim(object())
-    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, give_up)
+    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, give_up)
     try:
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
         pass
     won = play.hold.state == play.holds.HELD
     asked = [effect for effect in play.of("Ballot") if type(effect.command).__name__ == "Acquire"]
-    tokens = [ballot.command.token for ballot in asked if ballot.spared < 0]
+    tokens = [ballot.command.token for ballot in asked if ballot.asked >= -1]
     assert len(set(tokens)) == len(tokens)
-    refused = {ballot.command.token for ballot in asked if ballot.spared < 0 and ballot.no == ballot.size}
+    refused = {ballot.command.token for ballot in asked if ballot.asked >= -1 and ballot.no == ballot.size}
     undone = [ballot.command.token for effect in play.of("Tell") for ballot in effect.ballots]
     assert undone == [token for token in (tokens[:-1] if won else tokens) if token not in refused]
     assert [kind for kind in play.kinds() if "Acquire" in kind or "Release" in kind] == [
@@ -292,7 +295,7 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
     play.hold.claim(object())
-    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
     ballot = next(steps)
     play.now += 10 * MS  # the driver takes its time to send
     play.vote(ballot, "yyy")
@@ -338,7 +341,7 @@ def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadlin
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
     play.hold.claim(object())
-    assert not play.run(play.quorum_module.acquire(play.policy, play.lines, play.hold, 10, BEGINNING), "nnn")
+    assert not play.run(play.acquire_module.acquire(play.policy, play.lines, play.hold, 10, BEGINNING), "nnn")
     assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
@@ -389,7 +392,7 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
         "Ballot Acquire",  # the others when it was won there
     ]
     _, _, first, others = (effect for effect in play.of("Ballot"))
-    assert first.only == others.spared == play.policy.order[crc32(KEY) % 5]
+    assert first.asked == ~others.asked == 1 << play.policy.order[crc32(KEY) % 5]
     assert (others.size, others.quorum) == (4, 2)
 
 
@@ -491,7 +494,7 @@ def test_abandoning_after_a_verdict_does_not_undo_what_another_thread_claimed_si
         play.acquire("!!!", "!!!")
     failed, other = play.ticket, object()
     play.hold.claim(other)
-    next(play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None))
+    next(play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None))
     assert play.hold.abandon(failed) is None  # what Lock.acquire does with any exception
     assert play.hold.abandon(other) is not None
 
@@ -987,7 +990,7 @@ INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
     script = itertools.cycle(BUSY)
     for _ in range(point + 1):
         play.perform(next(steps), script)
@@ -1006,7 +1009,7 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.quorum_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):

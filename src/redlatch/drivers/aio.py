@@ -19,11 +19,12 @@ from redlatch.errors import LockError, WrongLoop
 from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
+from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
-from ..protocol.quorum import Answer, Steps, Tell
+from ..protocol.quorum import Answer, Pause, Steps, Tell
 from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
 from .deadlines import Deadlines
@@ -68,7 +69,7 @@ class Driver:
             AlreadyHeld, and what `run` does.
         """
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-        steps = quorum.acquire(self._policy, self.lines, hold, ttl_ms, give_up)
+        steps = acquire(self._policy, self.lines, hold, ttl_ms, give_up)
         return self.run(steps, hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
@@ -86,15 +87,15 @@ class Driver:
         Raises:
             ClientUnusable, ConfigurationError: what keeps this client from being used here.
             LockError: what the generator raises.
+
+        Longer than a function should be: a second coroutine would cost each call its frame.
         """
         called = self.lines.called
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
-            if asyncio.get_running_loop() is not self._home:
+            if asyncio.get_running_loop() is not self._home or not self._roster.usable:
                 await self.connect()
-            elif not self._roster.usable:
-                self._roster.check()
             for effect in steps:
                 if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
                     self._tell(effect.ballots)
@@ -107,16 +108,10 @@ class Driver:
                     await self._ask(effect)
                     if not effect.decided:
                         self._roster.blame(effect)
-                elif isinstance(effect, list):
-                    await self._await_all(effect)
                 elif isinstance(effect, Answer):
                     return effect.value
-                elif isinstance(effect, Turn):
-                    await self._verdict(effect.ballot)
-                    if not self._roster.usable:
-                        self._roster.check()
                 else:
-                    await asyncio.sleep(max(0, effect.until_ns - self._clock.now()) / SECOND)
+                    await self._wait(effect)
         except BaseException as error:
             steps.close()  # it leaves its line
             self._recover(hold, ticket, error)
@@ -124,6 +119,17 @@ class Driver:
         if called:
             self._wake_called()
         return None if ticket is None or hold is None else hold.state == HELD
+
+    async def _wait(self, effect: list[Ballot] | Turn | Pause) -> None:
+        """Do what waits for something else than the votes on one ballot."""
+        if isinstance(effect, list):
+            await self._await_all(effect)
+        elif isinstance(effect, Turn):
+            await self._verdict(effect.ballot)
+            if not self._roster.usable:
+                self._roster.check()
+        else:
+            await asyncio.sleep(max(0, effect.until_ns - self._clock.now()) / SECOND)
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""
@@ -135,7 +141,7 @@ class Driver:
         if command is not None:
             self.tell([command])
         if hold is not None and (ticket is not None or command is not None):
-            self.lines.leave(hold, self._clock.now(), 0)
+            self.lines.leave(hold, self._clock.now(), False)
         if self.lines.called:
             self._wake_called()
 

@@ -43,6 +43,7 @@ from redlatch.errors import ClientUnusable, LockError
 from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
+from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, Hold
@@ -74,9 +75,7 @@ APART_NS = 100_000_000
 class Driver:
     """Runs the protocol's generators for any number of threads."""
 
-    def __init__(
-        self, masters: list[Master], policy: Policy, tracking: bool = True, gil_patience_ns: int = -1
-    ) -> None:
+    def __init__(self, masters: list[Master], policy: Policy, tracking: bool = True, gil_patience_ns: int = -1) -> None:
         self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._caller = 0  # the thread that called last,
         self._alone_ns = 0  # and from when on it counts as the only one; 0 when it does
@@ -120,7 +119,7 @@ class Driver:
         try:
             give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
             hold.claim(ticket)
-            self.run(quorum.acquire(self._policy, self.lines, hold, ttl_ms, give_up))
+            self.run(acquire(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
             undo = hold.abandon(ticket)  # a release behind whatever was sent
             if undo is not None:
@@ -144,7 +143,7 @@ class Driver:
 
     def _leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""
-        self.lines.leave(hold, self._clock.now(), 0)
+        self.lines.leave(hold, self._clock.now(), False)
         self._wake_called()
 
     def run(self, steps: Steps) -> bool | None:

@@ -101,7 +101,7 @@ class Batch(Generic[AnyLock]):
         self._driver.tell(releases)
         lines, now = self._driver.lines, self._shared.policy.clock.now()
         for lock in self._present():
-            lines.leave(lock._hold, now, 0)
+            lines.leave(lock._hold, now, False)
         self._driver.tell([])
 
     def _present(self) -> list[AnyLock]:

@@ -20,7 +20,7 @@ from .lock import Shared
 class BaseClient:
     """The part of a client that needs neither threads nor asyncio."""
 
-    def __init__(
+    def __init__(  # longer than a function should be: each argument has a line
         self,
         driver: str,
         masters: object,

@@ -6,7 +6,6 @@ from typing import Any
 
 from .commands import Command
 
-
 # A key without a ttl stays for so long.
 FOREVER_MS = 1 << 40
 
@@ -19,7 +18,7 @@ class Ballot:
     Attributes:
         command: what is asked.
         size, quorum: how many masters are asked, and how many must agree.
-        only, spared: the index of the one master that is asked, or of the one that is not; -1 where there is none.
+        asked: bit i says that master i is asked; -1 is everybody.
         until_ns: when whoever asked stops waiting, in nanoseconds since boot.
         yes, no, failed: the votes so far; whoever is in none of them is silent.
         decided: whether the verdict stands.
@@ -34,18 +33,17 @@ class Ballot:
 
     __slots__ = (
         "answers",
+        "asked",
         "causes",
         "command",
         "decided",
         "failed",
         "farewell",
         "no",
-        "only",
         "quorum",
         "resent",
         "silent",
         "size",
-        "spared",
         "until_ns",
         "waiter",
         "watching",
@@ -57,7 +55,7 @@ class Ballot:
         self.size = size
         self.quorum = quorum
         self.until_ns = until_ns
-        self.only = self.spared = -1
+        self.asked = -1
         self.yes = 0
         self.no = 0
         self.failed = 0
@@ -86,14 +84,14 @@ class Ballot:
 
     def ask_only(self, index: int, until_ns: int) -> None:
         """Put it to one master first, whose vote decides."""
-        self.only = index
+        self.asked = 1 << index
         self.size = self.quorum = 1
         self.until_ns = until_ns
 
     def ask_others(self, size: int, quorum: int, until_ns: int) -> Ballot:
         """Return the ballot for all the other masters of `size`, of whom one less than `quorum` must agree."""
         ballot = Ballot(self.command, size - 1, quorum - 1, until_ns)
-        ballot.spared = self.only
+        ballot.asked = ~self.asked
         return ballot
 
     def watchable(self) -> bool:

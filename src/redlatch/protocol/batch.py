@@ -115,7 +115,7 @@ def release_many(
                 yield Tell(part)
             if lines.heads or lines.watches:
                 for place, _, _ in going:
-                    lines.leave(holds[place], started, 0)
+                    lines.leave(holds[place], started, False)
             yield asked
             going = _settled(policy, holds, going, asked, policy.clock.now() - started, errors)
 

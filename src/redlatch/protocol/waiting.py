@@ -13,8 +13,8 @@ Rules:
   * A watch waits for masters to say that a key has changed. They do not say it of what this client changed itself, so
     that is told here (`stir`).
 
-Between a question and the step that follows from it there is never a call, as in `hold`. One text, twice: it is compiled
-as `redlatch._c.protocol.waiting` (see `redlatch._c`).
+Between a question and the step that follows from it there is never a call, as in `hold`. One text, twice: it is
+compiled as `redlatch._c.protocol.waiting` (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Turn:
         ballot: what its owner waits for: decided when the turn has come.
         left: whether its owner is gone.
         lease: what came with it, as it was with the hold that gave it; None where the masters must be asked.
-        courtesy_ns: for how long other processes are to have a chance first.
+        courteous: whether other processes are to have a chance first.
     """
 
-    __slots__ = ("ballot", "courtesy_ns", "hold", "lease", "left")
+    __slots__ = ("ballot", "courteous", "hold", "lease", "left")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
         self.hold = hold
         self.ballot = Ballot(_NO_COMMAND, 0, 0, until_ns)
         self.left = False
         self.lease: Hold | None = None
-        self.courtesy_ns = 0
+        self.courteous = False
 
 
 class Line:
@@ -119,7 +119,7 @@ class Lines:
         turn.left = True
         self.drop(turn)
         if self.heads.get(turn.hold.key) is turn.hold:
-            self.leave(turn.hold, now_ns, 0)
+            self.leave(turn.hold, now_ns, False)
         return turn.lease
 
     def drop(self, turn: Turn) -> None:
@@ -150,36 +150,36 @@ class Lines:
         self.heads[hold.key] = turn.hold
         self._call(turn.ballot)
         if turn.left:  # while we gave it
-            self.leave(turn.hold, now_ns, 0)
+            self.leave(turn.hold, now_ns, False)
             return False
         return True
 
-    def leave(self, hold: Hold, now_ns: int, courtesy_ns: int) -> None:
+    def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
         """Give the head up to the next in line, who is called to ask the masters; call who watches the key.
 
         Args:
-            courtesy_ns: for how long other processes are to have a chance first.
+            courteous: whether other processes are to have a chance first.
         """
         key = hold.key
         self.stir(key)
         if self.heads.get(key) is not hold:
             return
         line = self.lines.get(key)
-        if line is not None and self._call_next(line, now_ns, courtesy_ns):
+        if line is not None and self._call_next(line, now_ns, courteous):
             return
         self.heads.pop(key, None)
         line = self.lines.get(key)  # who joined before that may have seen us at the head
-        if line is not None and not self._call_next(line, now_ns, courtesy_ns):
+        if line is not None and not self._call_next(line, now_ns, courteous):
             self._dissolve(key, line)
 
-    def _call_next(self, line: Line, now_ns: int, courtesy_ns: int) -> bool:
+    def _call_next(self, line: Line, now_ns: int, courteous: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""
         while True:
             turn = _first(line)
             if turn is None:
                 return False
             line.move(now_ns)
-            turn.courtesy_ns = courtesy_ns
+            turn.courteous = courteous
             self.heads[turn.hold.key] = turn.hold
             self._call(turn.ballot)
             if not turn.left:
@@ -195,12 +195,12 @@ class Lines:
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
             if head is None or not head.busy(now_ns):
-                self._call_next(line, now_ns, 0)
+                self._call_next(line, now_ns, False)
 
     # --- which master is asked first ---------------------------------------------------------------
 
     def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
-        """Return the index of the master that everybody asks first for a key that is contended; -1 where it is no use."""
+        """Return the index of the master that everybody asks first for a contended key; -1 where it is no use."""
         if policy.size == 1:
             return -1
         start = crc32(key)

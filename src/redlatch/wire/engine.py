@@ -18,11 +18,10 @@ of `ext/redlatch/_c/wire/engine.pxd`.
 
   * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
 
-Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other number
-is a "no" worth keeping; `payload(dialect)`,
-its bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`,
-by which such a release is owed; `since_ns`, when the first command of that token was made; and `undo()`, what
-undoes it when the client closes.
+Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
+number is a "no" worth keeping; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
+release that must not be forgotten; `token`, by which such a release is owed; `since_ns`, when the first command of that
+token was made; and `undo()`, what undoes it when the client closes.
 
 It is longer than a module should be: all that touches a FIFO stands in one place.
 """
@@ -133,7 +132,7 @@ class Fleet:
         dialect = -1
         payload = b""
         for link in self.links:
-            if link.index == ballot.spared or (ballot.only >= 0 and link.index != ballot.only):
+            if not ballot.asked >> link.index & 1:
                 continue
             if link.up:
                 if link.dialect != dialect:
@@ -276,7 +275,10 @@ class Fleet:
         link.pending.append(ballot)
 
     def _feed(self, link: Link, data: Any) -> None:
-        """Give bytes to the parser and each reply to the oldest ballot; or the link up."""
+        """Give bytes to the parser and each reply to the oldest ballot; or the link up.
+
+        Longer than a function should be: the usual reply goes round this loop without a call.
+        """
         if not link.up:
             return  # broken by an earlier event of the same round
         if type(data) is not bytes:  # an exception
@@ -295,9 +297,7 @@ class Fleet:
                     continue
             if came[start : start + 1] == b">":
                 end = self._push(link, came, start)
-                if not link.up:
-                    return
-                if end == start:
+                if end == start:  # it is not complete, or the link is down now
                     break
                 start = end
                 continue

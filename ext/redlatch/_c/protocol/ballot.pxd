@@ -10,8 +10,7 @@ cdef class Ballot:
     cdef readonly Command command
     cdef readonly int size
     cdef readonly int quorum
-    cdef readonly int only
-    cdef readonly int spared
+    cdef public long long asked
     cdef public long long until_ns
     cdef public int yes
     cdef public int no

@@ -14,7 +14,7 @@ cdef class Turn:
     cdef readonly Ballot ballot
     cdef public bint left
     cdef public Hold lease
-    cdef public long long courtesy_ns
+    cdef public bint courteous
 
 
 @cython.final
@@ -45,9 +45,9 @@ cdef class Lines:
     @cython.locals(line=Line, turn=Turn)
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
-    cpdef leave(self, Hold hold, long long now_ns, long long courtesy_ns)
+    cpdef leave(self, Hold hold, long long now_ns, bint courteous)
     @cython.locals(turn=Turn)
-    cdef bint _call_next(self, Line line, long long now_ns, long long courtesy_ns) except -1
+    cdef bint _call_next(self, Line line, long long now_ns, bint courteous) except -1
     cdef _dissolve(self, bytes key, Line line)
     @cython.locals(line=Line, head=Hold)
     cpdef expire(self, long long now_ns)

@@ -1,0 +1,207 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Acquire, as a generator: wait in line, ask the masters, wait for a change, ask again.
+
+It yields what `quorum` tells of. One text, twice: it is compiled as `redlatch._c.protocol.acquire` (see `redlatch._c`).
+Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from redlatch.errors import LockError
+
+from .ballot import Ballot
+from .commands import Extend, Look, Release
+from .hold import HELD, WAITING, Hold
+from .policy import SECOND, UNBOUNDED, Policy
+from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
+from .waiting import Lines, Turn
+
+# A waiter looks at the masters at least so often, whatever they push: a push may be lost on its way.
+BACKSTOP_NS = SECOND
+
+# When a tenure is over the next of this client looks so many times before it asks: 2 give the waiters of other
+# processes, who are told at once, the time to ask first.
+COURTESY = 2
+
+
+def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+    """Try until the lock is won or the time is over; every attempt has a new token, and is undone unless it won.
+
+    Who finds another hold of this client at the name's head waits in line, and may get its lease from there. After an
+    attempt that was refused one master is asked before the others, the same one by everybody: so of all who try again
+    at once one wins, and the others have nothing to undo.
+
+    Args:
+        lines: who waits for whom in this client.
+        hold: claimed by the caller, who abandons it and has it leave the lines when this raises; else it is HELD or
+            FREE in the end.
+        ttl_ms: the time to live on the masters.
+        give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
+            is at the head.
+
+    Raises:
+        QuorumUnavailable: too many masters failed in two attempts running.
+        LockBusy: too many of this client wait already.
+
+    Longer than a function should be, so that the algorithm reads from top to bottom, and the usual way through it needs
+    no other generator.
+    """
+    hold.state = WAITING
+    first = -1  # the master that is asked before the others
+    started = policy.clock.now()  # before the first byte leaves
+    until = UNBOUNDED if give_up_ns is None else give_up_ns
+    if not lines.enter(hold, started):
+        reached = yield from _reach_the_head(policy, lines, hold, ttl_ms, until)
+        if not reached:
+            return
+        first = lines.first_of(policy, hold.key, started)
+        started = policy.clock.now()
+    began = started
+    failures = attempts = 0  # in a row; attempts without a wait in between
+    while True:
+        deadline = started + policy.validity_ns(ttl_ms)
+        patience = policy.patience_ns(ttl_ms)
+        ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
+        if first >= 0:
+            ballot.ask_only(first, started + patience // 10)
+        yield ballot
+        split = first >= 0 and ballot.yes >= ballot.quorum  # more than one ballot on this attempt
+        if split:
+            ballot = ballot.ask_others(policy.size, policy.quorum, min(deadline, started + patience))
+            yield ballot
+        won = ballot.yes >= ballot.quorum
+        now = policy.clock.now()  # after the last counted vote, whatever is counted later
+        if won and now < deadline:
+            hold.keep(deadline, now - started)
+            return
+        if split or ballot.no < ballot.size:  # else all that were asked have refused
+            yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
+        if first >= 0 and not split and not ballot.no:  # it is down or silent: everybody else may say more
+            lines.shun(first, now)
+            first = -1
+            started = policy.clock.now()
+            continue
+        failures = failures + 1 if ballot.unavailable() else 0
+        if failures == 2 or (failures and not ballot.decided):
+            lines.leave(hold, now, False)
+            hold.free()
+            raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)
+        if not failures:  # Connections that broke under the commands are made anew at once, and what is sent
+            # meanwhile waits for them; so a second failure in a row is a verdict, the first is not.
+            if now >= until:
+                lines.leave(hold, now, False)
+                hold.free()
+                return
+            waited = yield from _wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
+            attempts = 0 if waited else attempts + 1
+            first = lines.first_of(policy, hold.key, now)
+        started = policy.clock.now()
+
+
+def _reach_the_head(
+    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait behind others of this client; tell whether the hold is to ask the masters now: else it is HELD or FREE."""
+    courteous = False
+    if policy.clock.now() < until_ns:
+        courteous = yield from _wait_in_line(policy, lines, hold, ttl_ms, until_ns)
+    if hold.state == HELD:
+        return False
+    if lines.heads.get(hold.key) is not hold:
+        hold.free()
+        return False
+    for _ in range(COURTESY if courteous else 0):
+        yield from _wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
+    return True
+
+
+def _wait_in_line(
+    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait until the hold has got a lease, or is at the head, or its time is over.
+
+    Returns:
+        Whether other processes are to have a chance first.
+    """
+    turn: Turn
+    while True:
+        now = policy.clock.now()
+        turn = lines.join(policy, hold, now, until_ns)
+        try:
+            if not lines.enter(hold, now):
+                yield turn
+        except BaseException:  # nothing can be sent here: whoever abandons the hold will have it released
+            lease = lines.step_out(turn, now)
+            if lease is not None:
+                hold.inherit(lease)
+            raise
+        if turn.lease is not None:
+            yield from _take_over(policy, hold, turn.lease, ttl_ms)
+            return False
+        if lines.heads.get(hold.key) is hold:
+            lines.drop(turn)
+            return turn.courteous
+        if not turn.ballot.decided:
+            lease = lines.step_out(turn, policy.clock.now())
+            if lease is not None:  # it came too late
+                yield Tell([Ballot(Release(lease.key, lease.token, lease.since_ns), policy.size, policy.quorum)])
+            return False
+
+
+def _take_over(policy: Policy, hold: Hold, lease: Hold, ttl_ms: int) -> Steps:
+    """Hold what another hold has held, if nine tenths of the validity that was asked for are left, or can be had.
+
+    It is extended in time, so that mostly nobody waits for that; where it is too late the extension is waited for.
+    """
+    hold.inherit(lease)
+    now = policy.clock.now()
+    hold.adopt(now)
+    wanted = policy.validity_ns(ttl_ms)
+    left = hold.deadline_ns - now
+    if wanted * 9 // 10 <= left <= wanted:
+        if left < wanted * 19 // 20 and hold.extending is None:
+            ballot = Ballot(Extend(hold.key, hold.token, hold.since_ns, ttl_ms), policy.size, policy.quorum)
+            hold.renew(ballot, now + wanted)
+            yield Tell([ballot])
+        return
+    try:
+        yield from extend(policy, hold, ttl_ms)
+    except LockError:  # then the masters are asked anew
+        hold.state = WAITING
+        yield Tell([Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)])
+
+
+def _wait_for_change(
+    policy: Policy, lines: Lines, key: bytes, round_ns: int, patience_ns: int, attempts: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait until a quorum of masters say that the key is gone, or until it should be, or for a while.
+
+    Args:
+        round_ns: how long the last attempt took.
+        attempts: how many times in a row the key was gone already, and could not be had.
+
+    Returns:
+        Whether there was anything to wait for.
+    """
+    now = policy.clock.now()
+    look = Ballot(Look(key), policy.size, policy.quorum, min(now + patience_ns, until_ns))
+    lines.watch(look)
+    try:
+        yield look
+        now = policy.clock.now()
+        if look.yes >= look.quorum:
+            if attempts:  # several that try at once must not do so in step
+                yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
+            return False
+        if not look.watchable():
+            yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
+            return False
+        jitter = policy.retry.pause_ns(0, policy.random())
+        look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
+        yield [look]
+    finally:
+        lines.unwatch(look)
+    return True
