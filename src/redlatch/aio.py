@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .config import seconds_of, timeout_of
-from .errors import LockError
+from .errors import LockError, LockLost
 from .locks.batch import Batch
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
+from .locks.scope import LossScope
 from .protocol.policy import Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
@@ -60,7 +61,15 @@ class AsyncLock(BaseLock):
             timeout = self._timeout
         else:
             timeout = timeout_of(timeout, blocking)
+        if self._care is not None:
+            return self._acquire_with_care(timeout)
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
+
+    async def _acquire_with_care(self, timeout: float | None) -> bool:
+        won: bool = await self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
+        if won:
+            self._begin_care()
+        return won
 
     @_coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
@@ -76,6 +85,8 @@ class AsyncLock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
+        if self._care is not None:
+            self._care.end()
         if wait:
             return self._shared.driver.release(self._hold, self._ttl_ms)  # type: ignore[no-any-return]
         return self._shared.driver.run(self._parting())  # type: ignore[no-any-return]
@@ -94,6 +105,12 @@ class AsyncLock(BaseLock):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         await self._shared.driver.run(self._extending(ttl))
+        self._begin_care()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lock is lost, at its local deadline at the latest; a new one after each loss."""
+        return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
     async def locked(self) -> bool:
         """Ask the masters whether anybody holds the lock.
@@ -122,11 +139,22 @@ class AsyncLock(BaseLock):
     async def __aenter__(self) -> Self:
         if not await self.acquire():
             raise self._not_won()
+        if self._care is not None and self._care.cancels:
+            self._care.scope = scope = LossScope()
+            if self._care.reason is not None:  # it was lost since
+                scope.cancel()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        care = self._care
+        scope = None if care is None else care.scope
+        if care is not None and scope is not None:
+            care.scope = None
+            if scope.lost:
+                await self._leave_lost(scope, error)
+                return
         if not self._left_to_release:
             return
         try:
@@ -135,6 +163,26 @@ class AsyncLock(BaseLock):
             if error is None:
                 raise
             note_failure(error, failure)
+
+    async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
+        """Leave a body that the loss has cancelled: raise LockLost unless there is something else to raise."""
+        told = await scope.leave(error)
+        failure = self._loss()
+        try:
+            if self._left_to_release:
+                await self.release(wait=False)
+        except LockLost:
+            pass  # which is what is told
+        if told:
+            raise failure from error
+        if error is not None:
+            note_failure(error, failure)
+
+    def mark_lost(self, reason: str) -> None:
+        """Set the event of its loss, and cancel its body where that was asked for; the driver calls it."""
+        super().mark_lost(reason)
+        if self._care is not None and self._care.scope is not None:
+            self._care.scope.cancel()
 
 
 class AsyncClient(BaseClient):
@@ -152,8 +200,9 @@ class AsyncClient(BaseClient):
         attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, at least 0.1.
         retry: the pauses between attempts. Default `Retry()`.
         wait_release: whether leaving a ``async with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in the event loop, when a lock turns out to
-            have been lost that was released without waiting. Default: a warning in the log.
+        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: when its validity is over,
+            when a renewal finds it forgotten, or when one that was released without waiting turns out to have been
+            lost before. Default: a warning in the log.
         wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
             can; "poll" tries again after the pauses of `retry`. Default "auto".
         handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
@@ -200,23 +249,43 @@ class AsyncClient(BaseClient):
             refuse_late,
         )
 
-    def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> AsyncLock:
+    def lock(
+        self,
+        name: str | bytes,
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        auto_renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[AsyncLock, str], object] | None = None,
+        cancel_on_loss: bool = False,
+    ) -> AsyncLock:
         """Make a lock object; nothing is sent yet.
 
         Args:
             name: what to lock, 1 to 512 bytes.
             ttl: seconds; None takes the client's.
             timeout: seconds that ``async with`` and `AsyncLock.acquire` wait; None is for ever, 0 one attempt.
+            auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
+                Default False.
+            max_hold: seconds for which it is renewed at most. Default for ever.
+            on_lost: called with the lock and the reason, in the event loop, when it is lost. Default: what the client
+                has.
+            cancel_on_loss: whether the loss of the lock cancels the body of its ``async with``, which then raises
+                `LockLost`. Default False.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        return AsyncLock(
+        lock = AsyncLock(
             self._shared,
             self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
+        if auto_renew or on_lost or max_hold is not None or cancel_on_loss or self._shared.on_lost:
+            self._cared_for(lock, auto_renew, max_hold, on_lost, cancel_on_loss)
+        return lock
 
     async def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[AsyncLock | None]:
         """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.
@@ -284,6 +353,7 @@ class AsyncClient(BaseClient):
         """
         batch = Batch(self._shared, locks)
         await self._driver.run(batch.extending(ttl))
+        batch.go_on()
         return batch.verdicts()
 
     async def connect(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -43,7 +44,10 @@ class Lock(BaseLock):
             timeout = self._timeout
         else:
             timeout = timeout_of(timeout, blocking)
-        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
+        won: bool = self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
+        if won and self._care is not None:
+            self._begin_care()
+        return won
 
     def release(self, wait: bool = True) -> None:
         """Release the lock; an interrupted release may be called again.
@@ -58,6 +62,8 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
+        if self._care is not None:
+            self._care.end()
         if wait:
             self._shared.driver.release(self._hold, self._ttl_ms)
         else:
@@ -77,6 +83,12 @@ class Lock(BaseLock):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         self._shared.driver.run(self._extending(ttl))
+        self._begin_care()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lock is lost, at its local deadline at the latest; a new one after each loss."""
+        return self._loss_event(threading.Event)  # type: ignore[no-any-return]
 
     def locked(self) -> bool:
         """Ask the masters whether anybody holds the lock.
@@ -135,8 +147,9 @@ class Client(BaseClient):
         attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, at least 0.1.
         retry: the pauses between attempts. Default `Retry()`.
         wait_release: whether leaving a ``with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in a thread of the client, when a lock turns out to
-            have been lost that was released without waiting. Default: a warning in the log.
+        on_lost: called with the lock and the reason, in a thread of the client, when a lock is lost: when its validity
+            is over, when a renewal finds it forgotten, or when one that was released without waiting turns out to
+            have been lost before. Default: a warning in the log.
         wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
             can; "poll" tries again after the pauses of `retry`. Default "auto".
         handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
@@ -189,23 +202,40 @@ class Client(BaseClient):
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
-    def lock(self, name: str | bytes, ttl: float | None = None, *, timeout: float | None = None) -> Lock:
+    def lock(
+        self,
+        name: str | bytes,
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        auto_renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[Lock, str], object] | None = None,
+    ) -> Lock:
         """Make a lock object; nothing is sent yet.
 
         Args:
             name: what to lock, 1 to 512 bytes.
             ttl: seconds; None takes the client's.
             timeout: seconds that ``with`` and `Lock.acquire` wait; None is for ever, 0 one attempt.
+            auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
+                Default False.
+            max_hold: seconds for which it is renewed at most. Default for ever.
+            on_lost: called with the lock and the reason, in a thread of the client, when it is lost. Default: what
+                the client has.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        return Lock(
+        lock = Lock(
             self._shared,
             self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
+        if auto_renew or on_lost or max_hold is not None or self._shared.on_lost:
+            self._cared_for(lock, auto_renew, max_hold, on_lost)
+        return lock
 
     def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.
@@ -273,6 +303,7 @@ class Client(BaseClient):
         """
         batch = Batch(self._shared, locks)
         self._driver.run(batch.extending(ttl))
+        batch.go_on()
         return batch.verdicts()
 
     def connect(self) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit
+from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit, tell_all
 from redlatch.errors import LockError, WrongLoop
+from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
 from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
@@ -52,6 +53,10 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
+        self._agenda = Agenda()
+        self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
+        self._attending_ns = 0  # and when that is
+        self._renewals: set[asyncio.Task[None]] = set()
         self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
     @property
@@ -125,6 +130,8 @@ class Driver:
         if isinstance(effect, list):
             await self._await_all(effect)
         elif isinstance(effect, Turn):
+            if self._attending is None:
+                self._attend_at(self._clock.now() + LONGEST_NS)
             await self._verdict(effect.ballot)
             if not self._roster.usable:
                 self._roster.check()
@@ -227,9 +234,10 @@ class Driver:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
         self._roster.close()
         self._turn_away()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._attending):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._attending = None
         for ballot in self._deadlines.clear() + self.lines.everybody():
             self._wake_soon(ballot)
 
@@ -381,6 +389,53 @@ class Driver:
         for ballot in self._deadlines.due(now):
             self._wake_soon(ballot)
         self._arm(now)
+
+    # --- held locks --------------------------------------------------------------------------------
+
+    def care_for(self, care: Care) -> None:
+        """Renew a lock, or tell its loss, from now on."""
+        self._agenda.add(care)
+        if self._attending is None or care.due_ns < self._attending_ns:
+            self._attend_at(care.due_ns)
+
+    def _attend_at(self, due_ns: int) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+        if self._loop is not None and self._roster.usable:
+            self._attending_ns = due_ns
+            self._attending = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._attend)
+
+    def _attend(self) -> None:
+        """Do what is due for held locks, and for who waits in line behind one that may run out."""
+        self._attending = None
+        now = self._clock.now()
+        renewed, lost = self._agenda.due(self._policy, now)
+        tell_all(lost)
+        if renewed and self._loop is not None:
+            task = self._loop.create_task(self._renew(renewed))
+            self._renewals.add(task)
+            task.add_done_callback(self._renewals.discard)
+        line_ns = self.lines.expire(now)
+        self._wake_called()
+        due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now)) if due_ns]
+        if due:
+            self._attend_at(min(due))
+
+    async def _renew(self, renewed: list[Care]) -> None:
+        """Renew locks together."""
+        errors: dict[int, LockError] = {}
+        policy, now = self._policy, self._clock.now()
+        steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(now)) for care in renewed]
+        error: LockError | None = LockError("the renewal failed")
+        try:
+            await self.run(batch.together(steps, errors))
+            error = None
+        except LockError as failure:
+            error = failure
+        finally:
+            tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
+            if self._attending is None:
+                self._attend_at(now)
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -230,6 +230,14 @@ def weakly(driver: Any) -> Deliver:
     return deliver
 
 
+def tell_all(lost: list[tuple[Any, str]]) -> None:
+    """Tell of locks that are lost, each with the reason: all are marked before anybody is called."""
+    for lock, reason in lost:
+        lock.mark_lost(reason)
+    for lock, reason in lost:
+        lock.tell_lost(reason)
+
+
 def nested() -> bool:
     """Tell whether a call of a client stands inside another one on this thread's stack: ours, not ours, ours again."""
     calls, ours = 0, False

@@ -30,6 +30,7 @@ Longer than most modules here, so that whoever asks whether a wake-up can be los
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections import deque
@@ -38,8 +39,20 @@ from typing import Any
 
 from redlatch.config import Master
 from redlatch.drivers.janitor import Janitor
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit, nested, weakly
+from redlatch.drivers.roster import (
+    DIAL_TIMEOUT,
+    DRAIN_NS,
+    GRACE,
+    Outcome,
+    Roster,
+    linger_at_exit,
+    nested,
+    tell_all,
+    weakly,
+)
+from redlatch.drivers.warden import Warden
 from redlatch.errors import ClientUnusable, LockError
+from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
 from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
@@ -85,6 +98,8 @@ class Driver:
         self.lines = Lines()
         self._roster = Roster(masters, policy.quorum, Fleet, weakly(self), tracking)
         self._janitor = Janitor(self)
+        self._warden = Warden(self)
+        self._agenda = Agenda()
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
         self._inbox: deque[Ballot] = deque()  # ballots to submit
@@ -272,6 +287,7 @@ class Driver:
                 if ballot.waiter is not None:
                     ballot.waiter.wake()
             self._janitor.ring()  # it ends
+            self._warden.ring(0)  # it, too
         self._roster.mourn()
 
     def linger(self, until_ns: int) -> None:
@@ -329,6 +345,7 @@ class Driver:
     def _await_turn(self, ballot: Ballot) -> None:
         """Sleep until another thread calls us, or our time is over; nobody who stands in line drives."""
         ballot.waiter = sleeper = Sleeper()
+        self._warden.ring(self._clock.now() + LONGEST_NS)
         try:
             while not ballot.decided and self._roster.usable:
                 left = ballot.until_ns - self._clock.now()
@@ -619,6 +636,48 @@ class Driver:
                 self._leave()  # it rings again while replies are owed
         self._roster.mourn()
         return not self._roster.closing
+
+    # --- held locks --------------------------------------------------------------------------------
+
+    def care_for(self, care: Care) -> None:
+        """Renew a lock, or tell its loss, from now on."""
+        self._agenda.add(care)
+        self._warden.ring(care.due_ns)
+
+    def attend(self) -> float | None:
+        """Do what is due for held locks; return after how many seconds to come again, None if never.
+
+        Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
+        """
+        if not self._roster.usable:
+            return None
+        now = self._clock.now()
+        renewed, lost = self._agenda.due(self._policy, now)
+        if lost:
+            _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
+        if renewed:
+            _thread.start_new_thread(self._renew, (renewed,))
+        line_ns = self.lines.expire(now)
+        self._wake_called()
+        self._warden.wake_ns = now + LONGEST_NS
+        now = self._clock.now()
+        due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now), now + LONGEST_NS) if due_ns]
+        self._warden.wake_ns = min(due)
+        return max(0, min(due) - now) / SECOND
+
+    def _renew(self, renewed: list[Care]) -> None:
+        """Renew locks together; in a thread of its own."""
+        errors: dict[int, LockError] = {}
+        policy, now = self._policy, self._clock.now()
+        steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(now)) for care in renewed]
+        error: LockError | None = LockError("the renewal failed")
+        try:
+            self.run(batch.together(steps, errors))
+            error = None
+        except LockError as failure:
+            error = failure
+        finally:
+            tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
 
     # --- dialling ----------------------------------------------------------------------------------
 

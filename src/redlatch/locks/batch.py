@@ -9,6 +9,7 @@ from ..errors import LockError, QuorumUnavailable
 from ..protocol.commands import Release
 from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
+from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
@@ -52,6 +53,9 @@ class Batch(Generic[AnyLock]):
         """Release each lock; TypeError if one is none."""
         self.check()
         locks, policy = self._present(), self._shared.policy
+        for lock in locks:
+            if lock._care is not None:
+                lock._care.end()
         if not wait:
             return self._together([lock._parting() for lock in locks])
         patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
@@ -72,7 +76,13 @@ class Batch(Generic[AnyLock]):
             QuorumUnavailable: too many masters failed; then nothing of the batch may be kept.
         """
         self._raise_unavailable()
-        return [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
+        won = [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
+        if self._shared.on_lost is not None:
+            for lock in won:
+                if lock is not None:
+                    lock._care = Care(lock, lock._hold, lock._ttl_ms)
+                    lock._begin_care()
+        return won
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.
@@ -85,6 +95,12 @@ class Batch(Generic[AnyLock]):
             return [True] * len(self._locks)
         succeeded = iter([place not in self._errors for place in range(len(self._present()))])
         return [lock is not None and next(succeeded) for lock in self._locks]
+
+    def go_on(self) -> None:
+        """Care for what was extended by its new deadline."""
+        for lock in self._present():
+            if lock._care is not None and lock._hold.state == HELD:
+                lock._begin_care()
 
     def undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed."""

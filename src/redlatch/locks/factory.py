@@ -13,6 +13,7 @@ from ..errors import ConfigurationError
 from ..protocol.hold import Hold
 from ..protocol.key import prefix_of
 from ..protocol.policy import SECOND, UNBOUNDED, Handoff, Policy, Retry
+from ..protocol.renewal import Care
 from .batch import AnyLock
 from .lock import Shared
 
@@ -75,6 +76,26 @@ class BaseClient:
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in names]
 
+    def _cared_for(
+        self,
+        lock: AnyLock,
+        auto_renew: bool,
+        max_hold: float | None,
+        on_lost: Callable[[Any, str], object] | None,
+        cancel_on_loss: bool = False,
+    ) -> AnyLock:
+        """Note what is to be done for a lock while it is held."""
+        for what, value in (("auto_renew", auto_renew), ("cancel_on_loss", cancel_on_loss)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
+        _check_on_lost(on_lost)
+        seconds = config.seconds_of("max_hold", max_hold)
+        if seconds is not None and not auto_renew:
+            raise ConfigurationError("max_hold: it bounds auto_renew=True, which was not given")
+        max_hold_ns = None if seconds is None else int(seconds * SECOND)
+        lock._care = Care(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
+        return lock
+
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
         if ttl is not known:  # most services have one ttl: the same object in every call
@@ -93,6 +114,10 @@ def _check(drift_factor: object, retry: object, wait_release: object, on_lost: o
         raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
     if not isinstance(wait_release, bool):
         raise TypeError(f"wait_release: True or False is needed, not {type(wait_release).__name__}")
+    _check_on_lost(on_lost)
+
+
+def _check_on_lost(on_lost: object) -> None:
     if on_lost is not None and not callable(on_lost):
         raise TypeError(f"on_lost: something to call, or None, is needed, not {type(on_lost).__name__}")
 

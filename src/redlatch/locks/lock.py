@@ -15,6 +15,7 @@ from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, N
 from ..protocol.hold import FREE, HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Steps
+from ..protocol.renewal import Care
 
 logger = logging.getLogger("redlatch")
 
@@ -38,6 +39,8 @@ class Driver(Protocol):
     def forked(self) -> bool: ...
 
     def tell(self, commands: list[Any]) -> None: ...
+
+    def care_for(self, care: Care) -> None: ...
 
 
 class Shared:
@@ -71,13 +74,14 @@ class BaseLock:
         timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
     """
 
-    __slots__ = ("_hold", "_shared", "_timeout", "_ttl_ms")
+    __slots__ = ("__weakref__", "_care", "_hold", "_shared", "_timeout", "_ttl_ms")
 
     def __init__(self, shared: Shared, hold: Hold, ttl_ms: int, timeout: float | None) -> None:
         self._shared = shared
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
+        self._care: Care | None = None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one holder's, in one process")
@@ -131,7 +135,39 @@ class BaseLock:
         if self._hold.state != HELD:
             raise NotOwned(f"{self.name!r} is not held", name=self.name)
         if self.remaining() <= 0:
-            raise LockLost(f"{self.name!r} was lost: its validity ran out", name=self.name)
+            raise self._loss()
+
+    # --- its loss ----------------------------------------------------------------------------------
+
+    def _begin_care(self) -> None:
+        """Have this lock renewed, or its loss told, from now on: it is held, or was extended."""
+        care = self._care
+        if care is not None:
+            care.begin(self._shared.policy.clock.now())
+            self._shared.driver.care_for(care)
+
+    def _loss_event(self, kind: Callable[[], Any]) -> Any:
+        """Return the event of that kind that tells of its loss."""
+        if self._care is None:
+            self._care = Care(self, self._hold, self._ttl_ms)
+        if self._care.event is None:
+            self._care.event = kind()
+            if self._hold.state == HELD and self._care.token is None:
+                self._begin_care()
+        return self._care.event
+
+    def mark_lost(self, reason: str) -> None:
+        """Set the event of its loss; the drivers call it."""
+        care = self._care
+        if care is not None:
+            care.reason = reason
+            if care.event is not None:
+                care.event.set()
+
+    def _loss(self) -> LockLost:
+        """Return the error that tells of its loss."""
+        reason = (self._care.reason if self._care is not None else None) or "its validity ran out"
+        return LockLost(f"{self.name!r} was lost: {reason}", name=self.name)
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
 
@@ -153,14 +189,15 @@ class BaseLock:
         steps: Steps = getattr(shared.driver.protocol, what)(shared.policy, self._hold, patience_ns)
         return steps
 
-    def tell_lost(self) -> None:
-        """Say that this lock had been lost before it was released without waiting; the drivers call it."""
-        reason = "a quorum had forgotten it before it was released"
-        if self._shared.on_lost is None:
+    def tell_lost(self, reason: str = "a quorum had forgotten it before it was released") -> None:
+        """Say that this lock is lost; the drivers call it."""
+        care = self._care
+        told = self._shared.on_lost if care is None or care.on_lost is None else care.on_lost
+        if told is None:
             logger.warning("lock %r was lost: %s", self.name, reason)
             return
         try:
-            self._shared.on_lost(self, reason)
+            told(self, reason)
         except Exception:
             logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
 

@@ -26,7 +26,7 @@ from redlatch.errors import LockBusy
 
 from .ballot import Ballot
 from .commands import Command
-from .hold import Hold
+from .hold import HELD, Hold
 from .policy import SECOND, Policy
 
 # A line waits on no command.
@@ -190,12 +190,17 @@ class Lines:
         if not line.turns and self.lines.get(key) is line:
             self.lines.pop(key, None)
 
-    def expire(self, now_ns: int) -> None:
-        """Call the next in line where the head has lost what it held."""
+    def expire(self, now_ns: int) -> int:
+        """Call the next in line where the head has lost what it held; return when to look again, 0 if never."""
+        earliest = 0
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
             if head is None or not head.busy(now_ns):
                 self._call_next(line, now_ns, False)
+                head = None
+            until = now_ns + SECOND if head is None or head.state != HELD else head.deadline_ns
+            earliest = min(earliest or until, until)
+        return earliest
 
     # --- which master is asked first ---------------------------------------------------------------
 

@@ -25,6 +25,10 @@ cdef class Driver:
     cdef Fleet _fleet
     cdef object _loop
     cdef object _home
+    cdef object _agenda
+    cdef object _attending
+    cdef long long _attending_ns
+    cdef set _renewals
     cdef object _arrivals      # deque of (index, Outcome)
     cdef object _quorate
     cdef object _complete
@@ -54,3 +58,7 @@ cdef class Driver:
     cpdef _readable(self, int index)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _settle(self)
+
+    # held locks
+    cpdef care_for(self, care)
+    cdef _attend_at(self, long long due_ns)

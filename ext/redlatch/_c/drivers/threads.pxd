@@ -23,6 +23,8 @@ cdef class Driver:
     cdef Clock _clock
     cdef object _roster
     cdef object _janitor
+    cdef object _warden
+    cdef object _agenda
     cdef long long _gil_patience_ns
     cdef object _caller
     cdef long long _alone_ns
@@ -94,6 +96,11 @@ cdef class Driver:
     cdef _promote(self)
     cdef _serve(self)
     cpdef bint tidy(self) except -1
+
+    # held locks
+    cpdef care_for(self, care)
+    cpdef attend(self)
+    cpdef _renew(self, list renewed)
 
     # dialling
     cdef _note_progress(self)

@@ -49,7 +49,7 @@ cdef class Lines:
     @cython.locals(turn=Turn)
     cdef bint _call_next(self, Line line, long long now_ns, bint courteous) except -1
     cdef _dissolve(self, bytes key, Line line)
-    @cython.locals(line=Line, head=Hold)
+    @cython.locals(line=Line, head=Hold, earliest=cython.longlong, until=cython.longlong)
     cpdef expire(self, long long now_ns)
 
     # which master is asked first

@@ -1,0 +1,210 @@
+"""What is done for held locks until they are released: they are renewed, and their loss is told.
+
+All locks of a client stand in one heap by when something is due next. What is due at one time is renewed together, one
+batch of commands for each master. A renewal is an extension as any other (`quorum.extend`): it counts if a quorum has
+answered before the old deadline, it never brings back a key that is gone, and it is tried again until the old deadline.
+"""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from redlatch.errors import LockError, LockLost
+from redlatch.protocol.hold import HELD, Hold
+from redlatch.protocol.policy import MILLISECOND, SECOND, Policy
+
+# What falls due within so long is renewed together.
+TOGETHER_NS = 50 * MILLISECOND
+
+# For so long at most nobody looks whether locks have come to be cared for.
+LONGEST_NS = 250 * MILLISECOND
+
+# The heap may have so many entries, and two for each lock that is cared for, before it is cleared of the others.
+SLACK = 64
+
+
+class Care:
+    """What is done for one lock, from when it was won until it is released.
+
+    Args:
+        lock: told of its loss by `mark_lost` and `tell_lost`; not kept alive.
+        renews: whether it is renewed when a third of its ttl is over.
+        max_hold_ns: for how long it is renewed; None is without end.
+        on_lost: called with the lock and the reason; None leaves that to the client's.
+        cancels: whether its loss cancels the body of its ``async with``.
+
+    Attributes:
+        event: set when it is lost; None where nobody asked for it.
+        reason: why it was lost; None while it is not.
+    """
+
+    __slots__ = (
+        "began_ns",
+        "cancels",
+        "due_ns",
+        "event",
+        "hold",
+        "lock",
+        "max_hold_ns",
+        "on_lost",
+        "reason",
+        "renew_ns",
+        "renews",
+        "scope",
+        "token",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self,
+        lock: Any,
+        hold: Hold,
+        ttl_ms: int,
+        renews: bool = False,
+        max_hold_ns: int | None = None,
+        on_lost: Callable[[Any, str], object] | None = None,
+        cancels: bool = False,
+    ) -> None:
+        self.lock = weakref.ref(lock)
+        self.hold = hold
+        self.ttl_ms = ttl_ms
+        self.renews = renews
+        self.max_hold_ns = max_hold_ns
+        self.on_lost = on_lost
+        self.cancels = cancels
+        self.event: Any = None
+        self.reason: str | None = None
+        self.scope: Any = None
+        self.token: bytes | None = None  # of the lease that is cared for; None when there is none
+        self.began_ns = self.renew_ns = self.due_ns = 0
+
+    def begin(self, now_ns: int) -> None:
+        """Care for the lease that was just won, or extended."""
+        if self.token is not self.hold.token or self.reason is not None:
+            self.began_ns = now_ns
+            self.token = self.hold.token
+            self.reason = None
+            if self.event is not None and self.event.is_set():  # it told of an earlier loss
+                self.event = None
+        self.plan(self.hold.deadline_ns - self.ttl_ms * MILLISECOND * 2 // 3)
+
+    def plan(self, renew_ns: int) -> None:
+        """Note when it is renewed next."""
+        self.renew_ns = renew_ns
+        self.due_ns = min(renew_ns, self.hold.deadline_ns) if self.renews else self.hold.deadline_ns
+
+    def end(self) -> None:
+        """Care for it no more: it is being released."""
+        self.token = None
+
+    def live(self) -> bool:
+        """Tell whether the lease is still held by the same holder."""
+        return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
+
+    def ttl_left_ms(self, now_ns: int) -> int:
+        """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held."""
+        if self.max_hold_ns is None:
+            return self.ttl_ms
+        return min(self.ttl_ms, (self.began_ns + self.max_hold_ns - now_ns) // MILLISECOND)
+
+
+class Agenda:
+    """The locks of one client that are cared for, by when something is due."""
+
+    def __init__(self) -> None:
+        self._fresh: deque[Care] = deque()  # from any thread
+        self._heap: list[tuple[int, int, Care]] = []
+        self._count = 0
+        self._most = SLACK  # entries, before those of no use are thrown out
+
+    def add(self, care: Care) -> None:
+        """Take a lock in whose care has begun, or whose deadline has changed; from any thread."""
+        self._fresh.append(care)
+
+    def next_ns(self, now_ns: int) -> int:
+        """Return when to look again, a quarter of a second from now at the latest; 0 while there is nothing."""
+        self._take_fresh()
+        while self._heap and not self._heap[0][2].live():
+            heapq.heappop(self._heap)
+        return min(self._heap[0][0], now_ns + LONGEST_NS) if self._heap else 0
+
+    def due(self, policy: Policy, now_ns: int) -> tuple[list[Care], list[tuple[Any, str]]]:
+        """Take what is due off the heap.
+
+        Returns:
+            What is to be renewed now; and the locks that are lost, each with the reason, to be told.
+        """
+        self._take_fresh()
+        renewed: list[Care] = []
+        lost: list[tuple[Any, str]] = []
+        while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if renewed else 0):
+            due_ns, _, care = heapq.heappop(self._heap)
+            lock = care.lock()
+            if lock is None or not care.live() or due_ns != care.due_ns:
+                continue
+            care.hold.adopt(now_ns)
+            if now_ns >= care.hold.deadline_ns:
+                care.end()
+                lost.append((lock, "its validity ran out"))
+            elif care.renews and care.renew_ns <= now_ns + TOGETHER_NS:
+                renewed.append(care)
+            else:
+                care.plan(care.renew_ns)
+                self._push(care)
+        return [care for care in renewed if self._may_renew(policy, care, now_ns)], lost
+
+    def _may_renew(self, policy: Policy, care: Care, now_ns: int) -> bool:
+        """Tell whether a renewal would make it live longer; else it runs out."""
+        ttl_ms = care.ttl_left_ms(now_ns)
+        if ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > care.hold.deadline_ns:
+            return True
+        care.plan(care.hold.deadline_ns)
+        self._push(care)
+        return False
+
+    def settle(
+        self, policy: Policy, renewed: list[Care], errors: dict[int, LockError], failure: LockError | None, now_ns: int
+    ) -> list[tuple[Any, str]]:
+        """Take note of how renewals ended.
+
+        Args:
+            errors: why some failed, by place in `renewed`.
+            failure: why all the others did, or None.
+
+        Returns:
+            The locks that are lost, each with the reason, to be told.
+        """
+        lost = []
+        for place, care in enumerate(renewed):
+            lock, error = care.lock(), errors.get(place, failure)
+            if lock is None or not care.live():
+                continue
+            late = now_ns >= care.hold.deadline_ns and not isinstance(error, LockLost)
+            if late or isinstance(error, LockLost):
+                care.end()
+                lost.append((lock, "its validity ran out" if late else "a quorum has forgotten it"))
+                continue
+            if error is None:
+                care.begin(now_ns)
+            else:  # again soon, and not all at the same time
+                care.plan(now_ns + int(min(care.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * policy.random())))
+            self._fresh.append(care)
+        return lost
+
+    def _take_fresh(self) -> None:
+        while self._fresh:
+            care = self._fresh.popleft()
+            if care.live():
+                self._push(care)
+
+    def _push(self, care: Care) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (care.due_ns, self._count, care))
+        if len(self._heap) > self._most:
+            self._heap = [entry for entry in self._heap if entry[2].live() and entry[2].due_ns == entry[0]]
+            heapq.heapify(self._heap)
+            self._most = SLACK + 2 * len(self._heap)
