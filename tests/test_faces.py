@@ -38,18 +38,23 @@ WORDS = {
 }
 
 
-# What the face for threads alone has: a loop gives the GIL up itself.
-ONLY_THREADS = r"gil_patience: .*? 0: never\. "
+# What one face alone has: a loop gives the GIL up itself, and a thread cannot be cancelled.
+ONLY_ONE = r"gil_patience: .*? 0: never\. |cancel_on_loss: .*? Default False\. "
+ONE_FACE_ONLY = {"gil_patience", "cancel_on_loss"}
 
 
 def callables(cls: type) -> dict[str, FunctionType]:
-    """Return the functions that a class defines itself, by name."""
-    return {name: value for name, value in vars(cls).items() if isinstance(value, FunctionType)}
+    """Return the public functions that a class defines itself, by name."""
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if isinstance(value, FunctionType) and (name.startswith("__") or not name.startswith("_"))
+    }
 
 
 def as_sync(text: str | None) -> str:
     """Return a docstring or an annotation as the other face has it, in one line."""
-    line = re.sub(ONLY_THREADS, "", " ".join((text or "").split()))
+    line = re.sub(ONLY_ONE, "", " ".join((text or "").split()))
     for theirs, ours in WORDS.items():
         line = line.replace(theirs, ours)
     return line
@@ -58,7 +63,7 @@ def as_sync(text: str | None) -> str:
 def shape(function: Any) -> list[tuple[str, Any, Any]]:
     """Return a function's parameters without their annotations."""
     parameters = inspect.signature(function).parameters.values()
-    wanted = [parameter for parameter in parameters if parameter.name != "gil_patience"]
+    wanted = [parameter for parameter in parameters if parameter.name not in ONE_FACE_ONLY]
     return [(parameter.name, parameter.kind, parameter.default) for parameter in wanted]
 
 
@@ -79,7 +84,7 @@ def test_the_two_faces_take_the_same_arguments(sync: type, other: type) -> None:
             {
                 key: as_sync(str(value))
                 for key, value in each.__annotations__.items()
-                if key not in ("return", "gil_patience")
+                if key != "return" and key not in ONE_FACE_ONLY
             }
             for each in (function, twin)
         )

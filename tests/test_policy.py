@@ -38,6 +38,7 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
         "clock": policies.Clock(),
         "random": lambda: 0.0,
         "tokens": policies.Tokens(lambda: [b""]),
+        "fences": policies.Fences(lambda: 1000),
     }
     return policies.Policy(**(arguments | changes))
 

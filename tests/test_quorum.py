@@ -65,6 +65,7 @@ class Play:
             clock=clock_of(policies, lambda: self.now),
             random=lambda: self.chance,
             tokens=policies.Tokens(lambda: [next(self.tokens)]),
+            fences=policies.Fences(lambda: 1000),
         )
         self.hold = self.holds.Hold(NAME, KEY)
         self.ticket = object()
@@ -819,7 +820,10 @@ def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None
             next(others[0])
         return held.now
 
-    rest = {each: getattr(held.policy, each) for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens")}
+    rest = {
+        each: getattr(held.policy, each)
+        for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens", "fences")
+    }
     policy = type(held.policy)(clock=clock_of(held.policies, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
         next(held.quorum_module.release(policy, held.lines, held.hold, SECOND))

@@ -13,7 +13,14 @@ from redlatch import embedded
 from redlatch.protocol import scripts
 
 MINE, OTHERS = "my-token", "another-token"
-NAMED = {"release": scripts.RELEASE, "extend": scripts.EXTEND, "owned": scripts.OWNED, "locked": scripts.LOCKED}
+NAMED = {
+    "release": scripts.RELEASE,
+    "extend": scripts.EXTEND,
+    "owned": scripts.OWNED,
+    "locked": scripts.LOCKED,
+    "acquire_fenced": scripts.ACQUIRE_FENCED,
+    "confirm": scripts.CONFIRM,
+}
 
 Call = Callable[..., Any]
 
@@ -27,8 +34,10 @@ def master(farm: Any, server_kind: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def call(master: redis.Redis, name: str) -> Call:
-    """Run a script on the test's own key."""
-    return lambda script, *arguments: master.eval(script.text.decode(), 1, name, *arguments)
+    """Run a script on the test's own key, and its counter."""
+    return lambda script, *arguments: master.eval(
+        script.text.decode(), int(script.keys), *[name, f"{name}\0fence"][: int(script.keys)], *arguments
+    )
 
 
 def test_the_named_scripts_are_all_there_are() -> None:
@@ -44,9 +53,11 @@ def test_a_scripts_sha_is_what_the_server_says(master: redis.Redis, script: str)
 def test_a_script_called_in_full_can_be_called_by_its_sha_afterwards(
     master: redis.Redis, name: str, script: str
 ) -> None:
-    arguments = [name, MINE, "1000"]
-    master.eval(NAMED[script].text.decode(), 1, *arguments)
-    assert master.evalsha(NAMED[script].sha.decode(), 1, *arguments) == 0
+    master.set(name, OTHERS if script != "locked" else "", px=60_000)
+    keys = int(NAMED[script].keys)
+    arguments = [*[name, f"{name}\0fence"][:keys], MINE, "1000", "1", "1"]
+    first = master.eval(NAMED[script].text.decode(), keys, *arguments)
+    assert master.evalsha(NAMED[script].sha.decode(), keys, *arguments) == first == (script == "locked")
 
 
 def test_release_deletes_the_key_that_has_the_token(master: redis.Redis, name: str, call: Call) -> None:
@@ -112,7 +123,7 @@ def test_a_question_changes_nothing(master: redis.Redis, name: str, call: Call, 
     assert 0 < master.pttl(name) <= 60_000
 
 
-@pytest.mark.parametrize("script", NAMED)
+@pytest.mark.parametrize("script", [script for script in NAMED if script != "acquire_fenced"])
 def test_a_key_of_another_type_is_an_error_and_no_vote(master: redis.Redis, name: str, call: Call, script: str) -> None:
     master.rpush(name, MINE)
     with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
@@ -132,15 +143,93 @@ def test_extend_and_release_work_at_maxmemory_where_set_does_not(server: str) ->
 
 
 @pytest.mark.parametrize("script", NAMED)
-def test_a_user_who_may_only_get_del_pexpire_and_call_scripts_can_run_them(
-    master: redis.Redis, name: str, script: str
-) -> None:
+def test_a_user_who_may_only_use_a_few_commands_can_run_them(master: redis.Redis, name: str, script: str) -> None:
     user = f"user-of-{name}"
     rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pexpire", "+eval", "+evalsha"]
+    if NAMED[script].keys == b"2":
+        rights += ["+set", "+time"]
     master.execute_command("ACL", "SETUSER", user, *rights)
     try:
         where = master.connection_pool.connection_kwargs
         with redis.Redis(host=where["host"], port=where["port"], username=user, password="pw", retry=None) as limited:
-            assert limited.eval(NAMED[script].text.decode(), 1, name, MINE, "1000") == 0
+            keys = int(NAMED[script].keys)
+            master.set(name, OTHERS if script != "locked" else MINE, px=60_000)
+            names = [name, f"{name}\0fence"][:keys]
+            answer = limited.eval(NAMED[script].text.decode(), keys, *names, MINE, "1000", "1", "1")
+            assert answer == (script == "locked")
     finally:
         master.execute_command("ACL", "DELUSER", user)
+
+
+# --- numbers of fenced locks ---------------------------------------------------------------------------
+
+
+def now_us(master: redis.Redis) -> int:
+    seconds, microseconds = master.time()
+    return seconds * 1_000_000 + microseconds
+
+
+def counter(master: redis.Redis, name: str) -> int:
+    return int(master.get(f"{name}\0fence") or 0)
+
+
+def test_a_number_above_the_counter_is_taken_with_the_key(master: redis.Redis, name: str, call: Call) -> None:
+    first = now_us(master)
+    assert call(scripts.ACQUIRE_FENCED, MINE, "60000", first, first + 7) == first
+    assert master.get(name) == MINE
+    assert 0 < master.pttl(name) <= 60_000
+    assert counter(master, name) == first + 7
+
+
+@pytest.mark.parametrize("below", [0, 1, 1000])
+def test_a_number_not_above_the_counter_is_refused_but_the_key_is_taken(
+    master: redis.Redis, name: str, call: Call, below: int
+) -> None:
+    high = now_us(master)
+    master.set(f"{name}\0fence", high)
+    assert call(scripts.ACQUIRE_FENCED, MINE, "60000", high - below, high + 5) == -high
+    assert master.get(name) == MINE
+    assert counter(master, name) == high
+
+
+def test_a_key_that_is_taken_changes_no_counter(master: redis.Redis, name: str, call: Call) -> None:
+    master.set(name, OTHERS, px=60_000)
+    first = now_us(master)
+    assert call(scripts.ACQUIRE_FENCED, MINE, "60000", first, first) == 0
+    assert counter(master, name) == 0
+
+
+def test_a_missing_counter_counts_as_half_a_day_before_the_servers_clock(
+    master: redis.Redis, name: str, call: Call
+) -> None:
+    half_a_day = 43_200_000_000
+    refused = call(scripts.ACQUIRE_FENCED, MINE, "60000", 1, 1)
+    assert -refused == pytest.approx(now_us(master) - half_a_day, abs=60_000_000)
+
+
+def test_a_counter_stays_for_a_day_after_its_last_use(master: redis.Redis, name: str, call: Call) -> None:
+    first = now_us(master)
+    call(scripts.ACQUIRE_FENCED, MINE, "60000", first, first)
+    assert 86_000_000 < master.pttl(f"{name}\0fence") <= 86_400_000
+    master.pexpire(f"{name}\0fence", 1000)
+    call(scripts.CONFIRM, MINE, first + 1, first + 1)
+    assert 86_000_000 < master.pttl(f"{name}\0fence") <= 86_400_000
+
+
+def test_a_number_is_confirmed_for_the_holder_of_the_key_only(master: redis.Redis, name: str, call: Call) -> None:
+    high = now_us(master)
+    master.set(name, MINE, px=60_000)
+    master.set(f"{name}\0fence", high)
+    assert call(scripts.CONFIRM, OTHERS, high + 1, high + 1) == 0
+    assert call(scripts.CONFIRM, MINE, high, high) == 0
+    assert counter(master, name) == high
+    assert call(scripts.CONFIRM, MINE, high + 1, high + 3) == 1
+    assert counter(master, name) == high + 3
+
+
+def test_numbers_of_this_century_lose_no_digit_in_lua(master: redis.Redis, name: str, call: Call) -> None:
+    last = 4_102_444_800_000_001  # the year 2100
+    assert call(scripts.ACQUIRE_FENCED, MINE, "60000", last, last) == last
+    assert counter(master, name) == last
+    master.delete(name)
+    assert call(scripts.ACQUIRE_FENCED, MINE, "60000", last, last) == -last

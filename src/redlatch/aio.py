@@ -1,4 +1,7 @@
-"""The face for asyncio: `AsyncClient` and `AsyncLock`."""
+"""The face for asyncio: `AsyncClient` and `AsyncLock`.
+
+Longer than a module should be for its docstrings: every public call tells of its arguments and errors.
+"""
 
 from __future__ import annotations
 
@@ -178,12 +181,6 @@ class AsyncLock(BaseLock):
         if error is not None:
             note_failure(error, failure)
 
-    def mark_lost(self, reason: str) -> None:
-        """Set the event of its loss, and cancel its body where that was asked for; the driver calls it."""
-        super().mark_lost(reason)
-        if self._care is not None and self._care.scope is not None:
-            self._care.scope.cancel()
-
 
 class AsyncClient(BaseClient):
     """A lock client for any number of tasks of one event loop.
@@ -257,6 +254,7 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         auto_renew: bool = False,
         max_hold: float | None = None,
+        fence: bool = False,
         on_lost: Callable[[AsyncLock, str], object] | None = None,
         cancel_on_loss: bool = False,
     ) -> AsyncLock:
@@ -269,6 +267,8 @@ class AsyncClient(BaseClient):
             auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
                 Default False.
             max_hold: seconds for which it is renewed at most. Default for ever.
+            fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
+                to compare: `AsyncLock.fence`. Default False.
             on_lost: called with the lock and the reason, in the event loop, when it is lost. Default: what the client
                 has.
             cancel_on_loss: whether the loss of the lock cancels the body of its ``async with``, which then raises
@@ -279,7 +279,7 @@ class AsyncClient(BaseClient):
         """
         lock = AsyncLock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name), fence),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

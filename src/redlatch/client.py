@@ -210,6 +210,7 @@ class Client(BaseClient):
         timeout: float | None = None,
         auto_renew: bool = False,
         max_hold: float | None = None,
+        fence: bool = False,
         on_lost: Callable[[Lock, str], object] | None = None,
     ) -> Lock:
         """Make a lock object; nothing is sent yet.
@@ -221,6 +222,8 @@ class Client(BaseClient):
             auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
                 Default False.
             max_hold: seconds for which it is renewed at most. Default for ever.
+            fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
+                to compare: `Lock.fence`. Default False.
             on_lost: called with the lock and the reason, in a thread of the client, when it is lost. Default: what
                 the client has.
 
@@ -229,7 +232,7 @@ class Client(BaseClient):
         """
         lock = Lock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name), fence),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from binascii import hexlify
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -56,6 +57,7 @@ class BaseClient:
             clock=implementation.module("wire.net").BootClock(),
             random=random.Random().random,
             tokens=policies.Tokens(_draw_tokens),
+            fences=policies.Fences(lambda: time.time_ns() // 1000),
             handoff=handoff,
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,

@@ -106,6 +106,16 @@ class BaseLock:
         return self._hold.token if self._hold.state == HELD else None
 
     @property
+    def fence(self) -> int | None:
+        """The number of this holder while it holds a lock that was made with ``fence=True``; else None.
+
+        It is higher than that of every holder before it. The resource keeps the highest that it has seen, and refuses
+        what comes with a lower one.
+        """
+        hold = self._hold
+        return hold.fence if hold.fenced and hold.state == HELD else None
+
+    @property
     def deadline_ns(self) -> int:
         """Until when the lock may be believed, on the boot-time clock (CLOCK_BOOTTIME) in ns; 0 when free."""
         return self._hold.deadline_ns
@@ -157,12 +167,14 @@ class BaseLock:
         return self._care.event
 
     def mark_lost(self, reason: str) -> None:
-        """Set the event of its loss; the drivers call it."""
+        """Set the event of its loss, and cancel its body where that was asked for; the drivers call it."""
         care = self._care
         if care is not None:
             care.reason = reason
             if care.event is not None:
                 care.event.set()
+            if care.scope is not None:
+                care.scope.cancel()
 
     def _loss(self) -> LockLost:
         """Return the error that tells of its loss."""

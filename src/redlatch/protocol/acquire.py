@@ -13,7 +13,7 @@ from collections.abc import Generator
 from redlatch.errors import LockError
 
 from .ballot import Ballot
-from .commands import Extend, Look, Release
+from .commands import Confirm, Extend, Look, Release
 from .hold import HELD, WAITING, Hold
 from .policy import SECOND, UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
@@ -64,6 +64,10 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     while True:
         deadline = started + policy.validity_ns(ttl_ms)
         patience = policy.patience_ns(ttl_ms)
+        if hold.fenced:
+            first = -1
+            hold.fence = policy.fences.propose()
+            hold.fence_end = hold.fence + lines.successors(policy, hold.key)
         ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
         if first >= 0:
             ballot.ask_only(first, started + patience // 10)
@@ -72,10 +76,14 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
         if split:
             ballot = ballot.ask_others(policy.size, policy.quorum, min(deadline, started + patience))
             yield ballot
+        elif hold.fenced and ballot.won():
+            ballot = yield from _confirm(policy, hold, ballot)
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if won and now < deadline:
             hold.keep(deadline, now - started)
+            if hold.fenced:
+                policy.fences.note(hold.fence_end)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
             yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
@@ -99,6 +107,26 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             attempts = 0 if waited else attempts + 1
             first = lines.first_of(policy, hold.key, now)
         started = policy.clock.now()
+
+
+def _confirm(policy: Policy, hold: Hold, ballot: Ballot) -> Generator[Effect, None, Ballot]:
+    """Settle the number of a lock that a quorum holds for us: where some had a higher one, take more than that.
+
+    Only masters whose answer is among those that it exceeds are asked. Source: "propose and confirm", the first phase
+    of the multi-writer register of Attiya, Bar-Noy and Dolev, with the key as its guard (see docs/fencing.md).
+    """
+    if ballot.yes >= ballot.quorum:
+        return ballot
+    answers = ballot.answers or {}
+    block = hold.fence_end - hold.fence
+    hold.fence = max([hold.fence_end] + [-answer for answer in answers.values()]) + 1
+    hold.fence_end = hold.fence + block
+    policy.fences.note(hold.fence - 1)
+    command = Confirm(hold.key, hold.token, hold.since_ns, hold.fence, hold.fence_end)
+    again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
+    again.asked = sum([1 << index for index in answers])
+    yield again
+    return again
 
 
 def _reach_the_head(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import Command
+from .commands import NO, VOTE, Command
 
 # A key without a ttl stays for so long.
 FOREVER_MS = 1 << 40
@@ -24,7 +24,7 @@ class Ballot:
         decided: whether the verdict stands.
         causes: the errors of the failed votes by index of the master, or None.
         silent: who had not answered when the time was over, by index of the master.
-        answers: the numbers behind a "no", by index of the master, of those that will say when it changes; or None.
+        answers: the numbers that are kept, by index of the master (see `Command.tells`), or None.
         watching: whether only a change of the votes to a "yes" is waited for now.
         waiter: whom the driver tells when it is decided; None where nobody is to be told.
         farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
@@ -77,6 +77,10 @@ class Ballot:
         if self.watching:
             return self.yes >= self.quorum
         lost = self.size - self.quorum
+        undecided = self.undecided()
+        if undecided:
+            told = self.no + self.failed
+            return self.yes >= self.quorum or told > lost or (self.won() and told + undecided > lost)
         if self.yes >= self.quorum or self.no > lost or self.failed > lost:
             return True
         told = self.no + self.failed
@@ -103,12 +107,26 @@ class Ballot:
         answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in (self.answers or {}).values()])
         return answers[self.quorum - self.yes - 1] * 1_000_000
 
-    def tell(self, index: int, answer: int, watched: bool) -> None:
-        """Note the number behind a "no"; `watched` says that the master will tell when it changes."""
-        if watched:
+    def tell(self, index: int, answer: int, pushes: bool) -> None:
+        """Count a number that is neither `yes` nor `no`; `pushes` says that the master will tell when it changes."""
+        if self.command.tells == NO:
+            self.no += 1
+        elif answer > 0:
+            self.yes += 1
+        if pushes or self.command.tells == VOTE:
             if self.answers is None:
                 self.answers = {}
             self.answers[index] = answer
+
+    def undecided(self) -> int:
+        """Count the masters that answered neither yes nor no, but with a number to be settled in a second round."""
+        if self.answers is None or self.command.tells != VOTE:
+            return 0
+        return len(self.answers) - self.yes
+
+    def won(self) -> bool:
+        """Tell whether a quorum said yes, or would in a second round."""
+        return self.yes + self.undecided() >= self.quorum
 
     def watch(self, until_ns: int) -> None:
         """Wait until so many of the masters that said "no" told of a change that a quorum may say "yes"."""
@@ -139,5 +157,5 @@ class Ballot:
 
     def unavailable(self) -> bool:
         """Tell whether failed and silent masters alone made a verdict impossible."""
-        silent = 0 if self.decided else self.size - self.yes - self.no - self.failed
+        silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - self.undecided()
         return self.failed + silent > self.size - self.quorum

@@ -8,12 +8,22 @@ One text, twice: it is compiled as `redlatch._c.protocol.commands` (see `redlatc
 
 from __future__ import annotations
 
-from redlatch.protocol.scripts import EXTEND, LOCKED, OWNED, RELEASE, Script
+from redlatch.protocol.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE, Script
 
 # How a server is spoken to. FULL_TEXT works everywhere and loads the script on the way.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
+
+# A yes that no reply is, where each answer is kept.
+_NEVER = object()
+_NEVER_SAID = b"+NEVER\r\n"
+
+# What a number is that is neither `yes` nor `no` (see `Command.tells`).
+NOTHING, NO, VOTE = range(3)
+
+# Names hold no NUL, so that no name is another one's counter.
+COUNTER = b"\0fence"
 
 # "$n\r\n" for every length that a name, a token or a number has: looking it up costs a quarter of formatting it.
 _LENGTHS = [b"$%d\r\n" % length for length in range(1024)]
@@ -50,7 +60,8 @@ class Command:
 
     Attributes:
         yes, no: the replies that are votes; anything else is a failure or closes the connection.
-        tells: whether every other number is a "no", too, and is kept.
+        tells: what any other number is: NOTHING expected, a NO that is kept of masters that push, or a VOTE that is
+            kept, for it if positive and undecided if negative.
         yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
@@ -66,7 +77,7 @@ class Command:
         self.yes: object = 1
         self.yes_line = b":1\r\n"
         self.no: object = 0
-        self.tells = False
+        self.tells = NOTHING
         self.releases = False
         self.key = key
         self.token = token
@@ -100,6 +111,48 @@ class Acquire(Command):
         key, token = self.key, self.token
         ending = _ENDINGS.get(self.ttl_ms) or _ending(self.ttl_ms)
         return b"".join((_SET, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, ending))
+
+    def undo(self) -> Command | None:
+        return Release(self.key, self.token, self.since_ns)
+
+
+class AcquireFenced(Command):
+    """Acquire by a script that also raises the counter of the key, if the numbers that are proposed are above it.
+
+    The answer is the first number where they are, minus the counter where they are not, 0 where the key is taken.
+    """
+
+    __slots__ = ("first", "last", "ttl_ms")
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
+        self._concern(key, token, since_ns)
+        self.tells = VOTE
+        self.yes = _NEVER
+        self.yes_line = _NEVER_SAID
+        self.ttl_ms = ttl_ms
+        self.first = first
+        self.last = last
+
+    def payload(self, dialect: int) -> bytes:
+        numbers = b"%d" % self.ttl_ms, b"%d" % self.first, b"%d" % self.last
+        return _call(ACQUIRE_FENCED, dialect, self.key, self.key + COUNTER, self.token, *numbers)
+
+    def undo(self) -> Command | None:
+        return Release(self.key, self.token, self.since_ns)
+
+
+class Confirm(Command):
+    """Raise the counter of a key that holds the token, if the numbers are above it."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, first: int, last: int) -> None:
+        self._concern(key, token, since_ns)
+        self.first = first
+        self.last = last
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(CONFIRM, dialect, self.key, self.key + COUNTER, self.token, b"%d" % self.first, b"%d" % self.last)
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)
@@ -149,7 +202,7 @@ class Look(Command):
         self.yes = -2
         self.yes_line = b":-2\r\n"
         self.no = None
-        self.tells = True
+        self.tells = NO
 
     def payload(self, dialect: int) -> bytes:
         return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
@@ -173,7 +226,8 @@ class Locked(Command):
         return _call(LOCKED, dialect, self.key)
 
 
-def _call(script: Script, dialect: int, key: bytes, *arguments: bytes) -> bytes:
+def _call(script: Script, dialect: int, *arguments: bytes) -> bytes:
+    """Build the call of a script: its keys first, then the other arguments."""
     if dialect == FULL_TEXT:
-        return pack(b"EVAL", script.text, b"1", key, *arguments)
-    return pack(b"EVALSHA", script.sha, b"1", key, *arguments)
+        return pack(b"EVAL", script.text, script.keys, *arguments)
+    return pack(b"EVALSHA", script.sha, script.keys, *arguments)

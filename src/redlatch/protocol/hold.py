@@ -7,7 +7,7 @@ from typing import Any
 from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
-from .commands import Acquire, Release
+from .commands import Acquire, AcquireFenced, Command, Release
 from .policy import Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
@@ -30,6 +30,9 @@ class Hold:
         "deadline_ns",
         "elapsed_ns",
         "extending",
+        "fence",
+        "fence_end",
+        "fenced",
         "key",
         "name",
         "passed",
@@ -39,9 +42,11 @@ class Hold:
         "token",
     )
 
-    def __init__(self, name: str | bytes, key: bytes) -> None:
+    def __init__(self, name: str | bytes, key: bytes, fenced: bool = False) -> None:
         self.name = name
         self.key = key
+        self.fenced = fenced
+        self.fence = self.fence_end = 0  # the number of this holder, and the last one that its lease may pass on
         self.state = FREE
         self.token = b""
         self.since_ns = 0
@@ -75,7 +80,10 @@ class Hold:
     def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
         """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it."""
         self.ask(policy.tokens.take(), started_ns)
-        command = Acquire(self.key, self.token, started_ns, ttl_ms)
+        if self.fenced:
+            command: Command = AcquireFenced(self.key, self.token, started_ns, ttl_ms, self.fence, self.fence_end)
+        else:
+            command = Acquire(self.key, self.token, started_ns, ttl_ms)
         return Ballot(command, policy.size, policy.quorum, until_ns)
 
     def keep(self, deadline_ns: int, elapsed_ns: int) -> None:
@@ -86,11 +94,16 @@ class Hold:
         self.renewed_ns = self.passed = 0
         self.state = HELD
 
+    def may_pass_to(self, other: Hold) -> bool:
+        """Tell whether the lease may be passed on: who needs a number of its own must find one left."""
+        return self.fence < self.fence_end or not other.fenced
+
     def copy(self) -> Hold:
         """Return what is held, to be passed on once more; nobody's claim."""
         lease = Hold(self.name, self.key)
         lease.inherit(self)
         lease.passed += 1
+        lease.fence += 1
         return lease
 
     def inherit(self, lease: Hold) -> None:
@@ -102,6 +115,8 @@ class Hold:
         self.extending = lease.extending
         self.renewed_ns = lease.renewed_ns
         self.passed = lease.passed
+        self.fence = lease.fence
+        self.fence_end = lease.fence_end
         self.state = HELD
 
     def renew(self, ballot: Ballot, deadline_ns: int) -> None:

@@ -117,6 +117,28 @@ class Tokens:
                 self._stock.extend(self._draw())
 
 
+class Fences:
+    """Proposes numbers for fenced locks: above all that this client has seen, and not below its wall clock.
+
+    The clock is a hint only: where others are ahead a second round takes more than their numbers.
+
+    Args:
+        wall: tells microseconds since 1970.
+    """
+
+    def __init__(self, wall: Callable[[], int]) -> None:
+        self._wall = wall
+        self._seen = 0
+
+    def propose(self) -> int:
+        """Return a number to begin with."""
+        return max(self._seen + 1, self._wall())
+
+    def note(self, number: int) -> None:
+        """Take note of a number that was seen, or is used up."""
+        self._seen = max(self._seen, number)
+
+
 class Policy:
     """What one client's locks have in common.
 
@@ -128,6 +150,7 @@ class Policy:
         clock: tells the time.
         random: a float in [0, 1).
         tokens: where the token of every attempt comes from.
+        fences: where the numbers of fenced locks come from.
         handoff: for how long a lock may pass from one waiter of a client to the next.
         max_waiters: how many of a client may wait for one name.
         refuse_late: whether who would wait for longer than its timeout is refused at once.
@@ -142,6 +165,7 @@ class Policy:
         "attempt_ns",
         "clock",
         "drift_factor",
+        "fences",
         "masters",
         "max_waiters",
         "order",
@@ -165,6 +189,7 @@ class Policy:
         clock: Clock,
         random: Callable[[], float],
         tokens: Tokens,
+        fences: Fences,
         handoff: Handoff | None = None,
         max_waiters: int = UNBOUNDED,
         refuse_late: bool = False,
@@ -179,6 +204,7 @@ class Policy:
         self.random = random
         self.tokens = tokens
         self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
+        self.fences = fences
         handoff = handoff or Handoff()
         self.tenure_ns = min(int(handoff.tenure * SECOND), UNBOUNDED)
         self.tenure_count = handoff.count

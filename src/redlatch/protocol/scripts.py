@@ -1,7 +1,8 @@
 """The Lua scripts, each with its SHA-1: loaded at every connect, called by EVALSHA.
 
-Each takes the lock's key as KEYS[1] and answers 1 (yes) or 0 (no). They use GET, DEL and PEXPIRE only,
-so that a minimal ACL user can run them and so that they work at maxmemory, where SET does not.
+Each takes the lock's key as KEYS[1] and answers 1 (yes) or 0 (no), unless it says otherwise. Those that keep or free a
+lock use GET, DEL and PEXPIRE only, so that a minimal ACL user can run them and so that they work at maxmemory, where
+SET does not.
 Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -11,12 +12,13 @@ import hashlib
 
 
 class Script:
-    """One script: its text and the SHA-1 that EVALSHA names it by (in hexadecimal, as bytes)."""
+    """One script: its text, how many keys it takes, and the SHA-1 that EVALSHA names it by (hexadecimal, as bytes)."""
 
-    __slots__ = ("sha", "text")
+    __slots__ = ("keys", "sha", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, keys: int = 1) -> None:
         self.text = text.encode()
+        self.keys = b"%d" % keys
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
@@ -35,4 +37,38 @@ OWNED = Script('if redis.call("get",KEYS[1])==ARGV[1] then return 1 else return 
 # Is there a key, whoever's?
 LOCKED = Script('if redis.call("get",KEYS[1]) then return 1 else return 0 end')
 
-ALL = (RELEASE, EXTEND, OWNED, LOCKED)
+# A counter that nobody has raised for a day goes. Where there is none it counts as half a day before the server's clock
+# (TIME, in microseconds), which is more than it was as long as clocks differ, and counters run ahead of them, by less.
+FENCE_IDLE_MS = 86_400_000
+_COUNTER = f"""local function counter()
+local c=redis.call("get",KEYS[2])
+if c then return tonumber(c) end
+local t=redis.call("time")
+return t[1]*1000000+t[2]-{FENCE_IDLE_MS * 500}
+end
+"""
+
+# KEYS[2] counter, ARGV[1] token, ARGV[2] milliseconds, ARGV[3] first and ARGV[4] last of the numbers proposed. Take the
+# key if it is free; then raise the counter to the last number if the first is above it. Answers the first number, minus
+# the counter where that is not below it, or 0 where the key is not free.
+ACQUIRE_FENCED = Script(
+    _COUNTER
+    + f"""if not redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 0 end
+local c=counter()
+if tonumber(ARGV[3])<=c then return -c end
+redis.call("set",KEYS[2],ARGV[4],"PX",{FENCE_IDLE_MS})
+return tonumber(ARGV[3])""",
+    keys=2,
+)
+
+# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last number. Raise the counter likewise while the key is
+# ours.
+CONFIRM = Script(
+    _COUNTER
+    + f"""if redis.call("get",KEYS[1])~=ARGV[1] or tonumber(ARGV[2])<=counter() then return 0 end
+redis.call("set",KEYS[2],ARGV[3],"PX",{FENCE_IDLE_MS})
+return 1""",
+    keys=2,
+)
+
+ALL = (RELEASE, EXTEND, OWNED, LOCKED, ACQUIRE_FENCED, CONFIRM)

@@ -29,6 +29,9 @@ from .commands import Command
 from .hold import HELD, Hold
 from .policy import SECOND, Policy
 
+# A fenced lease has numbers for so many others: as many microseconds as mostly pass meanwhile, or fewer.
+MAX_SUCCESSORS = 1024
+
 # A line waits on no command.
 _NO_COMMAND = Command(b"", b"", 0)
 
@@ -145,6 +148,9 @@ class Lines:
         turn = _first(line)
         if turn is None:
             return False
+        if not hold.may_pass_to(turn.hold):
+            line.turns.appendleft(turn)
+            return False
         line.move(now_ns)
         turn.lease = hold.copy()
         self.heads[hold.key] = turn.hold
@@ -171,6 +177,11 @@ class Lines:
         line = self.lines.get(key)  # who joined before that may have seen us at the head
         if line is not None and not self._call_next(line, now_ns, courteous):
             self._dissolve(key, line)
+
+    def successors(self, policy: Policy, key: bytes) -> int:
+        """Return to how many others a lease may be passed on: none while nobody waits for it."""
+        line = self.lines.get(key)
+        return min(policy.tenure_count, MAX_SUCCESSORS) if line is not None and line.turns else 0
 
     def _call_next(self, line: Line, now_ns: int, courteous: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""

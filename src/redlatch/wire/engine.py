@@ -18,8 +18,8 @@ of `ext/redlatch/_c/wire/engine.pxd`.
 
   * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
 
-Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
-number is a "no" worth keeping; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
+Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether
+any other number is to be kept; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
 release that must not be forgotten; `token`, by which such a release is owed; `since_ns`, when the first command of that
 token was made; and `undo()`, what undoes it when the client closes.
 
@@ -372,7 +372,6 @@ class Fleet:
             self._tally(ballot)
         elif command.tells and type(reply) is int:
             link.advance()
-            ballot.no += 1
             ballot.tell(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):

@@ -29,7 +29,9 @@ cdef class Ballot:
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
     cpdef bint watchable(self)
     cpdef left_ns(self)
-    cpdef tell(self, int index, long long answer, bint watched)
+    cpdef tell(self, int index, long long answer, bint pushes)
+    cpdef int undecided(self)
+    cpdef bint won(self)
     cpdef watch(self, long long until_ns)
     cpdef bint change(self, int index) except -1
     cpdef withdraw(self)

@@ -7,7 +7,7 @@ cdef class Command:
     cdef public object yes
     cdef public object no
     cdef public bytes yes_line
-    cdef public bint tells
+    cdef public int tells
     cdef public bint releases
     cdef public bytes key
     cdef public bytes token
@@ -24,6 +24,19 @@ cdef bytes _ending(long long ttl_ms)
 @cython.final
 cdef class Acquire(Command):
     cdef public long long ttl_ms
+
+
+@cython.final
+cdef class AcquireFenced(Command):
+    cdef public long long ttl_ms
+    cdef public long long first
+    cdef public long long last
+
+
+@cython.final
+cdef class Confirm(Command):
+    cdef public long long first
+    cdef public long long last
 
 
 @cython.final

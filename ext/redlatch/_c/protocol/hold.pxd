@@ -3,7 +3,7 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Acquire
+from redlatch._c.protocol.commands cimport Acquire, AcquireFenced, Command, Release
 from redlatch._c.protocol.policy cimport Policy
 
 
@@ -17,6 +17,9 @@ cdef class Hold:
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
     cdef public object extending
+    cdef readonly bint fenced
+    cdef public long long fence
+    cdef public long long fence_end
     cdef public long long renewed_ns
     cdef public long long passed
     cdef object _ticket
@@ -26,6 +29,7 @@ cdef class Hold:
     cpdef Ballot attempt(self, Policy policy, long long ttl_ms, long long started_ns, long long until_ns)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
+    cpdef bint may_pass_to(self, Hold other)
     cpdef Hold copy(self)
     cpdef inherit(self, Hold lease)
     cpdef renew(self, Ballot ballot, long long deadline_ns)

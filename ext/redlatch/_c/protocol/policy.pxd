@@ -26,6 +26,7 @@ cdef class Policy:
     cdef readonly Clock clock
     cdef readonly object random
     cdef readonly Tokens tokens
+    cdef readonly object fences
     cdef readonly tuple order
     cdef readonly long long tenure_ns
     cdef readonly long long tenure_count

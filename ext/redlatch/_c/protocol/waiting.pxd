@@ -46,6 +46,8 @@ cdef class Lines:
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
+    @cython.locals(line=Line)
+    cpdef successors(self, Policy policy, bytes key)
     @cython.locals(turn=Turn)
     cdef bint _call_next(self, Line line, long long now_ns, bint courteous) except -1
     cdef _dissolve(self, bytes key, Line line)
