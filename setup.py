@@ -25,6 +25,7 @@ TEXTS = (
     "protocol.quorum",
     "protocol.acquire",
     "protocol.batch",
+    "protocol.family",
     "wire.engine",
     "drivers.threads",
     "drivers.deadlines",

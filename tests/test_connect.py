@@ -28,7 +28,6 @@ from hiredis import Reader
 from redlatch import embedded
 from redlatch.config import Master, masters_of
 from redlatch.errors import ConfigurationError, MasterRefused
-from redlatch.protocol import scripts
 from redlatch.protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
 from redlatch.wire import connect
 from redlatch.wire.connect import Connection, Dialler, Traits, dial
@@ -103,7 +102,9 @@ def test_after_the_handshake_every_script_is_loaded(real: str) -> None:
     with redis.Redis.from_url(real, retry=None) as server:
         server.script_flush()
         with dialled(real):
-            assert server.script_exists(*(script.sha.decode() for script in scripts.ALL)) == [True] * len(scripts.ALL)
+            assert server.script_exists(*(script.sha.decode() for script in connect.SCRIPTS)) == [True] * len(
+                connect.SCRIPTS
+            )
 
 
 def test_a_dialled_socket_does_not_block_and_has_nothing_left_to_read(real: str) -> None:
@@ -297,7 +298,7 @@ def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
         b"SELECT 1",
         b"CLIENT SETNAME",
         b"CLIENT TRACKING",
-        *[b"SCRIPT LOAD"] * len(scripts.ALL),
+        *[b"SCRIPT LOAD"] * len(connect.SCRIPTS),
         b"INFO server",
         b"INFO replication",
     ]

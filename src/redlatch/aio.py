@@ -9,14 +9,20 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from .config import seconds_of, timeout_of
 from .errors import LockError, LockLost
 from .locks.batch import Batch
+from .locks.decorate import AnyFunction, async_locking
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
+from .locks.multi import AsyncMultiLock, distinct
+from .locks.options import AsyncOptions, AsyncPlainOptions, check_permits
+from .locks.readwrite import RWLock
+from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
 from .protocol.policy import Handoff, Retry
 
@@ -255,6 +261,7 @@ class AsyncClient(BaseClient):
         auto_renew: bool = False,
         max_hold: float | None = None,
         fence: bool = False,
+        fair: bool = False,
         on_lost: Callable[[AsyncLock, str], object] | None = None,
         cancel_on_loss: bool = False,
     ) -> AsyncLock:
@@ -269,6 +276,8 @@ class AsyncClient(BaseClient):
             max_hold: seconds for which it is renewed at most. Default for ever.
             fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
                 to compare: `AsyncLock.fence`. Default False.
+            fair: whether waiters of all processes have their turn in the order in which they came, as for `fair_lock`.
+                Default False.
             on_lost: called with the lock and the reason, in the event loop, when it is lost. Default: what the client
                 has.
             cancel_on_loss: whether the loss of the lock cancels the body of its ``async with``, which then raises
@@ -277,15 +286,111 @@ class AsyncClient(BaseClient):
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        lock = AsyncLock(
+        if auto_renew or fence or fair or on_lost or max_hold is not None or cancel_on_loss or self._shared.on_lost:
+            options = dict(
+                timeout=timeout, auto_renew=auto_renew, max_hold=max_hold, fence=fence, fair=fair, on_lost=on_lost
+            )
+            return self._new(AsyncLock, name, ttl, options | dict(cancel_on_loss=cancel_on_loss))
+        return AsyncLock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name), fence),
+            self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
-        if auto_renew or on_lost or max_hold is not None or cancel_on_loss or self._shared.on_lost:
-            self._cared_for(lock, auto_renew, max_hold, on_lost, cancel_on_loss)
-        return lock
+
+    def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncRLock:
+        """Make a re-entrant lock: the task that holds it may acquire it again, and releases it as often.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
+
+    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]) -> AsyncLock:
+        """Make a lock whose waiters of all processes have their turn in the order in which they came.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return self._new(AsyncLock, name, ttl, dict(options, fair=True))
+
+    def rw_lock(
+        self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]
+    ) -> RWLock[AsyncLock]:
+        """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
+
+        A writer that waits keeps new readers out.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._family, asyncio.current_task)
+
+    def semaphore(
+        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncOptions]
+    ) -> AsyncLock:
+        """Make a lock that as many may hold at once as there are permits; one object is one holder.
+
+        Args:
+            name: what to lock.
+            permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        check_permits(permits)
+        kind = partial(self._family.Slot, permits=permits)
+        return self._new(AsyncLock, name, ttl, options, kind, b"\0slots")
+
+    def multi_lock(
+        self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
+    ) -> AsyncMultiLock:
+        """Make a lock on many names: all of them are acquired, or none.
+
+        Who cannot have all holds none while it waits, so that no two that want some of the same wait for each other.
+
+        Args:
+            names: at least one, each as for `lock`; one that comes twice counts once.
+            ttl: seconds; None takes the client's.
+            timeout: seconds that ``async with`` and `AsyncMultiLock.acquire` wait; None is for ever, 0 one attempt.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        locks = self._locks_on(AsyncLock, distinct(names), ttl)
+        return AsyncMultiLock(self._shared, locks, seconds_of("timeout", timeout))
+
+    def locked(
+        self, template: str, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Make a decorator: the coroutine function runs while it holds a lock.
+
+        Args:
+            template: the lock's name, with arguments of the function in braces: "report:{day}".
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return async_locking(partial(self._new, AsyncLock), template, ttl, options)
 
     async def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[AsyncLock | None]:
         """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.

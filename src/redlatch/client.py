@@ -1,17 +1,26 @@
-"""The face for threads: `Client` and `Lock`."""
+"""The face for threads: `Client` and `Lock`.
+
+Longer than a module should be for its docstrings: every public call tells of its arguments and errors.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from .config import seconds_of, timeout_of
 from .errors import LockError
 from .locks.batch import Batch
+from .locks.decorate import AnyFunction, locking
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
+from .locks.multi import MultiLock, distinct
+from .locks.options import Options, PlainOptions, check_permits
+from .locks.readwrite import RWLock
+from .locks.reentrant import RLock
 from .protocol.policy import SECOND, Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
@@ -211,6 +220,7 @@ class Client(BaseClient):
         auto_renew: bool = False,
         max_hold: float | None = None,
         fence: bool = False,
+        fair: bool = False,
         on_lost: Callable[[Lock, str], object] | None = None,
     ) -> Lock:
         """Make a lock object; nothing is sent yet.
@@ -224,21 +234,115 @@ class Client(BaseClient):
             max_hold: seconds for which it is renewed at most. Default for ever.
             fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
                 to compare: `Lock.fence`. Default False.
+            fair: whether waiters of all processes have their turn in the order in which they came, as for `fair_lock`.
+                Default False.
             on_lost: called with the lock and the reason, in a thread of the client, when it is lost. Default: what
                 the client has.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        lock = Lock(
+        if auto_renew or fence or fair or on_lost or max_hold is not None or self._shared.on_lost:
+            options = dict(
+                timeout=timeout, auto_renew=auto_renew, max_hold=max_hold, fence=fence, fair=fair, on_lost=on_lost
+            )
+            return self._new(Lock, name, ttl, options)
+        return Lock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name), fence),
+            self._hold_of(name, self._key_of(self._prefix, name)),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
-        if auto_renew or on_lost or max_hold is not None or self._shared.on_lost:
-            self._cared_for(lock, auto_renew, max_hold, on_lost)
-        return lock
+
+    def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[PlainOptions]) -> RLock:
+        """Make a re-entrant lock: the thread that holds it may acquire it again, and releases it as often.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return RLock(partial(self._new, Lock, name, ttl, options))
+
+    def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
+        """Make a lock whose waiters of all processes have their turn in the order in which they came.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return self._new(Lock, name, ttl, dict(options, fair=True))
+
+    def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> RWLock[Lock]:
+        """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
+
+        A writer that waits keeps new readers out.
+
+        Args:
+            name: what to lock.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return RWLock(partial(self._new, Lock, name, ttl, options), self._family, threading.get_ident)
+
+    def semaphore(self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
+        """Make a lock that as many may hold at once as there are permits; one object is one holder.
+
+        Args:
+            name: what to lock.
+            permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        check_permits(permits)
+        kind = partial(self._family.Slot, permits=permits)
+        return self._new(Lock, name, ttl, options, kind, b"\0slots")
+
+    def multi_lock(
+        self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
+    ) -> MultiLock:
+        """Make a lock on many names: all of them are acquired, or none.
+
+        Who cannot have all holds none while it waits, so that no two that want some of the same wait for each other.
+
+        Args:
+            names: at least one, each as for `lock`; one that comes twice counts once.
+            ttl: seconds; None takes the client's.
+            timeout: seconds that ``with`` and `MultiLock.acquire` wait; None is for ever, 0 one attempt.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        locks = self._locks_on(Lock, distinct(names), ttl)
+        return MultiLock(self._shared, locks, seconds_of("timeout", timeout))
+
+    def locked(
+        self, template: str, ttl: float | None = None, **options: Unpack[PlainOptions]
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Make a decorator: the function runs while it holds a lock.
+
+        Args:
+            template: the lock's name, with arguments of the function in braces: "report:{day}".
+            ttl: seconds; None takes the client's.
+            options: as for `lock`.
+
+        Raises:
+            ConfigurationError, TypeError: naming the argument that cannot work.
+        """
+        return locking(partial(self._new, Lock), template, ttl, options)
 
     def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.

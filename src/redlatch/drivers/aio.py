@@ -23,6 +23,7 @@ from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.family import acquire_of_kind
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
 from ..protocol.quorum import Answer, Pause, Steps, Tell
@@ -74,7 +75,8 @@ class Driver:
             AlreadyHeld, and what `run` does.
         """
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-        steps = acquire(self._policy, self.lines, hold, ttl_ms, give_up)
+        begin = acquire if hold.kind is None else acquire_of_kind
+        steps = begin(self._policy, self.lines, hold, ttl_ms, give_up)
         return self.run(steps, hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:

@@ -59,6 +59,7 @@ from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.family import acquire_of_kind
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
@@ -134,7 +135,8 @@ class Driver:
         try:
             give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
             hold.claim(ticket)
-            self.run(acquire(self._policy, self.lines, hold, ttl_ms, give_up))
+            begin = acquire if hold.kind is None else acquire_of_kind
+            self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
             undo = hold.abandon(ticket)  # a release behind whatever was sent
             if undo is not None:

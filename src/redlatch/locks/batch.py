@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ..errors import LockError, QuorumUnavailable
-from ..protocol.commands import Release
+from ..protocol.commands import Command
 from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
@@ -112,7 +112,7 @@ class Batch(Generic[AnyLock]):
         again = [lock._hold.insist() for lock in self._present()]
         self._tell([command for command in again if command is not None])
 
-    def _tell(self, releases: list[Release]) -> None:
+    def _tell(self, releases: list[Command]) -> None:
         """Send releases that nobody waits for, and let those who wait for their keys go on."""
         self._driver.tell(releases)
         lines, now = self._driver.lines, self._shared.policy.clock.now()

@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from binascii import hexlify
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from .. import config, impl
@@ -48,6 +48,8 @@ class BaseClient:
         implementation = impl.current
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
+        self._family: Any = implementation.module("protocol.family")
+        self._fenced = self._family.Fenced()
         policies = implementation.module("protocol.policy")
         self._policy: Policy = policies.Policy(
             masters=tuple(master.address for master in self._masters),
@@ -78,14 +80,47 @@ class BaseClient:
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in names]
 
+    def _new(
+        self,
+        lock_of: type[AnyLock],
+        name: str | bytes,
+        ttl: float | None,
+        options: Mapping[str, Any],
+        kind: Callable[[bytes], Any] | None = None,
+        suffix: bytes = b"",
+    ) -> AnyLock:
+        """Make a lock of a kind.
+
+        Args:
+            options: what `lock` takes beside name and ttl.
+            kind: makes the kind for the key.
+            suffix: put behind the key of the name, so that locks of different kinds do not meet.
+        """
+        given = dict(options)
+        fenced, fair = given.pop("fence", False), given.pop("fair", False)
+        for what, value in (("fence", fenced), ("fair", fair)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
+        if fenced and (fair or kind is not None):
+            raise ConfigurationError("fence: only a plain lock numbers its holders")
+        kind = self._family.Fair if fair else kind
+        key = self._key_of(self._prefix, name) + suffix
+        chosen = self._fenced if fenced else None if kind is None else kind(key)
+        timeout = config.seconds_of("timeout", given.pop("timeout", None))
+        ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
+        lock = lock_of(self._shared, self._hold_of(name, key, chosen, fenced), ttl_ms, timeout)
+        if given or self._shared.on_lost is not None:
+            self._cared_for(lock, **given)
+        return lock
+
     def _cared_for(
         self,
         lock: AnyLock,
-        auto_renew: bool,
-        max_hold: float | None,
-        on_lost: Callable[[Any, str], object] | None,
+        auto_renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[Any, str], object] | None = None,
         cancel_on_loss: bool = False,
-    ) -> AnyLock:
+    ) -> None:
         """Note what is to be done for a lock while it is held."""
         for what, value in (("auto_renew", auto_renew), ("cancel_on_loss", cancel_on_loss)):
             if not isinstance(value, bool):
@@ -96,7 +131,6 @@ class BaseClient:
             raise ConfigurationError("max_hold: it bounds auto_renew=True, which was not given")
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         lock._care = Care(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
-        return lock
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl

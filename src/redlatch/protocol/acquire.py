@@ -13,7 +13,7 @@ from collections.abc import Generator
 from redlatch.errors import LockError
 
 from .ballot import Ballot
-from .commands import Confirm, Extend, Look, Release
+from .commands import Look
 from .hold import HELD, WAITING, Hold
 from .policy import SECOND, UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
@@ -54,7 +54,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     started = policy.clock.now()  # before the first byte leaves
     until = UNBOUNDED if give_up_ns is None else give_up_ns
     if not lines.enter(hold, started):
-        reached = yield from _reach_the_head(policy, lines, hold, ttl_ms, until)
+        reached = yield from reach_the_head(policy, lines, hold, ttl_ms, until)
         if not reached:
             return
         first = lines.first_of(policy, hold.key, started)
@@ -64,10 +64,6 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     while True:
         deadline = started + policy.validity_ns(ttl_ms)
         patience = policy.patience_ns(ttl_ms)
-        if hold.fenced:
-            first = -1
-            hold.fence = policy.fences.propose()
-            hold.fence_end = hold.fence + lines.successors(policy, hold.key)
         ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
         if first >= 0:
             ballot.ask_only(first, started + patience // 10)
@@ -76,17 +72,13 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
         if split:
             ballot = ballot.ask_others(policy.size, policy.quorum, min(deadline, started + patience))
             yield ballot
-        elif hold.fenced and ballot.won():
-            ballot = yield from _confirm(policy, hold, ballot)
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if won and now < deadline:
             hold.keep(deadline, now - started)
-            if hold.fenced:
-                policy.fences.note(hold.fence_end)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
-            yield Tell([Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum)])
+            yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
         if first >= 0 and not split and not ballot.no:  # it is down or silent: everybody else may say more
             lines.shun(first, now)
             first = -1
@@ -103,33 +95,13 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
                 lines.leave(hold, now, False)
                 hold.free()
                 return
-            waited = yield from _wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
+            waited = yield from wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
             attempts = 0 if waited else attempts + 1
             first = lines.first_of(policy, hold.key, now)
         started = policy.clock.now()
 
 
-def _confirm(policy: Policy, hold: Hold, ballot: Ballot) -> Generator[Effect, None, Ballot]:
-    """Settle the number of a lock that a quorum holds for us: where some had a higher one, take more than that.
-
-    Only masters whose answer is among those that it exceeds are asked. Source: "propose and confirm", the first phase
-    of the multi-writer register of Attiya, Bar-Noy and Dolev, with the key as its guard (see docs/fencing.md).
-    """
-    if ballot.yes >= ballot.quorum:
-        return ballot
-    answers = ballot.answers or {}
-    block = hold.fence_end - hold.fence
-    hold.fence = max([hold.fence_end] + [-answer for answer in answers.values()]) + 1
-    hold.fence_end = hold.fence + block
-    policy.fences.note(hold.fence - 1)
-    command = Confirm(hold.key, hold.token, hold.since_ns, hold.fence, hold.fence_end)
-    again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
-    again.asked = sum([1 << index for index in answers])
-    yield again
-    return again
-
-
-def _reach_the_head(
+def reach_the_head(
     policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait behind others of this client; tell whether the hold is to ask the masters now: else it is HELD or FREE."""
@@ -142,7 +114,7 @@ def _reach_the_head(
         hold.free()
         return False
     for _ in range(COURTESY if courteous else 0):
-        yield from _wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
+        yield from wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
     return True
 
 
@@ -175,7 +147,7 @@ def _wait_in_line(
         if not turn.ballot.decided:
             lease = lines.step_out(turn, policy.clock.now())
             if lease is not None:  # it came too late
-                yield Tell([Ballot(Release(lease.key, lease.token, lease.since_ns), policy.size, policy.quorum)])
+                yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
             return False
 
 
@@ -191,7 +163,7 @@ def _take_over(policy: Policy, hold: Hold, lease: Hold, ttl_ms: int) -> Steps:
     left = hold.deadline_ns - now
     if wanted * 9 // 10 <= left <= wanted:
         if left < wanted * 19 // 20 and hold.extending is None:
-            ballot = Ballot(Extend(hold.key, hold.token, hold.since_ns, ttl_ms), policy.size, policy.quorum)
+            ballot = Ballot(hold.extending_to(ttl_ms), policy.size, policy.quorum)
             hold.renew(ballot, now + wanted)
             yield Tell([ballot])
         return
@@ -199,10 +171,10 @@ def _take_over(policy: Policy, hold: Hold, lease: Hold, ttl_ms: int) -> Steps:
         yield from extend(policy, hold, ttl_ms)
     except LockError:  # then the masters are asked anew
         hold.state = WAITING
-        yield Tell([Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)])
+        yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
 
 
-def _wait_for_change(
+def wait_for_change(
     policy: Policy, lines: Lines, key: bytes, round_ns: int, patience_ns: int, attempts: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters say that the key is gone, or until it should be, or for a while.

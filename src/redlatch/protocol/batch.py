@@ -12,10 +12,10 @@ from collections.abc import Generator
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
+from .acquire import wait_for_change
 from .ballot import Ballot
-from .commands import Release
-from .hold import SETTLING, Hold
-from .policy import Policy
+from .hold import HELD, SETTLING, Hold
+from .policy import UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, lost_before, no_quorum
 from .waiting import Lines
 
@@ -46,6 +46,43 @@ def acquire_many(policy: Policy, holds: list[Hold], ticket: object, ttl_ms: int)
             yield from _try_each(policy, broken, ttl_ms, True)
 
 
+def acquire_all(
+    policy: Policy, lines: Lines, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None
+) -> Steps:
+    """Try until all locks are won, or the time is over; none is held while others are waited for.
+
+    Args:
+        lines: who waits for whom in this client.
+        holds: free ones; all are HELD, or all FREE, when this returns.
+        ticket, ttl_ms: as for `acquire_many`.
+        give_up_ns: when to stop trying; None is never.
+
+    Raises:
+        QuorumUnavailable: too many masters failed.
+    """
+    hold: Hold
+    until = UNBOUNDED if give_up_ns is None else give_up_ns
+    attempts = 0
+    while True:
+        began = policy.clock.now()
+        yield from acquire_many(policy, holds, ticket, ttl_ms)
+        now = policy.clock.now()
+        refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
+        if not refused:
+            return
+        won: list[Hold] = [hold for hold in holds if hold.state == HELD]
+        if won:
+            yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum) for hold in won])
+        for hold in won:
+            hold.free()
+            lines.stir(hold.key)
+        if now >= until:
+            return
+        patience = policy.patience_ns(ttl_ms)
+        waited = yield from wait_for_change(policy, lines, refused[0].key, now - began, patience, attempts, until)
+        attempts = 0 if waited else attempts + 1
+
+
 def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Generator[Effect, None, list[Hold]]:
     """Make one attempt on each, and return those to try again: their connections broke, and this was not the last."""
     hold: Hold
@@ -70,7 +107,7 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
         if won[place] and now < deadline:
             hold.keep(deadline, now - started)
             continue
-        undone.append(Ballot(Release(hold.key, hold.token, started), policy.size, policy.quorum))
+        undone.append(Ballot(hold.releasing(), policy.size, policy.quorum))
         if ballot.unavailable() and ballot.decided and not last:
             broken.append(hold)
             continue
@@ -109,7 +146,7 @@ def release_many(
                 part: list[Ballot] = []
                 for place, _, _ in going[begin : begin + PART]:
                     hold = holds[place]
-                    command = Release(hold.key, hold.token, hold.since_ns)
+                    command = hold.releasing()
                     part.append(Ballot(command, policy.size, policy.quorum, started + patience_ns))
                 asked += part
                 yield Tell(part)

@@ -8,6 +8,8 @@ One text, twice: it is compiled as `redlatch._c.protocol.commands` (see `redlatc
 
 from __future__ import annotations
 
+from typing import Any
+
 from redlatch.protocol.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE, Script
 
 # How a server is spoken to. FULL_TEXT works everywhere and loads the script on the way.
@@ -187,6 +189,38 @@ class Extend(Command):
 
     def payload(self, dialect: int) -> bytes:
         return _call(EXTEND, dialect, self.key, self.token, b"%d" % self.ttl_ms)
+
+
+class Scripted(Command):
+    """The call of a script of the lock family, on keys that its kind knows.
+
+    Args:
+        hold: whose key, token and beginning it concerns.
+        tells, releases: see `Command`.
+    """
+
+    __slots__ = ("_arguments", "_script")
+
+    def __init__(
+        self,
+        hold: Any,
+        script: Script,
+        keys: list[bytes],
+        arguments: list[bytes],
+        tells: int = NOTHING,
+        releases: bool = False,
+    ) -> None:
+        self._concern(hold.key, hold.token, hold.since_ns)
+        if tells == VOTE:
+            self.tells = tells
+            self.yes = _NEVER
+            self.yes_line = _NEVER_SAID
+        self.releases = releases
+        self._script = script
+        self._arguments = keys + arguments
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(self._script, dialect, *self._arguments)
 
 
 class Look(Command):

@@ -7,7 +7,7 @@ from typing import Any
 from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
-from .commands import Acquire, AcquireFenced, Command, Release
+from .commands import Acquire, Command, Extend, Release
 from .policy import Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
@@ -17,6 +17,10 @@ FREE, WAITING, ASKING, HELD, RELEASING, SETTLING = range(6)
 
 class Hold:
     """One holder's claim on one name: the token of its last attempt and until when it may be believed.
+
+    Args:
+        kind: which one of the lock family it is (see `family`); None is the plain lock.
+        fenced: whether each holder gets a number.
 
     The token is noted here before the first byte with it leaves, so that whoever interrupts an attempt
     at any point can undo it (`abandon`). One Hold is one holder: a second `acquire` while one is under
@@ -34,6 +38,7 @@ class Hold:
         "fence_end",
         "fenced",
         "key",
+        "kind",
         "name",
         "passed",
         "renewed_ns",
@@ -42,9 +47,10 @@ class Hold:
         "token",
     )
 
-    def __init__(self, name: str | bytes, key: bytes, fenced: bool = False) -> None:
+    def __init__(self, name: str | bytes, key: bytes, kind: Any = None, fenced: bool = False) -> None:
         self.name = name
         self.key = key
+        self.kind = kind
         self.fenced = fenced
         self.fence = self.fence_end = 0  # the number of this holder, and the last one that its lease may pass on
         self.state = FREE
@@ -80,11 +86,22 @@ class Hold:
     def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
         """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it."""
         self.ask(policy.tokens.take(), started_ns)
-        if self.fenced:
-            command: Command = AcquireFenced(self.key, self.token, started_ns, ttl_ms, self.fence, self.fence_end)
-        else:
-            command = Acquire(self.key, self.token, started_ns, ttl_ms)
+        command = Acquire(self.key, self.token, started_ns, ttl_ms)
         return Ballot(command, policy.size, policy.quorum, until_ns)
+
+    def releasing(self) -> Command:
+        """Return the command that releases it, or undoes its last attempt."""
+        if self.kind is not None:
+            command: Command = self.kind.releasing(self)
+            return command
+        return Release(self.key, self.token, self.since_ns)
+
+    def extending_to(self, ttl_ms: int) -> Command:
+        """Return the command that extends it."""
+        if self.kind is not None:
+            command: Command = self.kind.extending(self, ttl_ms)
+            return command
+        return Extend(self.key, self.token, self.since_ns, ttl_ms)
 
     def keep(self, deadline_ns: int, elapsed_ns: int) -> None:
         """Hold the lock until the deadline; the attempt took elapsed_ns."""
@@ -96,7 +113,9 @@ class Hold:
 
     def may_pass_to(self, other: Hold) -> bool:
         """Tell whether the lease may be passed on: who needs a number of its own must find one left."""
-        return self.fence < self.fence_end or not other.fenced
+        if other.fenced:
+            return self.fence < self.fence_end
+        return other.kind is None and (self.kind is None or self.fenced)
 
     def copy(self) -> Hold:
         """Return what is held, to be passed on once more; nobody's claim."""
@@ -143,9 +162,11 @@ class Hold:
         """Hold nothing; the claim is given up last."""
         self.state = FREE
         self.deadline_ns = 0
+        if self.kind is not None:
+            self.kind.end(self)
         self._ticket = None
 
-    def abandon(self, ticket: object) -> Release | None:
+    def abandon(self, ticket: object) -> Command | None:
         """Give up whatever an interrupted acquire may have left on the masters.
 
         Args:
@@ -156,7 +177,7 @@ class Hold:
         """
         if self._ticket is not ticket:
             return None
-        undo = None if self.state in (FREE, WAITING) else Release(self.key, self.token, self.since_ns)
+        undo = None if self.state in (FREE, WAITING) else self.releasing()
         self.free()
         return undo
 
@@ -177,12 +198,12 @@ class Hold:
         self.state = RELEASING
         return late, resent
 
-    def insist(self) -> Release | None:
+    def insist(self) -> Command | None:
         """Settle for an interrupted release: return the command to send again, or None where there is none."""
         if self.state not in (HELD, RELEASING):
             return None
         self.state = SETTLING
-        return Release(self.key, self.token, self.since_ns)
+        return self.releasing()
 
     def held(self, now_ns: int) -> bool:
         """Tell whether the holder may still believe that the lock is its own."""

@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterator
 from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
-from .commands import Command, Extend, Locked, Owned, Release
+from .commands import Command, Locked, Owned
 from .hold import HELD, SETTLING, Hold
 from .policy import MILLISECOND, SECOND, Policy
 from .waiting import Lines, Turn
@@ -105,11 +105,10 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot 
     """Begin an extension: return its ballot, noted in the hold, or None while another one is under way."""
     if hold.state != HELD:
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
-    token = hold.token
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
         raise _lost("its validity ran out", hold)
     until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
-    ballot = Ballot(Extend(hold.key, token, hold.since_ns, ttl_ms), policy.size, policy.quorum, until)
+    ballot = Ballot(hold.extending_to(ttl_ms), policy.size, policy.quorum, until)
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None
@@ -134,7 +133,7 @@ def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps
     if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):
         hold.free()
         return
-    command = Release(hold.key, hold.token, hold.since_ns)
+    command = hold.releasing()
     while True:
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
         if lines.lines:  # who is next may send its commands right behind
@@ -176,7 +175,7 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
     if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):
         hold.free()
         return
-    ballot = Ballot(Release(hold.key, hold.token, hold.since_ns), policy.size, policy.quorum)
+    ballot = Ballot(hold.releasing(), policy.size, policy.quorum)
     if not late and not resent:
         ballot.farewell = farewell
     yield Tell([ballot])
@@ -198,7 +197,8 @@ def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     mine = hold.held(policy.clock.now())
     if mine:
         token = hold.token
-        for ballot in _inquiry(policy, hold, Owned(hold.key, token, hold.since_ns), patience_ns):
+        question = Owned(hold.key, token, hold.since_ns) if hold.kind is None else hold.kind.owned(hold)
+        for ballot in _inquiry(policy, hold, question, patience_ns):
             yield ballot
         mine = ballot.yes >= ballot.quorum and hold.token is token and hold.held(policy.clock.now())
     yield Answer(mine)

@@ -20,7 +20,7 @@ from hiredis import HiredisError, Reader
 
 from ..config import Master
 from ..errors import MasterRefused
-from ..protocol import scripts
+from ..protocol import family_scripts, scripts
 from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, pack
 
 # getaddrinfo imports this codec at its first use, in a dialling thread; a child that was forked off meanwhile would
@@ -28,6 +28,7 @@ from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, pack
 codecs.lookup("idna")
 
 CLIENT_NAME = b"redlatch"
+SCRIPTS = scripts.ALL + family_scripts.ALL
 MAX_HANDSHAKE_BYTES = 262144
 
 # Seconds between two tries to reach a master that is down: jittered, doubling from the first to the last.
@@ -185,7 +186,7 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool) -> Traits:
 
 def _introduction(master: Master, tracking: bool) -> list[bytes]:
     select = [pack(b"SELECT", master.db)] if master.db else []
-    load = [pack(b"SCRIPT", b"LOAD", script.text) for script in scripts.ALL]
+    load = [pack(b"SCRIPT", b"LOAD", script.text) for script in SCRIPTS]
     return [
         *select,
         pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
@@ -201,7 +202,7 @@ def _traits_of(replies: list[Any], master: Master, protocol: int, tracking: bool
         _insist(replies.pop(0))
     replies.pop(0)  # a connection without a name works as well
     pushes = replies.pop(0) == b"OK" and tracking and protocol == 3
-    for _ in scripts.ALL:  # where loading is not allowed the full text may be; a server that starts is no master yet
+    for _ in SCRIPTS:  # where loading is not allowed the full text may be; a server that starts is no master yet
         answer = replies.pop(0)
         if isinstance(answer, redis_errors.BusyLoadingError):
             raise answer

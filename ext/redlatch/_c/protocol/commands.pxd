@@ -50,6 +50,12 @@ cdef class Extend(Command):
 
 
 @cython.final
+cdef class Scripted(Command):
+    cdef object _script
+    cdef list _arguments
+
+
+@cython.final
 cdef class Look(Command):
     pass
 

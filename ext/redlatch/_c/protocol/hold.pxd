@@ -3,7 +3,7 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Acquire, AcquireFenced, Command, Release
+from redlatch._c.protocol.commands cimport Acquire, Command, Extend, Release
 from redlatch._c.protocol.policy cimport Policy
 
 
@@ -17,6 +17,7 @@ cdef class Hold:
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
     cdef public object extending
+    cdef public object kind
     cdef readonly bint fenced
     cdef public long long fence
     cdef public long long fence_end
@@ -27,6 +28,8 @@ cdef class Hold:
     cpdef claim(self, ticket)
     cpdef ask(self, bytes token, long long since_ns)
     cpdef Ballot attempt(self, Policy policy, long long ttl_ms, long long started_ns, long long until_ns)
+    cpdef Command releasing(self)
+    cpdef Command extending_to(self, long long ttl_ms)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
     cpdef bint may_pass_to(self, Hold other)

@@ -4,7 +4,7 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Command, Extend, Locked, Owned, Release
+from redlatch._c.protocol.commands cimport Command, Locked, Owned
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.waiting cimport Lines, Turn

@@ -1,0 +1,44 @@
+"""Locks for many readers or one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic
+
+from .batch import AnyLock
+
+# Behind the key of the name, so that a plain lock of that name is another lock.
+SUFFIX = b"\0rw"
+
+
+class RWLock(Generic[AnyLock]):
+    """Makes the locks of readers and writers of one name; `read()` and `write()` return one for each holder.
+
+    Args:
+        make: makes a lock, given its kind and what is put behind its key.
+        family: `protocol.family` of the client's build.
+        owner: names whoever calls: the thread, or the task.
+    """
+
+    def __init__(self, make: Callable[..., AnyLock], family: Any, owner: Callable[[], Any]) -> None:
+        self._make = make
+        self._readers: dict[Any, int] = {}  # how many read locks of this object each thread, or task, holds
+        self._reader = partial(family.Reader, readers=self._readers, owner=owner)
+        self._writer = partial(family.Writer, readers=self._readers, owner=owner)
+        self.name = self.write().name
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self.name!r}>"
+
+    def read(self) -> AnyLock:
+        """Make a reader's lock: any number may hold one, while no writer does, or waits for readers to leave."""
+        return self._make(kind=self._reader, suffix=SUFFIX)
+
+    def write(self) -> AnyLock:
+        """Make a writer's lock: one may hold it, while no reader does.
+
+        To acquire it raises AlreadyHeld where the same thread, or task, reads through this object: it would wait for
+        itself.
+        """
+        return self._make(kind=self._writer, suffix=SUFFIX)

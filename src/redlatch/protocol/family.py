@@ -1,0 +1,336 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""The lock family beside the plain lock: what each kind asks the masters, and how it is acquired, as a generator.
+
+A hold of a kind is held, extended and released as any other (`quorum`); only its commands are others, and it is passed
+on by nobody but `Fenced`. Compiled as `redlatch._c.protocol.family`, too (see `redlatch._c`).
+
+How order is agreed on N masters (`Fair`): each waiter draws one ticket, by its wall clock, and stands under it on every
+master; so all masters have one order. A master refuses a ticket that is not above all that it has, and the waiter takes
+a higher one: who comes after another was known to a quorum meets at least one master that knows it, and stands behind
+it, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redlatch.errors import AlreadyHeld
+from redlatch.protocol import family_scripts as scripts
+
+from .acquire import reach_the_head, wait_for_change
+from .ballot import Ballot
+from .commands import NOTHING, VOTE, AcquireFenced, Command, Confirm, Extend, Owned, Release, Scripted
+from .hold import WAITING, Hold
+from .policy import UNBOUNDED, Policy
+from .quorum import Pause, Steps, Tell, no_quorum
+from .waiting import Lines
+
+# A waiter that has not asked for so long is dead: it asks once a second at least.
+ALIVE_MS = 2500
+
+# When the time is over, what the masters answered is still heeded so many times.
+LATE = 8
+
+# A semaphore's slots are told of by so many: the bits of a number that Lua does not round.
+WINDOW = 50
+
+
+class Kind:
+    """What one hold of a kind asks the masters.
+
+    Attributes:
+        queues: whether only the head of the client's line asks.
+        shares: whether others of the same client may hold it, too.
+    """
+
+    queues = True
+    shares = False
+
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        """Take note that an acquire begins; or refuse."""
+
+    def end(self, hold: Hold) -> None:
+        """Take note that nothing is held any more."""
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        """Return the command of an attempt."""
+        raise NotImplementedError
+
+    def undoing(self, hold: Hold) -> Command:
+        """Return what undoes an attempt after which another follows."""
+        return self.releasing(hold)
+
+    def releasing(self, hold: Hold) -> Command:
+        """Return what releases it, or undoes the last attempt."""
+        raise NotImplementedError
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        """Return what extends it."""
+        raise NotImplementedError
+
+    def owned(self, hold: Hold) -> Command:
+        """Return the question whether it is ours."""
+        raise NotImplementedError
+
+    def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
+        """Return what is to be asked when a quorum would say yes in a second round; None where it need not."""
+        return None
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        """Take note that it is held."""
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Take note of what the masters answered; tell whether it is worth asking again at once."""
+        return False
+
+
+class Fenced(Kind):
+    """A plain lock whose holders are numbered: "propose and confirm" (docs/fencing.md).
+
+    A number is proposed with the key, above all that this client has seen; where a quorum has the key for us, but some
+    masters have higher numbers, a second round takes more than those. Only masters are asked then whose answer is among
+    those that it exceeds. Numbers for who may get the lease passed on are taken at the same time.
+    """
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        hold.fence = policy.fences.propose()
+        hold.fence_end = hold.fence + lines.successors(policy, hold.key)
+        return AcquireFenced(hold.key, hold.token, hold.since_ns, ttl_ms, hold.fence, hold.fence_end)
+
+    def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
+        if ballot.yes >= ballot.quorum or not ballot.won():
+            return None
+        answers = ballot.answers or {}
+        highest = max([hold.fence_end] + [-answer for answer in answers.values()])
+        hold.fence, hold.fence_end = highest + 1, highest + 1 + hold.fence_end - hold.fence
+        policy.fences.note(highest)
+        command = Confirm(hold.key, hold.token, hold.since_ns, hold.fence, hold.fence_end)
+        again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
+        again.asked = sum([1 << index for index in answers])
+        return again
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        policy.fences.note(hold.fence_end)
+
+    def releasing(self, hold: Hold) -> Command:
+        return Release(hold.key, hold.token, hold.since_ns)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
+
+    def owned(self, hold: Hold) -> Command:
+        return Owned(hold.key, hold.token, hold.since_ns)
+
+
+class Fair(Kind):
+    """First come, first served over all processes."""
+
+    def __init__(self, key: bytes) -> None:
+        self._keys = [key, key + b"\0queue", key + b"\0alive"]
+        self._waiter = b""
+        self._ticket = 0
+
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        self._waiter = policy.tokens.take()
+        self._ticket = policy.fences.propose()
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        arguments = [hold.token, b"%d" % ttl_ms, self._waiter, b"%d" % self._ticket, b"%d" % ALIVE_MS]
+        return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, VOTE)
+
+    def undoing(self, hold: Hold) -> Command:
+        return Release(hold.key, hold.token, hold.since_ns)
+
+    def releasing(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.FAIR_LEAVE, self._keys, [hold.token, self._waiter], NOTHING, True)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
+
+    def owned(self, hold: Hold) -> Command:
+        return Owned(hold.key, hold.token, hold.since_ns)
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        highest = -min([0] + list((ballot.answers or {}).values()))  # noqa: RUF005 (Cython)
+        if highest < self._ticket:
+            return False
+        self._ticket = highest + 1
+        return True
+
+
+class Reader(Kind):
+    """One of any number of readers, while no writer is in or waits for them to leave."""
+
+    queues = False
+    shares = True
+
+    def __init__(self, key: bytes, readers: dict[Any, int], owner: Callable[[], Any]) -> None:
+        self._keys = [key, key + b"\0writer"]
+        self._readers = readers
+        self._owner = owner
+        self._reader: Any = None
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        self._reader = self._owner()
+        self._readers[self._reader] = self._readers.get(self._reader, 0) + 1
+
+    def end(self, hold: Hold) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._readers[reader] -= 1
+            if not self._readers[reader]:
+                del self._readers[reader]
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        return Scripted(hold, scripts.READ_ACQUIRE, self._keys, [hold.token, b"%d" % ttl_ms])
+
+    def releasing(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.READ_RELEASE, self._keys, [hold.token], NOTHING, True)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        return Scripted(hold, scripts.READ_EXTEND, self._keys, [hold.token, b"%d" % ttl_ms])
+
+    def owned(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.READ_OWNED, self._keys, [hold.token])
+
+
+class Writer(Kind):
+    """The one writer, while nobody else is in; readers are kept out while it waits for those who are in to leave."""
+
+    def __init__(self, key: bytes, readers: dict[Any, int], owner: Callable[[], Any]) -> None:
+        self._keys = [key, key + b"\0writer"]
+        self._readers = readers
+        self._owner = owner
+
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        if self._owner() in self._readers:
+            raise AlreadyHeld(
+                f"{hold.name!r} is read by the same thread or task, which would wait for itself; "
+                "a read lock cannot be upgraded, release it first",
+                name=hold.name,
+            )
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        arguments = [hold.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS]
+        return Scripted(hold, scripts.WRITE_ACQUIRE, self._keys, arguments)
+
+    def undoing(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b"0"], NOTHING, True)
+
+    def releasing(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b"1"], NOTHING, True)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        return Scripted(hold, scripts.WRITE_EXTEND, self._keys, [hold.token, b"%d" % ttl_ms])
+
+    def owned(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.WRITE_OWNED, self._keys, [hold.token])
+
+
+class Slot(Kind):
+    """One of the numbered slots of a semaphore: a quorum must agree on the number, so that no two have the same one."""
+
+    shares = True
+
+    def __init__(self, key: bytes, permits: int) -> None:
+        self._keys = [key, key + b"\0tokens"]
+        self._permits = permits
+        self._slot = self._first = 0
+
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        self._choose(policy, range(self._permits))
+
+    def _choose(self, policy: Policy, slots: range | list[int]) -> None:
+        self._slot = slots[int(policy.random() * len(slots))]
+        self._first = self._slot - self._slot % WINDOW
+
+    def _known(self) -> int:
+        return min(WINDOW, self._permits - self._first)
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, self._first, self._known())]
+        return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, VOTE)
+
+    def releasing(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.SLOT_RELEASE, self._keys, [hold.token, b"%d" % self._slot], NOTHING, True)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        arguments = [hold.token, b"%d" % self._slot, b"%d" % ttl_ms]
+        return Scripted(hold, scripts.SLOT_EXTEND, self._keys, arguments)
+
+    def owned(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.SLOT_OWNED, self._keys, [hold.token, b"%d" % self._slot])
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Choose another slot; tell whether one looks free on a quorum."""
+        taken = [-answer for answer in (ballot.answers or {}).values() if answer < 0]
+        lost = policy.size - policy.quorum
+        free = [
+            self._first + place
+            for place in range(self._known())
+            if sum([mask >> place & 1 for mask in taken]) <= lost and self._first + place != self._slot
+        ]
+        if free:
+            self._choose(policy, free)
+            return True
+        self._choose(policy, range(self._permits))
+        return self._permits > WINDOW
+
+
+def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
+    """Try until it is won or the time is over, as `acquire` does for the plain lock.
+
+    Longer than a function should be, so that it reads from top to bottom.
+    """
+    kind: Kind = hold.kind
+    hold.state = WAITING
+    kind.begin(policy, hold)
+    until = UNBOUNDED if give_up_ns is None else give_up_ns
+    if kind.queues and not lines.enter(hold, policy.clock.now()):
+        reached = yield from reach_the_head(policy, lines, hold, ttl_ms, until)
+        if not reached:
+            return
+    began = policy.clock.now()
+    failures = attempts = again = 0
+    while True:
+        started = policy.clock.now()
+        deadline = started + policy.validity_ns(ttl_ms)
+        patience = policy.patience_ns(ttl_ms)
+        hold.ask(policy.tokens.take(), started)
+        ballot = Ballot(
+            kind.acquiring(policy, lines, hold, ttl_ms), policy.size, policy.quorum, min(deadline, started + patience)
+        )
+        yield ballot
+        second = kind.second_round(policy, hold, ballot)
+        if second is not None:
+            ballot = second
+            yield ballot
+        now = policy.clock.now()
+        if ballot.yes >= ballot.quorum and now < deadline:
+            hold.keep(deadline, now - started)
+            kind.won(policy, hold)
+            if kind.shares and kind.queues:
+                lines.leave(hold, now, False)
+            return
+        failures = failures + 1 if ballot.unavailable() else 0
+        heeded = not failures and kind.heed(policy, ballot) and (now < until or again < LATE)
+        over = not heeded and (now >= until or failures == 2 or (failures > 0 and not ballot.decided))
+        if over or ballot.no < ballot.size:  # else all have refused
+            yield Tell([Ballot(kind.releasing(hold) if over else kind.undoing(hold), policy.size, policy.quorum)])
+        if over:
+            lines.leave(hold, now, False)
+            hold.free()
+            if failures:
+                raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)
+            return
+        if heeded:
+            again += 1
+            if again > 2:  # several that try at once must not do so in step
+                yield Pause(now + policy.retry.again_ns(again, now - started, policy.random()))
+        if heeded or failures:
+            continue
+        again = 0
+        waited = yield from wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
+        attempts = 0 if waited else attempts + 1
