@@ -34,6 +34,8 @@ class Proxy:
         spoil: what becomes of each reply; None leaves them as they are.
         refusing: whether new connections are cut at once.
         crumbs: whether every byte is sent by itself.
+        pushes: every push that a master sent, in order.
+        deaf: whether pushes are kept back, until `deliver` sends them on, if that is ever called.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,6 +52,8 @@ class Proxy:
         self.spoil: Spoil | None = None
         self.refusing = False
         self.crumbs = False
+        self.pushes: list[bytes] = []
+        self.deaf = False
         self.closed = False
         self._passages: list[Passage] = []
         self._start(self._accept)
@@ -66,6 +70,11 @@ class Proxy:
         passages, self._passages = self._passages, []
         for passage in passages:
             passage.end(abrupt)
+
+    def deliver(self) -> None:
+        """Send the pushes on that were kept back, behind whatever replies were passed on meanwhile."""
+        for passage in list(self._passages):
+            passage.deliver()
 
     def close(self) -> None:
         """End everything; nothing that waits at a gate passes any more."""
@@ -109,6 +118,8 @@ class Passage:
         self._proxy = proxy
         self._client, self._server = client, server
         self._asked: deque[Command] = deque()
+        self._kept: deque[bytes] = deque()
+        self._sending = threading.Lock()  # to the client: replies, and pushes that come late
         self._ended = False
         for sock in (client, server):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,7 +136,12 @@ class Passage:
         for reply in self._messages(self._server):
             message: bytes | None = reply
             command: Command | None = None
-            if not reply.startswith(b">"):
+            if reply.startswith(b">"):
+                self._proxy.pushes.append(reply)
+                if self._proxy.deaf:
+                    self._kept.append(reply)
+                    continue
+            else:
                 command = self._asked.popleft()
                 if self._proxy.spoil is not None:
                     message = self._proxy.spoil(command, reply)
@@ -133,9 +149,15 @@ class Passage:
                 self.end()
                 return
             self._proxy.replies.wait()
-            self._send(self._client, message)
+            with self._sending:
+                self._send(self._client, message)
             if command is not None:
                 self._proxy.answered.append(command)
+
+    def deliver(self) -> None:
+        with self._sending:
+            while self._kept:
+                self._send(self._client, self._kept.popleft())
 
     def end(self, abrupt: bool = False) -> None:
         if self._ended:

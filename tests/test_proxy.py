@@ -8,7 +8,10 @@ import socket
 import pytest
 import redis
 from faces import await_true, in_thread
+from hiredis import Reader
 from proxy import Proxy, end_of
+
+from redlatch.protocol.commands import pack
 
 
 def ask(proxy: Proxy) -> redis.Redis:
@@ -76,6 +79,30 @@ def test_crumbs_add_up_to_the_same_replies(url, proxies, name) -> None:
     with ask(proxy) as server:
         assert server.set(name, "x", px=1000)
         assert server.get(name) == b"x"
+
+
+def test_pushes_can_be_kept_back_and_sent_on_behind_later_replies(url, proxies, name) -> None:
+    (proxy,) = proxies([url])
+    reader = Reader()
+
+    def tell(*words: str) -> object:
+        client.sendall(pack(*words))
+        while (message := reader.gets()) is False:
+            reader.feed(client.recv(65536))
+        return message
+
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as client, ask(proxy) as other:
+        tell("HELLO", "3")
+        assert tell("CLIENT", "TRACKING", "ON") == b"OK"
+        proxy.deaf = True
+        tell("GET", name)
+        other.set(name, "x", px=60_000)
+        await_true(lambda: proxy.pushes)
+        assert tell("PING") == b"PONG"
+        proxy.deliver()
+        reader.feed(client.recv(65536))
+        assert reader.gets() == [b"invalidate", [name.encode()]]
+        other.delete(name)
 
 
 @pytest.mark.parametrize(
