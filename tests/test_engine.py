@@ -405,6 +405,183 @@ def test_the_error_of_a_broken_link_names_the_master(rig: Rig) -> None:
     assert "master-2:1" in str(ballot.causes[2])
 
 
+# --- pushes ------------------------------------------------------------------------------------------
+
+
+def invalidate(key: bytes) -> bytes:
+    """Return the push that says that a key has changed."""
+    return b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
+
+
+FLUSHED = [b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">2\r\n$10\r\ninvalidate\r\n*-1\r\n"]
+
+
+@pytest.mark.parametrize("key", [b"k", b"the key\r\n:1\r\n>2\r\n", b"\xff" * 512])
+def test_a_push_says_which_key_has_changed_and_is_no_reply(rig: Rig, key: bytes) -> None:
+    ballot = rig.submit()
+    rig.reply(1, invalidate(key))
+    assert rig.fleet.changed == [(1, key)]
+    assert rig.votes(ballot) == (0, 0, 0)
+    rig.reply(1, OK)
+    assert rig.votes(ballot) == (1, 0, 0)
+    assert rig.is_up(1)
+
+
+@pytest.mark.parametrize("push", FLUSHED)
+def test_a_push_may_say_that_all_keys_have_changed(rig: Rig, push: bytes) -> None:
+    rig.reply(2, push)
+    assert rig.fleet.changed == [(2, None)]
+    assert rig.is_up(2)
+
+
+def test_pushes_may_come_when_nobody_has_asked_anything(rig: Rig) -> None:
+    rig.reply(0, invalidate(b"a"), invalidate(b"b"))
+    assert rig.fleet.changed == [(0, b"a"), (0, b"b")]
+    assert rig.is_up(0)
+
+
+def test_pushes_between_replies_change_no_order(rig: Rig) -> None:
+    first, second = rig.submit(), rig.submit("Release")
+    rig.reply(0, invalidate(b"a"), OK, invalidate(b"b"), FLUSHED[0], NO, invalidate(b"c"))
+    assert (rig.votes(first), rig.votes(second)) == ((1, 0, 0), (0, 1, 0))
+    assert rig.fleet.changed == [(0, b"a"), (0, b"b"), (0, None), (0, b"c")]
+
+
+@pytest.mark.parametrize("push", [invalidate(b"some:key"), invalidate(b"x" * 512), *FLUSHED])
+def test_a_push_that_comes_in_two_pieces_is_understood_wherever_it_is_split(
+    implementation: impl.Implementation, push: bytes
+) -> None:
+    rig = Rig(implementation, 1)
+    for cut in range(1, len(push)):
+        ballot = rig.submit()
+        rig.reply(0, push[:cut])
+        assert rig.fleet.changed == []
+        rig.reply(0, push[cut:], OK)
+        assert len(rig.fleet.changed) == 1
+        assert rig.votes(ballot) == (1, 0, 0)
+        rig.fleet.changed.clear()
+    rig.close()
+
+
+def test_a_push_that_comes_byte_by_byte_between_replies_is_understood(rig: Rig) -> None:
+    first, second = rig.submit(), rig.submit("Release")
+    for byte in OK + invalidate(b"some:key") + YES + FLUSHED[0]:
+        rig.reply(0, bytes([byte]))
+    assert (rig.votes(first), rig.votes(second)) == ((1, 0, 0), (1, 0, 0))
+    assert rig.fleet.changed == [(0, b"some:key"), (0, None)]
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n",
+        b">2\r\n$10\r\ninvalidatE\r\n*1\r\n$1\r\na\r\n",
+        b">2\r\n+invalidate\r\n*1\r\n$1\r\na\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*0\r\n+OK\r\n+OK\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$-1\r\n+OK\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n+OK\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$513\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$999\r\n" + b"x" * 999 + b"\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$4294967295\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$0000000000000001\r\na\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nab\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*4294967295\r\n",
+        b">4294967295\r\n",
+        b">-1\r\n",
+        b">\r\n",
+        b">" + b"1" * 100,
+    ],
+)
+def test_any_other_push_closes_its_connection_and_is_no_vote(rig: Rig, push: bytes) -> None:
+    ballot = rig.submit()
+    rig.reply(0, push)
+    assert rig.votes(ballot) == (0, 0, 1)
+    assert not rig.is_up(0) and rig.is_up(1)
+    assert rig.fleet.changed == []
+    assert "master-0:1 answered with" in str(ballot.causes[0])
+
+
+def test_nothing_behind_a_push_that_is_not_understood_is_counted(rig: Rig) -> None:
+    first, second = rig.submit(), rig.submit()
+    rig.reply(0, OK, b">1\r\n+hello-there-somebody\r\n", OK)
+    assert (rig.votes(first), rig.votes(second)) == ((1, 0, 0), (0, 0, 1))
+
+
+@pytest.mark.parametrize("cut", [1, 10, 21, 30])
+def test_half_a_push_of_an_old_connection_does_not_hide_a_reply_on_the_new_one(rig: Rig, cut: int) -> None:
+    rig.reply(0, invalidate(b"some:key")[:cut])
+    rig.lose(0)
+    rig.adopt(0)
+    ballot = rig.submit()
+    rig.reply(0, OK)
+    assert rig.votes(ballot) == (1, 0, 0)
+    assert rig.fleet.changed == []
+
+
+@given(keys=st.lists(st.binary(max_size=40), max_size=6), cuts=st.lists(st.integers(0, 400), max_size=12))
+def test_any_keys_in_any_pieces_are_told_in_their_order(
+    build: impl.Implementation, keys: list[bytes], cuts: list[int]
+) -> None:
+    rig = Rig(build, 1)
+    ballots = [rig.submit() for _ in keys]
+    said = b"".join(invalidate(key) + OK for key in keys)
+    places = sorted({0, len(said), *[cut for cut in cuts if cut < len(said)]})
+    for start, end in itertools.pairwise(places):
+        rig.reply(0, said[start:end])
+    assert rig.fleet.changed == [(0, key) for key in keys]
+    assert [rig.votes(ballot) for ballot in ballots] == [(1, 0, 0)] * len(keys)
+    rig.close()
+
+
+# --- looks -------------------------------------------------------------------------------------------
+
+
+def look(rig: Rig, tracking: bool) -> Any:
+    """Ask every master for the key, which some track and others do not."""
+    for link in rig.fleet.links:
+        link.traits.tracking = tracking
+    ballot = rig.ballot(rig.commands.Look(b"the-key"), rig.fleet.size, rig.fleet.quorum)
+    ballot.waiter = object()
+    rig.fleet.submit(ballot)
+    rig.fleet.flush()
+    return ballot
+
+
+def test_a_look_says_who_has_no_key_and_for_how_long_the_others_have_it(rig: Rig) -> None:
+    ballot = look(rig, tracking=True)
+    rig.reply(0, b":-2\r\n")
+    rig.reply(1, b":1500\r\n")
+    rig.reply(2, b":-1\r\n")
+    assert rig.votes(ballot) == (1, 2, 0)
+    assert ballot.answers == {1: 1500, 2: -1}
+    assert ballot.watchable()
+
+
+def test_of_masters_that_do_not_tell_no_answer_is_kept(rig: Rig) -> None:
+    ballot = look(rig, tracking=False)
+    rig.reply(0, b":-2\r\n")
+    rig.reply(1, b":1500\r\n")
+    rig.reply(2, b":1500\r\n")
+    assert rig.votes(ballot) == (1, 2, 0)
+    assert not ballot.answers and not ballot.watchable()
+
+
+@pytest.mark.parametrize("reply", [OK, b"$1\r\na\r\n", b"*0\r\n"])
+def test_what_is_no_number_is_no_answer_to_a_look(rig: Rig, reply: bytes) -> None:
+    ballot = look(rig, tracking=True)
+    rig.reply(0, reply)
+    assert not rig.is_up(0)
+    assert rig.votes(ballot) == (0, 0, 1)
+
+
+def test_a_number_other_than_1_and_0_is_no_vote_on_anything_else(rig: Rig) -> None:
+    ballot = rig.submit("Release")
+    rig.reply(0, b":1500\r\n")
+    assert not rig.is_up(0)
+    assert rig.votes(ballot) == (0, 0, 1)
+
+
 # --- connections that break and come back ------------------------------------------------------------
 
 
