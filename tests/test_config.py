@@ -15,7 +15,7 @@ import redis.sentinel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlatch import AsyncClient, Client, Retry, config, embedded, impl
+from redlatch import AsyncClient, Client, Handoff, Retry, config, embedded, impl
 from redlatch.errors import (
     AlreadyHeld,
     ClientClosed,
@@ -429,6 +429,71 @@ def test_an_attempt_timeout_that_is_no_number_is_refused(face: Face, seconds: An
 def test_a_drift_factor_that_cannot_work_is_refused(face: Face, factor: Any) -> None:
     with pytest.raises((ConfigurationError, TypeError), match=r"^drift_factor: "):
         face(URL, drift_factor=factor)
+
+
+@faces
+@pytest.mark.parametrize("handoff", [3, 0.1, "often", (1, 2), {"tenure": 1}, Handoff, True])
+def test_a_handoff_of_another_kind_is_refused(face: Face, handoff: Any) -> None:
+    with pytest.raises(TypeError, match=r"^handoff: a redlatch.Handoff is needed"):
+        face(URL, handoff=handoff)
+
+
+@pytest.mark.parametrize("tenure", [-1, -0.001, math.nan, math.inf, -math.inf])
+def test_a_tenure_that_cannot_work_is_refused(tenure: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"^handoff: .*tenure="):
+        Handoff(tenure=tenure)
+
+
+@pytest.mark.parametrize("tenure", [None, "1", True, False, b"1", [1]])
+def test_a_tenure_that_is_no_number_is_refused(tenure: Any) -> None:
+    with pytest.raises(TypeError, match=r"^handoff: tenure .*not (NoneType|str|bool|bytes|list)"):
+        Handoff(tenure=tenure)
+
+
+@pytest.mark.parametrize("count", [-1, -HUGE, HUGE])
+def test_a_count_of_hands_that_cannot_work_is_refused(count: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"^handoff: .*count="):
+        Handoff(count=count)
+
+
+@pytest.mark.parametrize("count", [None, "1", True, False, 1.0, math.nan])
+def test_a_count_of_hands_that_is_no_whole_number_is_refused(count: Any) -> None:
+    with pytest.raises(TypeError, match=r"^handoff: count .*not (NoneType|str|bool|float)"):
+        Handoff(count=count)
+
+
+@faces
+@pytest.mark.parametrize("handoff", [None, Handoff(), Handoff(0, 0), Handoff(tenure=1e300), Handoff(tenure=HUGE)])
+def test_any_other_handoff_is_taken(face: Face, handoff: Handoff | None) -> None:
+    face(URL, handoff=handoff)
+
+
+@faces
+@pytest.mark.parametrize("most", [-1, -HUGE, HUGE])
+def test_a_number_of_waiters_that_cannot_work_is_refused(face: Face, most: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"^max_waiters: "):
+        face(URL, max_waiters=most)
+
+
+@faces
+@pytest.mark.parametrize("most", ["1", True, False, 1.0, math.nan, math.inf, [1]])
+def test_a_number_of_waiters_that_is_no_whole_number_is_refused(face: Face, most: Any) -> None:
+    with pytest.raises(TypeError, match=r"^max_waiters: .*not (str|bool|float|list)"):
+        face(URL, max_waiters=most)
+
+
+@faces
+@pytest.mark.parametrize("late", [None, 0, 1, "yes", math.nan])
+def test_a_refuse_late_that_is_neither_true_nor_false_is_refused(face: Face, late: Any) -> None:
+    with pytest.raises(TypeError, match=r"^refuse_late: True or False is needed, not (NoneType|int|str|float)"):
+        face(URL, refuse_late=late)
+
+
+@faces
+@pytest.mark.parametrize("wakeups", [None, True, 0, "", "AUTO", "push", b"auto", ["auto"]])
+def test_any_other_way_to_be_woken_is_refused(face: Face, wakeups: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^wakeups: 'auto' or 'poll' is needed"):
+        face(URL, wakeups=wakeups)
 
 
 @faces

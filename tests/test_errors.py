@@ -103,6 +103,13 @@ def test_an_error_survives_pickling_and_copying(kind: type[errors.LockError], co
     assert repr(again.causes) == repr(error.causes)
 
 
+@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_a_busy_lock_says_how_many_wait_for_it_also_when_it_was_copied(copied: object) -> None:
+    assert errors.LockBusy("text").depth == 0
+    again = copied(errors.LockBusy("text", name="sku:42", depth=7))  # type: ignore[operator]
+    assert (again.depth, again.name, str(again)) == (7, "sku:42", "text")
+
+
 def test_notes_survive_pickling() -> None:
     error = errors.LockLost("gone")
     error.add_note("while it rained")
