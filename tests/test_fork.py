@@ -12,7 +12,7 @@ LONG = 60.0
 IGNORED = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork in a process with threads, since Python 3.12
 
 PREAMBLE = """
-import asyncio, multiprocessing, os, sys, threading, redlatch
+import asyncio, multiprocessing, os, sys, threading, time, redlatch
 from redlatch import *
 name, *urls = sys.argv[1:]
 
@@ -302,4 +302,72 @@ if __name__ == "__main__":
     process = run_script(text, implementation.name, method, name, *three, wait=False, options=IGNORED)
     _, err = finish(process)
     assert (process.returncode, err) == (0, "")
+    assert not keys(three, name)
+
+
+def test_a_fork_while_threads_wait_in_line_disturbs_none_of_them(run, three, name, keys):
+    run(
+        """
+from concurrent.futures import ThreadPoolExecutor
+with Client(urls, handoff=Handoff(tenure=60)) as client, Client(urls) as other, ThreadPoolExecutor() as pool:
+    held = other.lock(name, ttl=60)
+    assert held.acquire()
+    locks = [client.lock(name, ttl=60) for _ in range(3)]
+    calls = [pool.submit(lock.acquire) for lock in locks]
+    waiting = client._driver.lines.everybody
+    while len(waiting()) < 3 or not any(ballot.watching for ballot in waiting()):
+        time.sleep(0.001)
+    def child():
+        for lock in (client.lock(name), other.lock("other")):
+            raises(ClientForked, lock.acquire)
+        for lock in (held, *locks):
+            raises(LockError, lock.acquire)
+            assert lock.remaining() == 0.0
+        raises(ClientForked, held.release)
+        client.close()
+        other.close()
+        with Client(urls) as mine:
+            assert not mine.lock(name).acquire(blocking=False)
+    in_child(child)
+    assert held.owned() and not any(call.done() for call in calls)
+    held.release()
+    for _ in calls:
+        while not any(lock.token for lock in locks):
+            time.sleep(0.001)
+        [lock] = [lock for lock in locks if lock.token]
+        assert lock.owned()
+        lock.release()
+    assert all(call.result(10) for call in calls)
+""",
+        name,
+        *three,
+    )
+    assert not keys(three, name)
+
+
+def test_a_fork_while_tasks_wait_in_line_disturbs_none_of_them(run, three, name, keys):
+    run(
+        """
+async def main():
+    async with AsyncClient(urls, handoff=Handoff(tenure=60)) as client:
+        held = client.lock(name, ttl=60)
+        assert await held.acquire()
+        locks = [client.lock(name, ttl=60) for _ in range(3)]
+        calls = [asyncio.ensure_future(lock.acquire()) for lock in locks]
+        await asyncio.sleep(0)
+        def child():
+            for lock in locks:
+                raises(LockError, asyncio.run, lock.acquire())
+            raises(ClientForked, asyncio.run, client.lock(name).acquire())
+            raises(ClientForked, asyncio.run, held.release())
+            assert held.remaining() == 0.0
+        in_child(child)
+        for lock, call in zip([held, *locks], [*calls, None]):
+            await lock.release()
+            assert call is None or await asyncio.wait_for(call, 10)
+asyncio.run(main())
+""",
+        name,
+        *three,
+    )
     assert not keys(three, name)

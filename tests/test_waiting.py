@@ -1,0 +1,1210 @@
+"""Waiting for a lock on real masters: the line of a client, leases that pass from hand to hand, masters that tell.
+
+`test_lines.py` has the same without I/O. A lock's ttl is a minute here where nothing else is said, so that what is gone
+was deleted; and where a test has no backstop, only what it names can have woken the waiter.
+
+Longer than a module should be, as the fault matrix is: one behaviour after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import signal
+import threading
+
+import pytest
+import redis
+from faces import PATIENCE, at_once, await_true, in_thread
+
+from redlatch import (
+    AlreadyHeld,
+    AsyncClient,
+    Client,
+    ClientClosed,
+    Handoff,
+    LockBusy,
+    LockLost,
+    LockTimeout,
+    NotOwned,
+    embedded,
+    impl,
+)
+
+LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
+SHORT = 0.1
+FOR_EVER = Handoff(tenure=LONG)  # no tenure ends in a test
+EVERY_TIME = Handoff(tenure=0)  # each release goes to the masters
+POLLS = "does not say when a key changes"
+
+UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+
+
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
+@pytest.fixture
+def backstop(implementation, monkeypatch):
+    """Set after how many seconds a waiter looks at the masters unasked."""
+
+    def set_to(seconds):
+        monkeypatch.setattr(implementation.module("protocol.acquire"), "BACKSTOP_NS", int(seconds * 1e9))
+
+    return set_to
+
+
+@pytest.fixture
+def no_backstop(backstop):
+    """Let waiters rely on what wakes them: what is missed is missed for good."""
+    backstop(3600)
+
+
+@pytest.fixture
+def no_janitor(monkeypatch):
+    """Let nobody look after what a call leaves undone."""
+    monkeypatch.setattr("redlatch.drivers.janitor.PERIOD", 2 * PATIENCE)
+
+
+def lines_of(client):
+    return client._driver.lines
+
+
+def in_line(client, name):
+    """Count who stands in the line of a client."""
+    line = lines_of(client).lines.get(name.encode())
+    return len(line.turns) if line is not None else 0
+
+
+def watches(client, name):
+    """Tell whether a client waits for the masters to say that the key is gone."""
+    return any(ballot.watching for ballot in list(lines_of(client).watches.get(name.encode(), ())))
+
+
+def queue_up(client, name, count, ttl=LONG, **named):
+    """Have `count` more wait in a client's line, one behind the other; return their locks and their calls."""
+    locks = [client.lock(name, ttl=ttl) for _ in range(count)]
+    calls = []
+    for place, lock in enumerate(locks, in_line(client, name) + 1):
+        calls.append(lock.start("acquire", **named))
+        await_true(lambda place=place: in_line(client, name) == place)
+    return locks, calls
+
+
+def wait_at_the_head(client, name, ttl=LONG):
+    """Have one wait for another client's lock; return its lock and its call."""
+    lock = client.lock(name, ttl=ttl)
+    call = lock.start("acquire")
+    await_true(lambda: watches(client, name))
+    return lock, call
+
+
+def enter(lock):
+    """Begin to enter the ``with`` of a lock of either face."""
+    return lock.start("__enter__" if hasattr(lock.raw, "__enter__") else "__aenter__")
+
+
+def held_by(client, name, ttl=LONG):
+    lock = client.lock(name, ttl=ttl)
+    assert lock.acquire(timeout=PATIENCE)
+    return lock
+
+
+def ask(url):
+    return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
+
+
+def values(urls, name):
+    """Return what stands under the key on each master."""
+    found = []
+    for url in urls:
+        with ask(url) as server:
+            found.append(server.get(name))
+    return found
+
+
+def forget(urls, name):
+    """Delete a key as an operator would."""
+    for url in urls:
+        with ask(url) as server:
+            server.delete(name)
+
+
+def sets(before, name):
+    """Count the attempts that each of the proxies has seen."""
+    return [proxy.count("SET", name) for proxy in before]
+
+
+def await_sets(before, name, counts):
+    """Wait for attempts that a quorum has answered to reach the other masters, too."""
+    await_true(lambda: sets(before, name) == counts)
+
+
+# --- the line ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiters", [1, 50])
+def test_only_the_head_of_the_line_asks_the_masters(waiters, connect, three, proxies, name, no_backstop):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before], handoff=FOR_EVER), connect(three)
+    held = held_by(other, name)
+    head, won = wait_at_the_head(client, name)
+    locks, calls = queue_up(client, name, waiters)
+    await_sets(before, name, [1, 1, 1])
+    held.release()
+    assert won.result(PATIENCE)
+    await_true(lambda: set(values(three, name)) == {head.token})
+    asked = sets(before, name)
+    for lock, call in zip([head, *locks], [*calls, won], strict=True):
+        lock.release()
+        assert call.result(PATIENCE)
+    assert sets(before, name) == asked
+
+
+@pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
+def test_who_came_first_is_served_first(handoff, connect, three, name):
+    client = connect(three, handoff=handoff)
+    held = held_by(client, name)
+    locks, calls = queue_up(client, name, 6)
+    for served, call in enumerate(calls):
+        held.release()
+        assert call.result(PATIENCE)
+        assert not any(later.done() for later in calls[served + 1 :])
+        held = locks[served]
+    held.release()
+
+
+def test_a_line_and_its_head_are_forgotten_when_nobody_waits_or_holds(connect, three, name, keys):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name)
+    locks, calls = queue_up(client, name, 3)
+    for lock, call in zip([held, *locks], [*calls, None], strict=True):
+        lock.release()
+        assert call is None or call.result(PATIENCE)
+    lines = lines_of(client)
+    assert (lines.heads, lines.lines, lines.watches) == ({}, {}, {})
+    await_true(lambda: not keys(three, name))
+
+
+def test_each_name_has_a_line_of_its_own(connect, three, name):
+    client = connect(three)
+    held = held_by(client, name)
+    _, [call] = queue_up(client, name, 1)
+    held_by(client, f"{name}-other").release()
+    assert not call.done()
+    held.release()
+    assert call.result(PATIENCE)
+
+
+def test_an_attempt_without_waiting_behind_another_of_this_client_sends_nothing(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    held = held_by(client, name)
+    await_sets(before, name, [1, 1, 1])
+    assert client.lock(name).acquire(blocking=False) is False
+    assert client.lock(name).acquire(timeout=0) is False
+    held.extend()  # behind whatever was sent
+    assert sets(before, name) == [1, 1, 1]
+    assert held.owned()
+
+
+def test_a_second_acquire_of_a_held_lock_leaves_the_line_as_it_is(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name)
+    token = held.token
+    [lock], [call] = queue_up(client, name, 1)
+    with pytest.raises(AlreadyHeld):
+        held.acquire()
+    assert lines_of(client).heads[name.encode()] is held.raw._hold
+    assert in_line(client, name) == 1
+    held.release()
+    assert call.result(PATIENCE)
+    assert lock.token == token
+
+
+def test_threads_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(implementation, three, name, keys):
+    inside = []
+
+    def work():
+        for _ in range(30):
+            with client.lock(name, ttl=LONG, timeout=PATIENCE):
+                inside.append(1)
+                assert len(inside) == 1
+                inside.pop()
+        return True
+
+    with Client(three, handoff=Handoff(tenure=0.001)) as client:
+        assert all(at_once([work] * 8))
+        await_true(lambda: not keys(three, name))
+
+
+def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(implementation, three, name, keys):
+    inside = []
+
+    async def work(client):
+        for _ in range(10):
+            async with client.lock(name, ttl=LONG, timeout=PATIENCE):
+                inside.append(1)
+                await asyncio.sleep(0)
+                assert len(inside) == 1
+                inside.pop()
+
+    async def main():
+        async with AsyncClient(three, handoff=Handoff(tenure=0.001)) as client:
+            await asyncio.gather(*[work(client) for _ in range(50)])
+
+    asyncio.run(main())
+    assert not keys(three, name)
+
+
+# --- leases that pass from hand to hand --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_release_passes_the_lease_on_without_a_command(wait, connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], handoff=FOR_EVER)
+    held = held_by(client, name)
+    token, deadline = held.token, held.deadline_ns
+    [lock], [call] = queue_up(client, name, 1)
+    await_sets(before, name, [1, 1, 1])
+    await_true(lambda: all(len(proxy.answered) == len(proxy.commands) for proxy in before))
+    sent = [len(proxy.commands) for proxy in before]
+    held.release(wait=wait)
+    assert call.result(PATIENCE)
+    assert [len(proxy.commands) for proxy in before] == sent
+    assert (lock.token, lock.deadline_ns) == (token, deadline)
+    assert values(three, name) == [token] * 3
+
+
+def test_each_holder_of_a_lease_that_passes_is_one_of_its_own(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name)
+    [lock], [call] = queue_up(client, name, 1)
+    held.release()
+    assert call.result(PATIENCE)
+    assert (held.remaining(), held.token, held.deadline_ns) == (0, None, 0)
+    for refused in (held.release, held.extend):
+        with pytest.raises(NotOwned):
+            refused()
+    assert held.owned() is False
+    assert lock.remaining() > 0
+    assert lock.owned() is True
+
+
+def test_who_passed_a_lease_on_may_wait_for_it_again(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    one, other = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+    assert one.acquire()
+    for _ in range(10):
+        call = other.start("acquire")
+        await_true(lambda: in_line(client, name) == 1)
+        one.release()
+        assert call.result(PATIENCE)
+        one, other = other, one
+    assert one.owned()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_lease_passes_as_often_as_it_may_and_then_it_is_released(count, connect, three, name):
+    client = connect(three, handoff=Handoff(tenure=LONG, count=count))
+    held = held_by(client, name)
+    tokens = [held.token]
+    locks, calls = queue_up(client, name, 5)
+    for lock, call in zip(locks, calls, strict=True):
+        held.release()
+        assert call.result(PATIENCE)
+        held = lock
+        tokens.append(lock.token)
+    each = [len(list(same)) for _, same in itertools.groupby(tokens)]
+    assert each == {0: [1] * 6, 1: [2] * 3, 3: [4, 2]}[count]
+    assert len(set(tokens)) == len(each)
+
+
+def test_without_a_tenure_each_holder_asks_the_masters(connect, three, name):
+    client = connect(three, handoff=EVERY_TIME)
+    held = held_by(client, name)
+    token = held.token
+    [lock], [call] = queue_up(client, name, 1)
+    held.release()
+    assert call.result(PATIENCE)
+    assert lock.token != token
+    assert lock.owned()
+
+
+def test_when_a_tenure_is_over_another_client_has_its_turn(connect, three, name):
+    busy, other = connect(three, handoff=Handoff(tenure=0.01)), connect(three)
+    over = threading.Event()
+
+    def work():
+        while not over.is_set():
+            held_by(busy, name).release()
+
+    workers = [in_thread(work) for _ in range(3)]
+    await_true(lambda: in_line(busy, name))
+    for _ in range(3):
+        held_by(other, name).release()
+    over.set()
+    for worker in workers:
+        worker.result(PATIENCE)
+
+
+@pytest.mark.parametrize(("first", "second"), [(20.0, LONG), (LONG, 20.0)], ids=["longer", "shorter"])
+def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, three, name, keys):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name, ttl=first)
+    token = held.token
+    [lock], [call] = queue_up(client, name, 1, ttl=second)
+    held.release()
+    assert call.result(PATIENCE)
+    assert lock.token == token
+    assert second * 0.9 < lock.remaining() < second
+    await_true(lambda: all(second * 900 < pttl <= second * 1000 for pttl in keys(three, name).values()))
+    assert sum(value == token for value in values(three, name)) == 3
+
+
+def test_a_lease_whose_key_is_gone_is_won_anew_by_who_has_it_extended(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name, ttl=20.0)
+    token = held.token
+    [lock], [call] = queue_up(client, name, 1)
+    forget(three, name)
+    held.release()
+    assert call.result(PATIENCE)
+    assert lock.token != token
+    assert lock.owned()
+    await_true(lambda: values(three, name) == [lock.token] * 3)
+
+
+def test_a_lease_whose_key_another_client_has_is_waited_for(connect, three, name):
+    client, other = connect(three, handoff=FOR_EVER), connect(three)
+    held = held_by(client, name, ttl=20.0)
+    [lock], [call] = queue_up(client, name, 1)
+    forget(three, name)
+    stolen = held_by(other, name)
+    held.release()
+    await_true(lambda: watches(client, name))
+    assert stolen.owned() and not call.done()
+    stolen.release()
+    assert call.result(PATIENCE)
+    assert lock.owned()
+
+
+def test_whose_lease_was_lost_before_it_came_learns_of_it_with_the_release(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name)
+    [lock], [call] = queue_up(client, name, 1)
+    forget(three, name)
+    held.release()
+    assert call.result(PATIENCE)
+    assert not lock.owned()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_holder_whose_time_is_over_passes_nothing_on_and_the_next_asks(wait, connect, three, name, no_janitor):
+    client = connect(three, handoff=FOR_EVER)
+    held = held_by(client, name, ttl=SHORT)
+    token = held.token
+    locks, calls = queue_up(client, name, 2)
+    await_true(lambda: not held.remaining())
+    with pytest.raises(LockLost):
+        held.release(wait=wait)
+    assert calls[0].result(PATIENCE)
+    assert locks[0].token != token
+    assert locks[0].owned()
+    locks[0].release()
+    assert calls[1].result(PATIENCE)
+
+
+def test_who_waits_behind_a_holder_that_never_releases_has_its_turn_after_the_ttl(connect, three, name):
+    client = connect(three)
+    held_by(client, name, ttl=SHORT)
+    locks, calls = queue_up(client, name, 2)
+    assert calls[0].result(PATIENCE)
+    assert locks[0].owned()
+    locks[0].release()
+    assert calls[1].result(PATIENCE)
+
+
+def test_who_comes_when_the_holder_has_lost_its_lock_overtakes_nobody(connect, three, name):
+    client = connect(three)
+    held = held_by(client, name, ttl=SHORT)
+    [first], [call] = queue_up(client, name, 1)
+    await_true(lambda: not held.remaining())
+    last = client.lock(name, ttl=LONG)
+    late = last.start("acquire")
+    await_true(lambda: first.token or last.token)
+    assert first.token and not last.token
+    first.release()
+    assert call.result(PATIENCE) and late.result(PATIENCE)
+
+
+def test_who_comes_while_a_lost_lock_is_released_has_its_turn(connect, three, proxies, name, no_janitor):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    held = held_by(client, name)
+    await_true(lambda: len(set(values(three, name))) == 1)
+    forget(three, name)
+    for proxy in before:
+        proxy.replies.clear()
+    releasing = held.start("release")
+    await_true(lambda: all(proxy.count("DELIFEQ", name) == 1 for proxy in before))
+    [lock], [call] = queue_up(client, name, 1)
+    for proxy in before:
+        proxy.replies.set()
+    with pytest.raises(LockLost):
+        releasing.result(PATIENCE)
+    assert call.result(PATIENCE)
+    assert lock.owned()
+
+
+def test_who_waits_behind_a_lock_of_a_batch_is_woken_by_its_release(connect, url, name, no_backstop):
+    client = connect([url])
+    [held] = client.acquire_many([name], ttl=LONG)
+    _, call = wait_at_the_head(client, name)
+    release = client.lock(name)  # of the same face, to call the batch's lock through
+    release.raw = held
+    release.release()
+    assert call.result(PATIENCE)
+
+
+def test_many_releases_wake_who_waits_behind_them(connect, three, name, no_backstop):
+    client = connect(three)
+    held = client.acquire_many([name, f"{name}-other"], ttl=LONG)
+    _, call = wait_at_the_head(client, name)
+    assert client.release_many(held) == [True, True]
+    assert call.result(PATIENCE)
+
+
+# --- masters that tell -------------------------------------------------------------------------------
+
+
+def released_by_its_client(client, urls, name):
+    lock = held_by(client, name)
+    return lambda: lock.release()
+
+
+def released_without_waiting(client, urls, name):
+    lock = held_by(client, name)
+    return lambda: lock.release(wait=False)
+
+
+def deleted_by_an_operator(client, urls, name):
+    held_by(client, name)
+    return lambda: forget(urls, name)
+
+
+def released_by_redlock_py(client, urls, name):
+    for url in urls:
+        with ask(url) as server:
+            assert server.set(name, "token-of-redlock-py", nx=True, px=int(LONG * 1000))
+
+    def unlock():
+        for url in urls:
+            with ask(url) as server:
+                assert server.eval(UNLOCK, 1, name, "token-of-redlock-py") == 1
+
+    return unlock
+
+
+def expired_by_itself(client, urls, name):
+    for url in urls:
+        with ask(url) as server:
+            assert server.set(name, "x", nx=True, px=300)
+    return lambda: None
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        released_by_its_client,
+        released_without_waiting,
+        deleted_by_an_operator,
+        released_by_redlock_py,
+        expired_by_itself,
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_waiter_is_woken_by_whatever_ends_the_key(count, hold, connect, farm, name, no_backstop):
+    urls = farm.urls(count)
+    client, other = connect(urls), connect(urls)
+    end = hold(other, urls, name)
+    lock, call = wait_at_the_head(client, name)
+    end()
+    assert call.result(PATIENCE)
+    assert lock.owned()
+    assert lines_of(client).watches == {}
+
+
+def test_the_masters_tell_of_an_end_that_comes_before_the_waiter_sleeps(connect, three, proxies, name, no_backstop):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = held_by(other, name)
+    client.connect()
+    before[0].replies.clear()  # its answer to the look comes last,
+    call = client.lock(name, ttl=LONG).start("acquire")
+    await_true(lambda: before[1].count("PTTL") and before[2].count("PTTL"))
+    held.release()
+    await_true(lambda: before[1].pushes and before[2].pushes)  # behind what the others pushed
+    before[0].replies.set()
+    assert call.result(PATIENCE)
+
+
+def test_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, three, proxies, name, backstop):
+    backstop(0.1)
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = held_by(other, name)
+    for proxy in before:
+        proxy.deaf = True
+    _, call = wait_at_the_head(client, name)
+    held.release()
+    assert call.result(PATIENCE)
+    assert all(proxy.pushes for proxy in before)
+
+
+def test_pushes_that_come_late_disturb_nobody(connect, three, proxies, name, backstop):
+    backstop(0.1)
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = held_by(other, name)
+    for proxy in before:
+        proxy.deaf = True
+    lock, call = wait_at_the_head(client, name)
+    held.release()
+    assert call.result(PATIENCE)
+    for proxy in before:
+        proxy.deaf = False
+        proxy.deliver()
+    assert lock.owned()
+    lock.release()
+    held_by(client, name).release()
+    assert [proxy.accepted for proxy in before] == [1, 1, 1]
+
+
+def test_the_pushes_of_a_minority_wake_nobody(connect, three, proxies, name, no_backstop):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = held_by(other, name)
+    _, call = wait_at_the_head(client, name)
+    await_sets(before, name, [1, 1, 1])
+    await_true(lambda: all(proxy.count("PTTL", name) for proxy in before))
+    with ask(three[0]) as server:
+        server.delete(name)
+    await_true(lambda: before[0].pushes)
+    client.lock(f"{name}-other").locked()  # behind the push
+    assert sets(before, name) == [1, 1, 1] and not call.done()
+    held.release()
+    assert call.result(PATIENCE)
+
+
+def test_flushed_masters_wake_every_waiter(connect, name, no_backstop):
+    with embedded.masters(1) as [url]:
+        client, other = connect([url]), connect([url])
+        for number in range(3):
+            held_by(other, f"{name}-{number}")
+        calls = [wait_at_the_head(client, f"{name}-{number}")[1] for number in range(3)]
+        with ask(url) as server:
+            server.flushall()
+        assert all(call.result(PATIENCE) for call in calls)
+        client.close()
+        other.close()
+
+
+def test_a_connection_that_breaks_wakes_everybody(connect, three, proxies, name, no_backstop):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    names = [f"{name}-{number}" for number in range(3)]
+    held = [held_by(other, each) for each in names]
+    for proxy in before:
+        proxy.deaf = True
+    calls = [wait_at_the_head(client, each)[1] for each in names]
+    for lock in held:
+        lock.release()
+    before[1].cut()
+    assert all(call.result(PATIENCE) for call in calls)
+
+
+def test_a_waiter_is_woken_by_the_masters_that_came_back(connect, three, proxies, name, no_backstop):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = held_by(other, name)
+    _, call = wait_at_the_head(client, name)
+    for proxy in before:
+        looked = proxy.count("PTTL", name)
+        proxy.cut()
+        await_true(lambda proxy=proxy, looked=looked: proxy.count("PTTL", name) > looked)
+    await_true(lambda: watches(client, name))
+    held.release()
+    assert call.result(PATIENCE)
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_a_minority_that_does_not_push_is_not_missed(silent, connect, urls, proxies, name, no_backstop):
+    before = proxies(urls[:silent])
+    for proxy in before:
+        proxy.deaf = True
+    client, other = connect([*[proxy.url for proxy in before], *urls[silent:]]), connect(urls)
+    held = held_by(other, name)
+    _, call = wait_at_the_head(client, name)
+    held.release()
+    assert call.result(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def speaking_resp2():
+    with embedded.masters(3, config={"rename-command": 'HELLO ""'}) as urls:
+        yield urls
+
+
+@pytest.fixture(scope="module")
+def refusing_to_track():
+    with embedded.masters(3) as urls:
+        for url in urls:
+            with ask(url) as server:
+                server.execute_command("ACL", "SETUSER", "lk", "on", ">pw", "~*", "+@all", "-client|tracking")
+        yield [url.replace("//", "//lk:pw@") for url in urls]
+
+
+@pytest.fixture(params=["RESP2", "ACL", "poll"])
+def silent(request, three):
+    """Masters that do not say when a key changes, the options of their clients, and how many warnings these log."""
+    if request.param == "poll":
+        return three, {"wakeups": "poll"}, 0
+    name = {"RESP2": "speaking_resp2", "ACL": "refusing_to_track"}[request.param]
+    return request.getfixturevalue(name), {}, 1
+
+
+def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
+    connect, silent, name, keys, no_backstop, caplog
+):
+    urls, options, warnings = silent
+    client = connect(urls, **options)
+    client.connect()
+    assert caplog.text.count(POLLS) == warnings
+    other = connect(urls, **options)
+    held = held_by(other, name)
+    lock = client.lock(name, ttl=LONG)
+    call = lock.start("acquire")
+    await_true(lambda: lines_of(client).watches or call.done())
+    assert not call.done()
+    held.release()
+    assert call.result(PATIENCE)
+    lock.release()
+    await_true(lambda: not keys([f"{url}?protocol=2" for url in urls], name))
+    assert caplog.text.count(POLLS) == 2 * warnings
+
+
+def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(
+    connect, speaking_resp2, proxies, name, caplog
+):
+    before = proxies(speaking_resp2)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.cut()
+    held_by(client, name).release()
+    await_true(lambda: all(proxy.count("HELLO") == 2 for proxy in before))
+    held_by(client, name).release()
+    assert caplog.text.count(POLLS) == 1
+
+
+def test_masters_that_tell_are_not_logged(connect, three, name, caplog):
+    held_by(connect(three), name).release()
+    assert POLLS not in caplog.text
+
+
+def test_a_client_that_polls_asks_for_no_pushes(connect, three, proxies, name):
+    [proxy] = proxies(three[:1])
+    client, other = connect([proxy.url], wakeups="poll"), connect(three[:1])
+    held = held_by(other, name)
+    lock = client.lock(name, ttl=LONG)
+    call = lock.start("acquire")
+    await_true(lambda: proxy.count("PTTL", name) > 3)
+    held.release()
+    assert call.result(PATIENCE)
+    assert not proxy.pushes
+    assert not proxy.count("TRACKING", "ON")
+
+
+# --- several clients on one name ---------------------------------------------------------------------
+
+
+def agreed(client, name):
+    """Return the index of the master that is asked first for a contended name."""
+    return lines_of(client).first_of(client._policy, name.encode(), 1 << 61)
+
+
+def split(urls, name):
+    """Have a majority of masters hold the key for somebody else."""
+    for url in urls:
+        with ask(url) as server:
+            assert server.set(name, "somebody", nx=True, px=int(LONG * 1000))
+
+
+def test_after_a_split_vote_one_master_is_asked_first_and_the_others_if_it_was_won(
+    connect, urls, proxies, name, no_backstop
+):
+    before = proxies(urls)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    client.connect()
+    first = agreed(client, name)
+    taken = [url for index, url in enumerate(urls) if index != first][:3]
+    split(taken, name)
+    lock, call = wait_at_the_head(client, name)
+    await_sets(before, name, [1] * 5)
+    before[first].replies.clear()
+    forget(taken, name)
+    await_true(lambda: before[first].count("SET", name) == 2)
+    assert sets(before, name) == [2 if index == first else 1 for index in range(5)]
+    before[first].replies.set()
+    assert call.result(PATIENCE)
+    await_sets(before, name, [2] * 5)
+    assert len({command[2] for proxy in before for command in proxy.commands if command[0] == b"SET"}) == 2
+    await_true(lambda: values(urls, name) == [lock.token] * 5)
+
+
+def test_the_other_masters_are_spared_where_a_rival_was_faster(connect, urls, proxies, name, no_backstop):
+    before = proxies(urls)
+    client, other = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE), connect(urls)
+    client.connect()
+    first = agreed(client, name)
+    taken = [url for index, url in enumerate(urls) if index != first][:3]
+    split(taken, name)
+    _, call = wait_at_the_head(client, name)
+    await_true(lambda: sets(before, name) == [proxy.count("DELIFEQ", name) for proxy in before] == [1] * 5)
+    before[first].requests.clear()
+    forget(taken, name)
+    await_true(lambda: before[first].count("SET", name) == 2)
+    rival = held_by(other, name)
+    before[first].requests.set()
+    await_true(lambda: watches(client, name))
+    assert sets(before, name) == [2 if index == first else 1 for index in range(5)]
+    assert [proxy.count("DELIFEQ", name) for proxy in before] == [1] * 5  # nothing to undo but the split vote
+    rival.release()
+    assert call.result(PATIENCE)
+
+
+def test_a_key_that_only_the_agreed_master_has_kept_keeps_nobody_from_the_lock(connect, urls, name):
+    client, other = connect(urls), connect(urls)
+    held = held_by(other, name)
+    lock, call = wait_at_the_head(client, name)
+    first = agreed(client, name)
+    forget([url for index, url in enumerate(urls) if index != first], name)
+    assert call.result(PATIENCE)
+    assert lock.owned()
+    with pytest.raises(LockLost):
+        held.release()
+
+
+@pytest.mark.parametrize("how", ["pause", "kill"])
+def test_an_agreed_master_that_does_not_answer_is_passed_over(how, connect, name, keys):
+    masters = embedded.masters(5)
+    with masters as urls:
+        client, other = connect(urls), connect(urls)
+        held = held_by(other, name)
+        lock, call = wait_at_the_head(client, name)
+        first = agreed(client, name)
+        getattr(masters, how)(first)
+        held.release()
+        assert call.result(PATIENCE)
+        lock.check()
+        lock.release()
+        if how == "pause":
+            masters.resume(first)
+        await_true(lambda: not any(keys([url], name) for index, url in enumerate(urls) if index != first))
+        if how == "pause":
+            await_true(lambda: not keys(urls, name))
+        client.close()
+        other.close()
+
+
+@pytest.mark.parametrize("clients", [2, 5, 8])
+def test_clients_that_start_together_all_have_their_turn(clients, connect, urls, name, keys):
+    rivals = [connect(urls) for _ in range(clients)]
+    for rival in rivals:
+        rival.connect()
+    inside = []
+
+    def cycle(rival):
+        lock = rival.lock(name, ttl=LONG)
+        assert lock.acquire(timeout=PATIENCE)
+        inside.append(rival)
+        assert inside == [rival]
+        lock.check()
+        inside.pop()
+        lock.release()
+        return True
+
+    assert all(at_once([lambda rival=rival: cycle(rival) for rival in rivals]))
+    await_true(lambda: not keys(urls, name))
+
+
+# --- who is let into the line ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_no_more_than_so_many_may_wait_for_one_name(most, connect, three, name):
+    client = connect(three, max_waiters=most)
+    held = held_by(client, name)
+    locks, calls = queue_up(client, name, most)
+    late = client.lock(name, ttl=LONG)
+    with pytest.raises(LockBusy) as caught:
+        late.acquire()
+    assert (caught.value.depth, caught.value.name) == (most, name)
+    assert late.acquire(blocking=False) is False  # who does not want to wait needs no place
+    held_by(client, f"{name}-other").release()
+    for lock, call in zip([held, *locks], [*calls, None], strict=True):
+        lock.release()
+        assert call is None or call.result(PATIENCE)
+    assert late.acquire(timeout=PATIENCE)
+
+
+def test_a_place_that_was_given_up_may_be_had_again(connect, three, name):
+    client = connect(three, max_waiters=1)
+    held = held_by(client, name)
+    assert client.lock(name).acquire(timeout=0.01) is False
+    _, [call] = queue_up(client, name, 1)
+    held.release()
+    assert call.result(PATIENCE)
+
+
+def test_who_could_not_make_it_is_refused_at_once_where_the_client_says_so(connect, three, name):
+    client = connect(three, refuse_late=True)
+    held = held_by(client, name)
+    _, [call] = queue_up(client, name, 1)
+    lines_of(client).lines[name.encode()].pace_ns = 20_000_000_000
+    late = client.lock(name, ttl=LONG)
+    with pytest.raises(LockBusy) as caught:
+        late.acquire(timeout=39.0)
+    assert (caught.value.depth, caught.value.name) == (1, name)
+    queue_up(client, name, 1, timeout=LONG)
+    queue_up(client, name, 1)
+    held.release()
+    assert call.result(PATIENCE)
+
+
+def test_a_waiter_whose_time_is_over_leaves_and_the_line_moves_on(connect, three, name):
+    client = connect(three)
+    held = held_by(client, name)
+    _, [first] = queue_up(client, name, 1)
+    _, [second] = queue_up(client, name, 1, timeout=0.05)
+    _, [third] = queue_up(client, name, 1)
+    assert second.result(PATIENCE) is False
+    assert in_line(client, name) == 2
+    held.release()
+    assert first.result(PATIENCE)
+    assert not third.done()
+
+
+def test_the_first_in_line_whose_time_is_over_is_passed_over(connect, three, name):
+    client = connect(three)
+    held = held_by(client, name)
+    [out], [first] = queue_up(client, name, 1, timeout=0.05)
+    [lock], [second] = queue_up(client, name, 1)
+    assert first.result(PATIENCE) is False
+    assert out.remaining() == 0
+    held.release()
+    assert second.result(PATIENCE)
+    assert lock.owned()
+
+
+def test_a_with_in_line_times_out_with_an_error(connect, three, name):
+    client = connect(three)
+    held = held_by(client, name)
+    with pytest.raises(LockTimeout) as caught:
+        enter(client.lock(name, ttl=LONG, timeout=0.05)).result(PATIENCE)
+    assert caught.value.name == name
+    with pytest.raises(LockBusy):
+        enter(client.lock(name, ttl=LONG, timeout=0)).result(PATIENCE)
+    assert held.owned()
+    assert in_line(client, name) == 0
+
+
+def test_a_head_whose_time_is_over_calls_the_next(connect, three, name):
+    client, other = connect(three), connect(three)
+    held = held_by(other, name)
+    head = client.lock(name, ttl=LONG).start("acquire", timeout=0.3)
+    await_true(lambda: watches(client, name))
+    _, [call] = queue_up(client, name, 1)
+    assert head.result(PATIENCE) is False
+    await_true(lambda: watches(client, name))  # now the next one does
+    held.release()
+    assert call.result(PATIENCE)
+
+
+# --- waits that end otherwise ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3])
+def test_a_task_that_is_cancelled_when_it_is_handed_the_lease_passes_it_by(
+    turns, followed, implementation, three, name, keys
+):
+    async def main():
+        async with AsyncClient(three, handoff=FOR_EVER) as client:
+            held, doomed, last = (client.lock(name, ttl=LONG) for _ in range(3))
+            assert await held.acquire()
+            waiting = [asyncio.ensure_future(lock.acquire()) for lock in ([doomed, last] if followed else [doomed])]
+            await until(lambda: in_line(client, name) == len(waiting))
+            if turns < 0:
+                waiting[0].cancel()
+            await held.release()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if turns >= 0:
+                waiting[0].cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                if await waiting[0]:
+                    await doomed.release()
+            assert doomed.remaining() == 0
+            if followed:
+                async with asyncio.timeout(PATIENCE):
+                    assert await waiting[1]
+                assert await last.owned()
+                await last.release()
+            assert lines_of(client).heads == {}
+            async with asyncio.timeout(PATIENCE):
+                while await asyncio.to_thread(keys, three, name):
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+async def until(condition):
+    """Wait, while the loop goes on, for something that no event tells."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three) as client, AsyncClient(three) as other:
+            await client.connect()
+            for turns in range(40):
+                held = other.lock(name, ttl=LONG)
+                assert await held.acquire()
+                locks = [client.lock(name, ttl=LONG) for _ in range(2)]
+                head, last = (asyncio.ensure_future(lock.acquire()) for lock in locks)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                head.cancel()
+                await held.release()
+                with pytest.raises(asyncio.CancelledError):
+                    await head
+                async with asyncio.timeout(PATIENCE):
+                    assert await last
+                await locks[1].release()
+
+    asyncio.run(main())
+    await_true(lambda: not keys(three, name))
+
+
+def test_a_timeout_round_a_wait_in_line_ends_it_and_the_line_moves_on(implementation, three, name, keys):
+    async def main():
+        async with AsyncClient(three, handoff=FOR_EVER) as client:
+            held, out, last = (client.lock(name, ttl=LONG) for _ in range(3))
+            assert await held.acquire()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await out.acquire()
+            waiting = asyncio.ensure_future(last.acquire())
+            await until(lambda: in_line(client, name) == 1)
+            await held.release()
+            assert await waiting
+            await last.release()
+
+    asyncio.run(main())
+    await_true(lambda: not keys(three, name))
+
+
+@pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
+def test_an_exception_in_the_body_passes_the_lock_on_as_an_end_does(handoff, implementation, three, name):
+    with Client(three, handoff=handoff) as client:
+        lock = client.lock(name, ttl=LONG)
+        with pytest.raises(ZeroDivisionError), client.lock(name, ttl=LONG):
+            call = in_thread(lock.acquire)
+            await_true(lambda: in_line(client, name))
+            raise ZeroDivisionError
+        assert call.result(PATIENCE)
+        assert lock.owned()
+
+
+def test_many_tasks_cancelled_at_random_leave_nobody_waiting_for_ever(implementation, three, name, keys):
+    chance = random.Random(19)
+    inside = []
+
+    async def cycle(client):
+        for _ in range(5):
+            async with client.lock(name, ttl=LONG):
+                inside.append(1)
+                assert len(inside) == 1
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    inside.pop()
+
+    async def main():
+        async with AsyncClient(three, handoff=Handoff(tenure=0.002)) as client:
+            tasks = [asyncio.ensure_future(cycle(client)) for _ in range(60)]
+            doomed = chance.sample(tasks, 30)
+            for task in doomed:
+                for _ in range(chance.randrange(8)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            async with asyncio.timeout(PATIENCE):
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for task, end in zip(tasks, ends, strict=True):
+                assert end is None or (task in doomed and isinstance(end, asyncio.CancelledError)), end
+
+    asyncio.run(main())
+    await_true(lambda: not keys(three, name))
+
+
+@pytest.mark.parametrize("wakeups", ["auto", "poll"])
+@pytest.mark.parametrize("held_here", [True, False], ids=["held here", "held elsewhere"])
+def test_a_client_that_closes_turns_all_its_waiters_away(held_here, wakeups, connect, three, name, keys):
+    client, other = connect(three, wakeups=wakeups), connect(three)
+    held_by(client if held_here else other, name)
+    calls = []
+    if not held_here:
+        calls.append(client.lock(name, ttl=LONG).start("acquire"))
+        await_true(lambda: lines_of(client).watches)
+    calls += queue_up(client, name, 5)[1]
+    client.close()
+    for call in calls:
+        with pytest.raises(ClientClosed):
+            call.result(PATIENCE)
+    forget(three, name)
+    assert not keys(three, name)
+
+
+def test_a_client_that_closes_right_after_a_lease_was_passed_on_hangs_nobody(implementation, three, name):
+    for _ in range(20):
+        client = Client(three, handoff=FOR_EVER)
+        held = client.lock(name, ttl=LONG)
+        assert held.acquire(timeout=PATIENCE)
+        calls = [in_thread(client.lock(name, ttl=LONG).acquire) for _ in range(3)]
+        await_true(lambda client=client: in_line(client, name) == 3)
+        held.release()
+        client.close()
+        for call in calls:
+            with contextlib.suppress(ClientClosed):
+                call.result(PATIENCE)
+        forget(three, name)
+
+
+# --- threads that are interrupted --------------------------------------------------------------------
+
+
+@pytest.fixture
+def strike():
+    """Raise one KeyboardInterrupt in the main thread, so many seconds from now."""
+    armed = []
+
+    def interrupt(*_):
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+
+    def arm(seconds):
+        armed.append(True)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    arm.off = armed.clear
+    yield arm
+    armed.clear()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
+def test_an_interrupted_release_leaves_nobody_in_line_waiting_for_ever(
+    handoff, wait, implementation, three, name, keys, strike
+):
+    chance = random.Random(23)
+    with Client(three, handoff=handoff) as client:
+        for _ in range(100):
+            held, lock = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+            assert held.acquire(timeout=PATIENCE)
+            call = in_thread(lock.acquire)
+            await_true(lambda: in_line(client, name))
+            try:
+                strike(chance.uniform(1e-6, 3e-4))
+                held.release(wait=wait)
+                strike.off()
+            except KeyboardInterrupt:
+                with contextlib.suppress(NotOwned, LockLost):  # the caller's, as between any two calls
+                    held.release(wait=wait)
+            assert call.result(PATIENCE)
+            assert lock.owned()
+            lock.release()
+        await_true(lambda: not keys(three, name))
+
+
+def test_an_interrupted_wait_in_line_is_passed_over(implementation, three, name, keys, strike):
+    chance = random.Random(29)
+    with Client(three, handoff=FOR_EVER) as client:
+        for _ in range(60):
+            held, last = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+            assert held.acquire(timeout=PATIENCE)
+
+            struck = threading.Event()
+
+            def let_go(held=held, last=last, struck=struck):
+                await_true(lambda: in_line(client, name) or struck.is_set())
+                following = in_thread(last.acquire)
+                await_true(lambda: last._hold.state)
+                held.release()
+                return following.result(PATIENCE)
+
+            others = in_thread(let_go)
+            lock = client.lock(name, ttl=LONG)
+            try:
+                strike(chance.uniform(1e-3, 2e-2))
+                lock.acquire()
+                lock.release()
+                strike.off()
+            except KeyboardInterrupt:
+                struck.set()
+                if lock.remaining():
+                    lock.release()
+            assert others.result(PATIENCE)
+            assert last.owned()
+            last.release()
+        await_true(lambda: not keys(three, name))
+
+
+def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(three, name, monkeypatch):
+    # In pure Python only: the compiled build runs no signal handler there.
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    kind = impl.current.module("protocol.waiting").Lines
+    pass_on = kind.pass_on
+
+    def interrupted(lines, policy, hold, now_ns):
+        passed = pass_on(lines, policy, hold, now_ns)
+        monkeypatch.setattr(kind, "pass_on", pass_on)
+        if passed:
+            raise KeyboardInterrupt
+        return passed
+
+    with Client(three, handoff=FOR_EVER) as client:
+        held, lock = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+        assert held.acquire()
+        call = in_thread(lock.acquire)
+        await_true(lambda: in_line(client, name))
+        monkeypatch.setattr(kind, "pass_on", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+        assert call.result(PATIENCE)
+        assert client.lock(f"{name}-other").locked() is False  # behind whatever the interrupt had sent
+        assert lock.owned() or not lock.remaining()
