@@ -6,6 +6,8 @@ runs in a process of its own (`serve.py`) and obeys orders, one per line:
     cycle       one caller                              threads, tasks      WIDTH callers at once, on distinct names
     batch       one caller, WIDTH locks in one call     memory              as many locks as the amount says, all held
     beside      one caller, and a thread of the same process that computes;  spin: that thread alone
+    hot         WIDTH callers, here and in other processes, that all want one name;  hold: and keep it for a millisecond
+    relay       the same, where nobody asks again before another one has had it
 
 A cycle that does not get its lock ends the process: a lock refused in microseconds must not improve anybody's figure.
 """
@@ -22,7 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, ClassVar, TextIO, TypeVar
 
-from redlatch.bench.order import Answer, Order, Spinner, timed, timed_async
+from redlatch.bench.ledger import Caller
+from redlatch.bench.order import HOT, NAP, Answer, Order, Spinner, timed, timed_async
 
 REGISTRY: dict[str, tuple[type[Contender], dict[str, Any]]] = {}
 TTL = 10.0
@@ -56,7 +59,7 @@ class Contender:
     module: ClassVar[str] = ""  # what it imports; where it cannot be imported, the contender is absent
     package: ClassVar[str] = ""  # what pip installs it by
     limit: ClassVar[str] = ""  # where it can be installed at all
-    modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin")
+    modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin", *HOT)
 
     client: Any  # what `open` connects, kept for all rounds
 
@@ -75,8 +78,14 @@ class Contender:
             raise Refused(name)
         return lock
 
+    def take(self, name: str) -> Any:
+        """Wait for the lock called name, for however long, and return what `release` needs."""
+        lock = self.lock(name)
+        lock.acquire()
+        return lock
+
     def release(self, held: Any) -> Any:
-        """Release what `acquire` returned."""
+        """Release what `acquire` or `take` returned."""
         held.release()
 
     def acquire_many(self, names: list[str]) -> Any:
@@ -130,6 +139,28 @@ class Contender:
         with ThreadPoolExecutor(order.width) as pool:
             return order.summary(list(pool.map(work, names)))
 
+    def run_hot(self, order: Order) -> Answer:
+        name, callers = order.contest()
+        inside = HOT[order.mode]
+
+        def compete(caller: Caller) -> None:
+            time.sleep(order.until_start())
+            while caller.running:
+                held = self.take(name)
+                caller.enter()
+                if inside or caller.looks_round():
+                    time.sleep(inside)
+                caller.leave()
+                self.release(held)
+                while order.mode == "relay" and caller.was_last():
+                    time.sleep(NAP)
+
+        with ThreadPoolExecutor(order.width) as pool:
+            list(pool.map(compete, callers))
+        return order.hot_answer(callers)
+
+    run_hold = run_relay = run_hot
+
     def run_batch(self, order: Order) -> Answer:
         self.cycle_many(order, "first")  # raises Absent before any clock runs
         names = order.start()
@@ -168,7 +199,7 @@ class AsyncContender(Contender):
     """A lock client whose open, acquire, release and close are coroutines; its loop keeps running between rounds."""
 
     loop = "asyncio"
-    modes = ("cycle", "tasks", "batch", "memory")
+    modes = ("cycle", "tasks", "batch", "memory", *HOT)
 
     def serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
         with asyncio.Runner(loop_factory=loop_factory(self.loop)) as runner:
@@ -191,8 +222,14 @@ class AsyncContender(Contender):
             raise Refused(name)
         return lock
 
+    async def take(self, name: str) -> Any:
+        """Wait for the lock called name, for however long, and return what `release` needs."""
+        lock = self.lock(name)
+        await lock.acquire()
+        return lock
+
     async def release(self, held: Any) -> None:
-        """Release what `acquire` returned."""
+        """Release what `acquire` or `take` returned."""
         await held.release()
 
     async def cycle_async(self, name: str) -> None:
@@ -217,6 +254,39 @@ class AsyncContender(Contender):
         return order.summary(await asyncio.gather(*tasks))
 
     run_cycle_async = run_tasks_async
+
+    async def run_hot_async(self, order: Order) -> Answer:
+        name, callers = order.contest()
+        inside = HOT[order.mode]
+
+        async def compete(caller: Caller) -> None:
+            await asyncio.sleep(order.until_start())
+            while caller.running:
+                caller.waiting = True
+                held = await self.take(name)
+                caller.enter()
+                if inside or caller.looks_round():
+                    await asyncio.sleep(inside)
+                caller.leave()
+                await self.release(held)
+                while order.mode == "relay" and caller.was_last():
+                    await asyncio.sleep(NAP)
+
+        tasks = [asyncio.create_task(compete(caller)) for caller in callers]
+
+        def dismiss() -> None:  # with the fixed pauses of some peers it takes seconds until each has had its turn
+            for task, caller in zip(tasks, callers, strict=True):
+                caller.running = False
+                if caller.waiting:
+                    task.cancel()
+
+        asyncio.get_running_loop().call_later((order.end_ns - time.perf_counter_ns()) / 1e9, dismiss)
+        for failure in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(failure, Exception):
+                raise failure
+        return order.hot_answer(callers)
+
+    run_hold_async = run_relay_async = run_hot_async
 
     async def run_batch_async(self, order: Order) -> Answer:
         async def cycle(name: str) -> None:

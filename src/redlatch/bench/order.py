@@ -10,23 +10,31 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from redlatch.bench.ledger import Caller, Ledger
+
 Answer = dict[str, Any]
 NEVER = 1 << 62
+
+# The modes in which all callers want one name, and the seconds that each owner keeps it. In a relay nobody asks again
+# before another one has had the lock: so the next owner has always been waiting when it is released.
+HOT = {"hot": 0.0, "hold": 0.001, "relay": 0.002}
+NAP = 0.0005  # seconds between two looks of a relay's last owner
 
 
 class Order:
     """One line of stdin, and the clock that its run is measured with.
 
     Args:
-        line: "MODE AMOUNT [WIDTH]"; the amount is a number of cycles ("2000") or of seconds ("0.5s").
+        line: "MODE AMOUNT [WIDTH]"; the amount is a number of cycles ("2000") or of seconds ("0.5s"). A mode in `HOT`
+            has three words more: the descriptor of the ledger, the number of this process, and when to begin.
     """
 
     count = 0
 
     def __init__(self, line: str) -> None:
-        mode, amount, *width = line.split()
+        mode, amount, *more = line.split()
         self.mode = mode
-        self.width = int(width[0]) if width else 1
+        self.width, *self._hot = (int(word) for word in more or ["1"])
         timed_run = amount.endswith("s")
         self.seconds = float(amount[:-1]) if timed_run else 0.0
         self.amount = 0 if timed_run else int(amount)
@@ -52,6 +60,34 @@ class Order:
         names = [f"bench:{os.getpid()}:held:{number}" for number in range(self.amount * 3 // 2)]
         return names[: self.amount // 2], names[self.amount // 2 :]
 
+    def contest(self) -> tuple[str, list[Caller]]:
+        """Start all counters, and return the hot name and its callers of this process."""
+        ledger, process, start_ns = self._hot
+        self.begin()
+        self.started_ns = start_ns
+        self.end_ns = start_ns + int(self.seconds * 1e9)
+        cells = Ledger(ledger)
+        first = process * self.width + 1
+        return f"bench:hot:{start_ns}", [Caller(cells, first + i, self.end_ns) for i in range(self.width)]
+
+    def until_start(self) -> float:
+        """Return how many seconds there are until all processes begin."""
+        return max(0.0, (self.started_ns - perf_counter_ns()) / 1e9)
+
+    def hot_answer(self, callers: list[Caller]) -> Answer:
+        """Return what the callers of this process have seen, for `team` to make figures of."""
+        return {
+            "mode": self.mode,
+            "width": self.width,
+            "seconds": self.seconds,
+            "cpu_s": cpu_seconds() - self.cpu_before,
+            "cycles": sum(caller.entries for caller in callers),
+            "overlaps": sum(caller.overlaps for caller in callers),
+            "held_s": sum(caller.held_ns for caller in callers) / 1e9,
+            "turns": [caller.turns for caller in callers],
+            "handoffs_ns": [ns for caller in callers for ns in caller.handoffs_ns],
+        }
+
     def summary(self, results: list[list[int]], cycles_each: int = 1) -> Answer:
         """Return the figures of a run.
 
@@ -69,11 +105,25 @@ class Order:
             "width": self.width,
             "cycles": cycles,
             "seconds": seconds,
-            "p50_us": latencies[count // 2] / 1e3,
-            "p99_us": latencies[count * 99 // 100] / 1e3,
+            **percentiles(latencies),
             "cycles_per_s": cycles / seconds,
             "cpu_s": cpu,
         }
+
+
+def percentiles(sorted_ns: list[int]) -> Answer:
+    """Return the p50 and the p99 of nanoseconds, in microseconds."""
+    count = len(sorted_ns)
+    return {"p50_us": sorted_ns[count // 2] / 1e3, "p99_us": sorted_ns[count * 99 // 100] / 1e3}
+
+
+def fairness(shares: list[int]) -> float:
+    """Return Jain's index of the shares: 1 where all are equal, 1/n where one of n has everything, 0 for no shares.
+
+    Source: Jain, Chiu, Hawe, A quantitative measure of fairness and discrimination, DEC-TR-301, 1984.
+    """
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
 
 
 def cpu_seconds() -> float:

@@ -27,16 +27,25 @@ def import_redlatch(implementation: str) -> ModuleType:
     return redlatch
 
 
+def handoff(tenure: float | None) -> Any:
+    """Return the option of a client for this tenure."""
+    import redlatch
+
+    return None if tenure is None else redlatch.Handoff(tenure=tenure)
+
+
 @contender("redlatch-c", implementation="c")
 @contender("redlatch-python", implementation="python")
+@contender("redlatch-tenure0-c", implementation="c", tenure=0.0)
 class Redlatch(Contender):
     """redlatch.Client."""
 
     implementation = ""
+    tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
     package = "redlatch"
 
     def open(self, urls: list[str]) -> None:
-        self.client = import_redlatch(self.implementation).Client(urls)
+        self.client = import_redlatch(self.implementation).Client(urls, handoff=handoff(self.tenure))
 
     def lock(self, name: str) -> Any:
         return self.client.lock(name, ttl=TTL)
@@ -69,14 +78,16 @@ class RedlatchNoWait(Redlatch):
 @contender("redlatch-aio-c", implementation="c")
 @contender("redlatch-aio-python", implementation="python")
 @contender("redlatch-uvloop-c", implementation="c", loop="uvloop")
+@contender("redlatch-aio-tenure0-c", implementation="c", tenure=0.0)
 class AsyncRedlatch(AsyncContender):
     """redlatch.AsyncClient."""
 
     implementation = ""
+    tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
     package = "redlatch"
 
     async def open(self, urls: list[str]) -> None:
-        self.client = import_redlatch(self.implementation).AsyncClient(urls)
+        self.client = import_redlatch(self.implementation).AsyncClient(urls, handoff=handoff(self.tenure))
 
     def lock(self, name: str) -> Any:
         return self.client.lock(name, ttl=TTL)

@@ -29,6 +29,11 @@ class RedlockPy(Contender):
             raise Refused(name)
         return lock
 
+    def take(self, name: str) -> Any:
+        while not (lock := self.client.lock(name, TTL_MS)):
+            pass  # it has tried three times, and slept after each
+        return lock
+
     def release(self, held: Any) -> None:
         self.client.unlock(held)
 
@@ -67,29 +72,33 @@ class AsyncPottery(AsyncContender):
 
 
 @contender("redis-py")
+@contender("redis-py-1ms", pause=0.001)
 class RedisPy(Contender):
-    """redis-py's Lock, on one master."""
+    """redis-py's Lock, on one master; a waiter looks again after `pause` seconds, by default 0.1."""
 
     module, package = "redis", "redis"
+    pause = 0.1
 
     def open(self, urls: list[str]) -> None:
         self.client = import_module("redis").Redis.from_url(urls[0])
 
     def lock(self, name: str) -> Any:
-        return self.client.lock(name, timeout=TTL)
+        return self.client.lock(name, timeout=TTL, sleep=self.pause)
 
 
 @contender("redis-py-aio")
+@contender("redis-py-aio-1ms", pause=0.001)
 class AsyncRedisPy(AsyncContender):
-    """redis.asyncio's Lock, on one master."""
+    """redis.asyncio's Lock, on one master; a waiter looks again after `pause` seconds, by default 0.1."""
 
     module, package = "redis", "redis"
+    pause = 0.1
 
     async def open(self, urls: list[str]) -> None:
         self.client = pooled(urls[0])
 
     def lock(self, name: str) -> Any:
-        return self.client.lock(name, timeout=TTL)
+        return self.client.lock(name, timeout=TTL, sleep=self.pause)
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -133,6 +142,11 @@ class Coredis(AsyncContender):
             raise Refused(name)
         return lock
 
+    async def take(self, name: str) -> Any:
+        lock = self._class(self.client, name, timeout=TTL)
+        await lock.acquire()
+        return lock
+
     async def cycle_async(self, name: str) -> None:
         await self.release(await self.acquire(name))
 
@@ -151,6 +165,14 @@ class Aioredlock(AsyncContender):
 
     async def acquire(self, name: str) -> Any:
         return await self.client.lock(name, lock_timeout=TTL)  # raises when it is refused
+
+    async def take(self, name: str) -> Any:
+        busy = import_module("aioredlock").LockAcquiringError
+        while True:
+            try:
+                return await self.acquire(name)
+            except busy:
+                pass  # it has tried three times, and slept after each
 
     async def release(self, held: Any) -> None:
         await self.client.unlock(held)

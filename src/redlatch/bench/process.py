@@ -29,9 +29,10 @@ class Racer:
         contender: "floor", or a name in `contender.REGISTRY`.
         urls: the masters.
         floor: the program of the floor.
+        ledger: the file descriptor of what it shares with others, if any.
     """
 
-    def __init__(self, contender: str, urls: list[str], floor: Path | None) -> None:
+    def __init__(self, contender: str, urls: list[str], floor: Path | None, ledger: int | None = None) -> None:
         if contender == FLOOR:
             if floor is None:
                 raise Absent("there is no C compiler")
@@ -47,6 +48,7 @@ class Racer:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
+            pass_fds=() if ledger is None else (ledger,),
             start_new_session=True,  # Ctrl-C in the terminal goes to the race, which then ends its contenders itself
         )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -63,8 +65,20 @@ class Racer:
             Absent: the contender, or its mode, is not to be had here.
             Failed: there is no answer.
         """
+        self.tell(order)
+        return self.listen(seconds)
+
+    def tell(self, order: str) -> None:
+        """Order one run, whose answer is listened for later."""
         with suppress(BrokenPipeError):  # it has ended; its last line says why, or its stderr
             self._orders.write(f"{order}\n".encode())
+
+    def listen(self, seconds: float = 0.0) -> Answer:
+        """Return the answer to the last order.
+
+        Raises:
+            Absent, Failed: as `run`.
+        """
         if not select.select([self._answers], [], [], seconds + PATIENCE_SECONDS)[0]:
             raise Failed("no answer")
         line = self._answers.readline()

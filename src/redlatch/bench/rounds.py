@@ -18,9 +18,24 @@ from typing import Any, NamedTuple
 
 from redlatch.bench.contender import Absent
 from redlatch.bench.order import Answer
-from redlatch.bench.process import Failed, Racer
+from redlatch.bench.process import Failed
+from redlatch.bench.team import Team
 
-METRICS = ("p50_us", "p99_us", "cycles_per_s", "cpu_us_per_cycle", "spins_per_s", "bytes_per_lock")
+METRICS = (
+    "p50_us",
+    "p99_us",
+    "cycles_per_s",
+    "cpu_us_per_cycle",
+    "spins_per_s",
+    "bytes_per_lock",
+    "changes_per_s",
+    "fairness",
+    "held_share",
+    "commands",
+    "split_share",
+    "attempts_p50",
+    "attempts_p99",
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,7 @@ class Entry:
         mode: what it is told to do in a round.
         width: callers at once, or locks in one batch, or the depth of the floor's pipeline.
         masters: which of the ground's lists of URLs it locks on.
+        processes: how many processes do so at once.
     """
 
     label: str
@@ -40,6 +56,7 @@ class Entry:
     mode: str = "cycle"
     width: int = 1
     masters: str = "all"
+    processes: int = 1
 
 
 class Ratio(NamedTuple):
@@ -73,6 +90,7 @@ class Scenario:
         seconds: how long one turn takes.
         amount: cycles in one turn, instead of `seconds`; 0 for none.
         columns: the metrics that the table shows.
+        ranges: whether it shows the smallest and the largest round of them, too.
     """
 
     name: str
@@ -86,6 +104,7 @@ class Scenario:
     seconds: float = 0.25
     amount: int = 0
     columns: tuple[str, ...] = METRICS[:4]
+    ranges: bool = False
 
     @property
     def turns(self) -> int:
@@ -121,7 +140,9 @@ class Outcome:
         return float(statistics.median(answer[metric] for answer in self.rounds))
 
     def ratios(self, metric: str, base: Outcome) -> list[float]:
-        """Return this entry's metric divided by the base's, round by round."""
+        """Return this entry's metric divided by the base's, round by round; nothing where the base has a round of 0."""
+        if not all(other[metric] for other in base.rounds):
+            return []
         return [mine[metric] / other[metric] for mine, other in zip(self.rounds, base.rounds, strict=True)]
 
 
@@ -144,7 +165,7 @@ def one_core(enabled: bool, pids: Iterable[int]) -> Iterator[None]:
 
 
 class Race:
-    """A scenario with its processes running; entries of one contender on the same masters share one.
+    """A scenario with its processes running; entries of one contender that want as many on the same masters share them.
 
     Args:
         scenario: what to run.
@@ -157,19 +178,19 @@ class Race:
         self.outcomes = [Outcome(entry) for entry in scenario.entries]
         self._urls = urls
         self._floor = floor
-        self._racers: dict[tuple[str, str], Racer] = {}
+        self._teams: dict[tuple[str, str, int], Team] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Race:
         for outcome in self.outcomes:
-            self._attempt(outcome, self._racer)
+            self._attempt(outcome, self._team)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for racer in self._racers.values():  # all at once: a client with a sick master takes a second to close
-            racer.dismiss()
+        for team in self._teams.values():  # all at once: a client with a sick master takes a second to close
+            team.dismiss()
         self._stack.close()
 
     def each(
@@ -197,26 +218,31 @@ class Race:
             outcome.absent = str(reason)
         except Failed as failure:
             outcome.failure = str(failure)
-            self._racers.pop((outcome.entry.contender, outcome.entry.masters)).close()  # the next entry gets a new one
+            self._teams.pop(key_of(outcome.entry)).close()  # the next entry gets a new one
         else:
             if keep:
                 outcome.rounds.append(answer)
         if outcome.out():
             outcome.rounds = []
 
-    def _racer(self, entry: Entry) -> Racer:
-        key = entry.contender, entry.masters
-        if key not in self._racers:
-            racer = Racer(entry.contender, self._urls[entry.masters], self._floor)
-            self._racers[key] = racer
-            self._stack.callback(racer.close)
-        return self._racers[key]
+    def _team(self, entry: Entry) -> Team:
+        key = key_of(entry)
+        if key not in self._teams:
+            team = Team(entry.contender, self._urls[entry.masters], self._floor, entry.processes)
+            self._teams[key] = team
+            self._stack.callback(team.close)
+        return self._teams[key]
 
     def _turn(self, entry: Entry, amount: str, seconds: float) -> Answer:
-        answer = self._racer(entry).run(f"{entry.mode} {amount} {entry.width}", seconds)
+        answer = self._team(entry).run(f"{entry.mode} {amount} {entry.width}", seconds)
         if answer.get("cycles"):
             answer["cpu_us_per_cycle"] = answer["cpu_s"] / answer["cycles"] * 1e6
         return answer
+
+
+def key_of(entry: Entry) -> tuple[str, str, int]:
+    """Return what entries that share their processes have in common."""
+    return entry.contender, entry.masters, entry.processes
 
 
 def summary(scenario: Scenario, outcomes: list[Outcome]) -> dict[str, Any]:
@@ -234,6 +260,7 @@ def summary(scenario: Scenario, outcomes: list[Outcome]) -> dict[str, Any]:
         "name": scenario.name,
         "title": scenario.title,
         "columns": list(scenario.columns),
+        "ranges": scenario.ranges,
         "headings": [ratio.heading for ratio in scenario.ratios],
         "rows": [_row(scenario, outcome, by_label) for outcome in outcomes],
     }
@@ -246,6 +273,7 @@ def _row(scenario: Scenario, outcome: Outcome, by_label: dict[str, Outcome]) -> 
         "contender": entry.contender,
         "mode": entry.mode,
         "width": entry.width,
+        "processes": entry.processes,
         "failure": outcome.failure,
         "absent": outcome.absent,
     }
@@ -256,7 +284,8 @@ def _row(scenario: Scenario, outcome: Outcome, by_label: dict[str, Outcome]) -> 
     for ratio in scenario.ratios:
         base = by_label.get(ratio.base_of(entry))
         if base and base.has(ratio.metric) and outcome.has(ratio.metric):
-            ratios[ratio.heading] = spread(outcome.ratios(ratio.metric, base)) | {"base": base is outcome}
+            if found := outcome.ratios(ratio.metric, base):
+                ratios[ratio.heading] = spread(found) | {"base": base is outcome}
     return row | {"rounds": outcome.rounds}
 
 

@@ -15,7 +15,15 @@ HEADINGS = {
     "cpu_us_per_cycle": "CPU µs",
     "spins_per_s": "spins/s",
     "bytes_per_lock": "bytes",
+    "changes_per_s": "changes/s",
+    "fairness": "Jain",
+    "held_share": "held",
+    "commands": "commands",
+    "split_share": "split",
+    "attempts_p50": "rounds p50",
+    "attempts_p99": "rounds p99",
 }
+SHARES = ("fairness", "held_share", "split_share")  # from 0 to 1
 
 
 def machine_line(machine: dict[str, Any]) -> str:
@@ -48,7 +56,9 @@ def scenario_table(result: dict[str, Any]) -> Table | Text:
         elif row["absent"]:
             table.add_row(row["label"], Text("absent", style="yellow"))
         else:
-            table.add_row(row["label"], *_figures(row, result["columns"]), *_ratios(row, result["headings"]))
+            table.add_row(
+                row["label"], *_figures(row, result["columns"], result["ranges"]), *_ratios(row, result["headings"])
+            )
     table.caption = Text("\n".join(_reasons(result)))  # no markup: a reason may have brackets
     return table
 
@@ -64,10 +74,21 @@ def _reasons(result: dict[str, Any]) -> Iterator[str]:
             yield f"{word}: {'; '.join(who)}: {reason}"
 
 
-def _figures(row: dict[str, Any], columns: list[str]) -> Iterator[str]:
+def _figures(row: dict[str, Any], columns: list[str], ranges: bool) -> Iterator[str | Text]:
     for metric in columns:
         value = row.get(metric)
-        yield "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+        if value is None:
+            yield "-"
+            continue
+        rounds = [answer[metric] for answer in row["rounds"]]
+        low, middle, high = (_figure(metric, each) for each in (min(rounds), value, max(rounds)))
+        yield Text.assemble(middle, (f" ({low}..{high})", "dim")) if ranges and low != high else middle
+
+
+def _figure(metric: str, value: float) -> str:
+    if metric in SHARES:
+        return f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def _ratios(row: dict[str, Any], headings: list[str]) -> Iterator[str | Text]:

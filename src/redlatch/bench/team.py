@@ -1,0 +1,151 @@
+"""The processes of one contender: mostly one, and several where they are to contend for a name.
+
+All of a team begin at one moment, share a `Ledger`, and give one answer together. A run in which two owners were inside
+at once is a failure of the contender, whatever else it did.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from redlatch.bench.contender import Absent
+from redlatch.bench.ledger import ENTRIES, SIZE, Ledger
+from redlatch.bench.order import HOT, Answer, fairness, percentiles
+from redlatch.bench.process import Failed, Racer
+
+HEAD_START_NS = 20_000_000  # until all processes have read their orders
+
+
+class Team:
+    """A contender's processes.
+
+    Args:
+        contender: "floor", or a name in `contender.REGISTRY`.
+        urls: the masters.
+        floor: the program of the floor.
+        processes: how many there are.
+    """
+
+    def __init__(self, contender: str, urls: list[str], floor: Path | None, processes: int = 1) -> None:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(tempfile.TemporaryFile())
+            self._file.truncate(SIZE)
+            self._ledger = Ledger(self._file.fileno())
+            self._racers = []
+            for _ in range(processes):
+                self._racers.append(Racer(contender, urls, floor, self._file.fileno()))
+                stack.callback(self._racers[-1].close)
+            self._connected = False
+            self._masters = [stack.enter_context(redis.Redis.from_url(url)) for url in urls]
+            self._stack = stack.pop_all()
+
+    def run(self, order: str, seconds: float = 0.0) -> Answer:
+        """Order one run and return the answer.
+
+        Args:
+            order: "MODE AMOUNT WIDTH".
+            seconds: how long that takes, at least.
+
+        Raises:
+            Absent: the contender, or its mode, is not to be had here.
+            Failed: there is no answer, or two owners held the lock at once.
+        """
+        if order.split(maxsplit=1)[0] not in HOT:
+            return self._racers[0].run(order, seconds)
+        return self._contend(order, seconds)
+
+    def _contend(self, order: str, seconds: float) -> Answer:
+        """Have all processes contend for one name."""
+        if not self._connected:  # else some would begin late
+            for racer in self._racers:
+                racer.tell("cycle 1 1")
+            self._answers(0.0)
+            self._connected = True
+        self._ledger.clear()
+        before = commands(self._masters)
+        start_ns = time.perf_counter_ns() + HEAD_START_NS  # of one clock for all processes
+        for number, racer in enumerate(self._racers):
+            racer.tell(f"{order} {self._file.fileno()} {number} {start_ns}")
+        answers = self._answers(seconds)
+        asked = commands(self._masters) - before
+        return merged(answers, self._ledger.cells[ENTRIES], asked)
+
+    def _answers(self, seconds: float) -> list[Answer]:
+        """Return everybody's answer to the last order; all are read, also where one says that something is absent."""
+        answers, absent = [], None
+        for racer in self._racers:
+            try:
+                answers.append(racer.listen(seconds))
+            except Absent as reason:
+                absent = reason
+        if absent:
+            raise absent
+        return answers
+
+    def dismiss(self) -> None:
+        """Tell the processes to end, without waiting for them."""
+        for racer in self._racers:
+            racer.dismiss()
+
+    def close(self) -> None:
+        """End the processes: politely, then not."""
+        self.dismiss()
+        self._stack.close()
+
+
+def commands(masters: Iterable[Any]) -> int:
+    """Return how many commands the masters have run so far, those inside scripts with them, but our own question."""
+    infos = (master.info("commandstats") for master in masters)
+    return sum(figures["calls"] for info in infos for command, figures in info.items() if command != "cmdstat_info")
+
+
+def merged(answers: list[Answer], entries: int, asked: int) -> Answer:
+    """Return one answer for all processes.
+
+    Args:
+        answers: one for each process: see `order.hot_answer`.
+        entries: how many owners have counted themselves while they were inside.
+        asked: commands that the masters have run.
+
+    Raises:
+        Failed: two owners were inside at once.
+    """
+    total: Callable[[str], Any] = partial(total_of, answers)
+    if total("overlaps") or entries != total("cycles"):
+        raise Failed(
+            f"OVERLAP: {total('overlaps')} times an owner saw another one inside; "
+            f"{total('cycles')} were inside and {entries} are counted"
+        )
+    turns = [each["turns"] for each in answers]
+    shares = turns[0] if len(turns) == 1 else [sum(each) for each in turns]
+    handoffs = sorted(ns for each in answers for ns in each["handoffs_ns"])
+    seconds = statistics.mean(each["seconds"] for each in answers)
+    figures = {
+        "mode": answers[0]["mode"],
+        "width": answers[0]["width"],
+        "processes": len(answers),
+        "cycles": total("cycles"),
+        "seconds": seconds,
+        "cpu_s": total("cpu_s"),
+        "overlaps": 0,
+        "cycles_per_s": sum(shares) / seconds,
+        "changes_per_s": len(handoffs) / seconds,
+        "held_share": total("held_s") / seconds,
+        "fairness": fairness(shares),
+        "commands": asked / max(1, entries),
+    }
+    return figures | (percentiles(handoffs) if handoffs else {})
+
+
+def total_of(answers: list[Answer], figure: str) -> Any:
+    """Return the sum of one figure over the answers."""
+    return sum(answer[figure] for answer in answers)
