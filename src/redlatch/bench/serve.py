@@ -12,11 +12,11 @@ import importlib
 import json
 import sys
 
-from redlatch.bench import imports, ours, peers
+from redlatch.bench import imports, ours, peers, split
 from redlatch.bench.contender import REGISTRY, Absent, Contender
 from redlatch.bench.order import Answer
 
-LOADED = (imports, ours, peers)  # each registers its contenders
+LOADED = (imports, ours, peers, split)  # each registers its contenders
 
 
 def make(name: str) -> Contender:
