@@ -5,12 +5,15 @@ Nothing here looks at how long anything took.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,14 @@ from redlatch.bench import peers, scenarios
 from redlatch.bench.blackhole import BlackHole
 from redlatch.bench.contender import REGISTRY, Absent
 from redlatch.bench.floor import SOURCE, NoFloor, compile_floor
+from redlatch.bench.ledger import SIZE, Caller, Ledger
+from redlatch.bench.order import NEVER, fairness
 from redlatch.bench.process import Failed, Racer
 from redlatch.bench.rounds import Entry, Outcome, Ratio, Scenario, summary
 from redlatch.bench.serve import LOADED
+from redlatch.bench.split import Unordered, as_redlatch, by_jitter, contest
+from redlatch.bench.team import Team
+from redlatch.protocol.waiting import Lines
 
 pytest.importorskip("click")
 
@@ -221,6 +229,115 @@ def test_a_peer_that_does_not_import_is_absent_with_its_error(tmp_path: Path, mo
         one("redlock-py", ["redis://127.0.0.1:1"], "cycle 1 1")
 
 
+# --- one hot name ----------------------------------------------------------------------------------------
+
+
+def contend(contender: str, urls: list[str], order: str, processes: int = 1) -> dict[str, Any]:
+    """Let the processes of one contender run one order together."""
+    team = Team(contender, urls, None, processes)
+    try:
+        return team.run(order)
+    finally:
+        team.close()
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    """A ledger that nobody has written in."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(SIZE)
+        yield Ledger(file.fileno())
+
+
+@pytest.mark.parametrize("contender", ["redlatch-python", "redlatch-aio-python"])
+def test_callers_of_one_hot_name_change_places_and_never_overlap(urls: list[str], contender: str) -> None:
+    answer = contend(contender, urls, "hot 0.2s 4")
+    assert answer["overlaps"] == 0
+    assert 0 < answer["changes_per_s"] <= answer["cycles_per_s"]
+    assert 0.25 <= answer["fairness"] <= 1
+    assert 0 < answer["p50_us"] <= answer["p99_us"]
+
+
+@pytest.mark.parametrize("contender", ["redlatch-tenure0-c", "redlatch-aio-tenure0-c"])
+def test_several_processes_contend_for_one_name(urls: list[str], contender: str) -> None:
+    pytest.importorskip("redlatch._c.wire.engine", exc_type=ImportError)
+    answer = contend(contender, urls, "hot 0.3s 2", processes=3)
+    assert answer["processes"] == 3
+    assert answer["cycles"] > 0
+    assert answer["commands"] >= 2 * 3, "each release must go to the masters"
+
+
+def test_owners_that_keep_the_lock_are_inside_for_a_share_of_the_time(urls: list[str]) -> None:
+    assert 0 < contend("redlatch-aio-python", urls, "hold 0.2s 4")["held_share"] <= 1
+
+
+def test_in_a_relay_no_owner_follows_itself(urls: list[str]) -> None:
+    answer = contend("redlatch-python", urls, "relay 0.3s 1", processes=2)
+    assert answer["changes_per_s"] > 0
+    assert answer["fairness"] > 0.9, "they take turns"
+
+
+def test_an_owner_that_finds_another_one_inside_ends_the_contender(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "redlock.py").write_text(
+        "class Redlock:\n    def __init__(self, urls): pass\n    lock = unlock = lambda *_: True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Failed, match="OVERLAP"):
+        contend("redlock-py", [url], "hold 0.2s 4")
+
+
+def test_a_mode_that_a_hot_contender_has_not_makes_it_absent(urls: list[str]) -> None:
+    with pytest.raises(Absent, match="no mode hot"):
+        contend("redlatch-nowait-python", urls, "hot 0.1s 2", processes=2)
+
+
+def test_two_owners_at_once_are_seen_by_the_second_and_by_the_first(ledger: Ledger) -> None:
+    first, second = (Caller(ledger, number, NEVER) for number in (1, 2))
+    first.enter()
+    second.enter()
+    first.leave()
+    assert (first.overlaps, second.overlaps) == (1, 1)
+
+
+def test_a_change_of_owner_is_counted_and_a_second_turn_of_the_same_is_not(ledger: Ledger) -> None:
+    first, second = (Caller(ledger, number, NEVER) for number in (1, 2))
+    for caller in (first, first, second, second, first):
+        caller.enter()
+        caller.leave()
+    assert (first.turns, second.turns) == (3, 2)
+    assert (len(first.handoffs_ns), len(second.handoffs_ns)) == (1, 1)
+    assert (first.overlaps, second.overlaps) == (0, 0)
+
+
+def test_what_comes_after_the_end_is_not_measured(ledger: Ledger) -> None:
+    late = Caller(ledger, 1, 0)
+    late.enter()
+    late.leave()
+    assert (late.entries, late.turns, late.held_ns) == (1, 0, 0)
+    assert not late.running
+
+
+@pytest.mark.parametrize(("shares", "index"), [([5, 5, 5, 5], 1.0), ([7, 0, 0, 0], 0.25), ([0, 0], 0.0), ([3, 1], 0.8)])
+def test_fairness_is_jains_index(shares: list[int], index: float) -> None:
+    assert fairness(shares) == pytest.approx(index)
+
+
+@pytest.mark.parametrize(("way", "lines"), [(as_redlatch, Lines), (as_redlatch, Unordered), (by_jitter, Lines)])
+def test_rivals_that_start_at_one_moment_have_a_winner_and_the_same_again_with_the_same_seed(
+    way: Any, lines: Any
+) -> None:
+    first = contest(way, lines, 8, seed=7)
+    assert first == contest(way, lines, 8, seed=7)
+    attempts, nanoseconds = first
+    assert attempts >= 1 and nanoseconds > 0
+
+
+def test_two_rivals_cannot_split_five_votes() -> None:
+    assert {contest(as_redlatch, Lines, 2, seed)[0] for seed in range(20)} == {1}
+
+
 # --- scenarios and their arithmetic ----------------------------------------------------------------------
 
 
@@ -257,6 +374,25 @@ def test_a_ratio_is_formed_inside_each_round_and_its_median_is_reported() -> Non
 
 def test_there_is_no_ratio_over_a_base_that_gave_no_figures() -> None:
     assert row_of([outcome("base", absent="no C compiler"), outcome("other", 20)], "other")["ratios"] == {}
+
+
+def test_there_is_no_ratio_over_a_base_with_a_round_of_nothing() -> None:
+    assert row_of([outcome("base", 10, 0), outcome("other", 20, 20)], "other")["ratios"] == {}
+
+
+def test_a_table_shows_the_range_of_the_rounds_where_it_is_wanted() -> None:
+    from rich.console import Console
+
+    from redlatch.bench.tables import scenario_table
+
+    entries = (Entry("one", "floor"),)
+    shown = []
+    for ranges in (True, False):
+        scenario = Scenario("s", "S", entries, (), columns=("p50_us",), ranges=ranges)
+        console = Console(width=100, record=True, file=io.StringIO())
+        console.print(scenario_table(summary(scenario, [outcome("one", 20, 10, 40)])))
+        shown.append("20.0 (10.0..40.0)" in console.export_text())
+    assert shown == [True, False]
 
 
 def test_a_failure_is_in_the_summary_and_has_no_figures() -> None:

@@ -53,7 +53,7 @@ class Display:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under a minute in all.")
+@click.option("--quick", is_flag=True, help="Fewer and shorter rounds: under 90 seconds in all.")
 @click.option(
     "--masters", type=click.IntRange(min=3, max=32), default=5, show_default=True, help="Masters in the quorum."
 )
@@ -72,7 +72,7 @@ def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path |
     """Race redlatch, its peers and the physical floor.
 
     All run on real masters that the race starts on loopback, in interleaved rounds of one run: what is shown is the
-    median of the rounds, and ratios with the smallest and the largest. It takes five minutes. Peers that are not
+    median of the rounds, and ratios with the smallest and the largest. It takes six minutes. Peers that are not
     installed are named and left out; pip install 'redlatch[bench]' brings them. The exit status is 1 when a contender
     failed.
     """

@@ -1,12 +1,13 @@
 """What races what: the scenarios, how wide each is, for how long, and which ratios are formed.
 
-The times are chosen so that all of it fits into five minutes; what is quoted gets more rounds than what is only drawn.
+The times are chosen so that all of it fits into six minutes; what is quoted gets more rounds than what is only drawn.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from redlatch.bench.hot import hot_scenarios
 from redlatch.bench.process import FLOOR as FLOOR_PROGRAM
 from redlatch.bench.rounds import Entry, Ratio, Scenario
 
@@ -41,6 +42,7 @@ def scenarios(masters: int) -> list[Scenario]:
         throughput_on_one(),
         callers(masters),
         *crowd(masters),
+        *hot_scenarios(masters),
         batches(masters),
         encrypted(masters),
         unix(masters),

@@ -1,0 +1,183 @@
+"""The scenarios where everybody wants one name: who races whom, how wide, and for how long.
+
+What counts is owner changes more than cycles: a greedy caller that takes the lock ten times in a row has changed its
+owner once. The p50 and the p99 are those of a hand-off, from the release of one owner to the acquire of the next. The
+slowest peers change the owner five times a second, so that all run for a time and none for a number of cycles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from redlatch.bench.rounds import Entry, Ratio, Scenario
+
+COLUMNS = ("changes_per_s", "cycles_per_s", "fairness", "p50_us")
+TASKS, THREADS, PROCESSES = 64, 8, 4
+RIVALS = (2, 4, 8, 16, 32)
+
+REDLOCK = Entry("redlock-py", "redlock-py")
+REDIS_PY = Entry("redis-py Lock", "redis-py")
+EAGER = Entry("redis-py Lock, sleep=1 ms", "redis-py-1ms")
+LIST = Entry("python-redis-lock", "python-redis-lock")
+POTTERY = Entry("pottery", "pottery")
+ASYNC_REDIS_PY = Entry("redis.asyncio Lock", "redis-py-aio")
+TURNS = Entry("redlatch asyncio, tenure=0", "redlatch-aio-tenure0-c")
+TURNS_THREADS = Entry("redlatch, tenure=0", "redlatch-tenure0-c")
+
+
+def hot_scenarios(masters: int) -> list[Scenario]:
+    """Return the scenarios of one hot name, on one master and for a quorum of so many."""
+    counts = (masters, 1)
+    return [
+        *(tasks(count) for count in counts),
+        *(threads(count) for count in counts),
+        *(processes(count) for count in counts),
+        *(relay(count) for count in counts),
+        queue(masters),
+        hold(masters),
+        split(),
+    ]
+
+
+def everybody(entries: tuple[Entry, ...], masters: int, **settings: Any) -> tuple[Entry, ...]:
+    """Return the entries with the same mode, width and number of processes, on so many masters."""
+    return tuple(replace(entry, masters="1" if masters == 1 else "all", **settings) for entry in entries)
+
+
+def of_one_name(name: str, title: str, entries: tuple[Entry, ...], base: Entry) -> Scenario:
+    """Return a scenario that counts owner changes, against those of one peer."""
+    ratios = (Ratio(f"changes / {base.contender}", "changes_per_s", base.label),)
+    return Scenario(f"hot-{name}", title, entries, ratios, rounds=4, spare=0, seconds=0.3, columns=COLUMNS, ranges=True)
+
+
+def tasks(masters: int) -> Scenario:
+    """Return the scenario of many tasks of one process."""
+    ours = (
+        Entry("redlatch asyncio", "redlatch-aio-c"),
+        Entry("redlatch uvloop", "redlatch-uvloop-c"),
+        Entry("redlatch asyncio, pure", "redlatch-aio-python"),
+    )
+    quorum = (Entry("pottery asyncio", "pottery-aio"), Entry("aioredlock", "aioredlock"))
+    single = (
+        ASYNC_REDIS_PY,
+        Entry("redis.asyncio Lock, sleep=1 ms", "redis-py-aio-1ms"),
+        Entry("coredis lock", "coredis"),
+    )
+    peers = single if masters == 1 else quorum
+    entries = everybody((*ours, *peers), masters, mode="hot", width=TASKS)
+    title = f"One hot name, {TASKS} tasks of one process, N={masters}"
+    return of_one_name(f"tasks-n{masters}", title, entries, peers[0])
+
+
+def threads(masters: int) -> Scenario:
+    """Return the scenario of some threads of one process."""
+    ours = (Entry("redlatch", "redlatch-c"), Entry("redlatch pure", "redlatch-python"))
+    peers = (REDIS_PY, EAGER, LIST) if masters == 1 else (REDLOCK, POTTERY)
+    entries = everybody((*ours, *peers), masters, mode="hot", width=THREADS)
+    title = f"One hot name, {THREADS} threads of one process, N={masters}"
+    return of_one_name(f"threads-n{masters}", title, entries, peers[0])
+
+
+def processes(masters: int) -> Scenario:
+    """Return the scenario of some processes with one caller each; each release goes to the masters."""
+    peers = (REDIS_PY, EAGER, LIST) if masters == 1 else (REDLOCK, POTTERY)
+    entries = everybody((TURNS, TURNS_THREADS, *peers), masters, mode="hot", processes=PROCESSES)
+    title = f"One hot name, {PROCESSES} processes of one caller, N={masters}"
+    return of_one_name(f"processes-n{masters}", title, entries, peers[0])
+
+
+def relay(masters: int) -> Scenario:
+    """Return the scenario of two processes of which one waits while the other holds, against a cycle that is alone."""
+    peers = (REDIS_PY, LIST) if masters == 1 else (REDLOCK,)
+    ours = (Entry("redlatch asyncio", "redlatch-aio-c"), Entry("redlatch", "redlatch-c"))
+    entries = everybody(
+        tuple(
+            replace(entry, label=f"{entry.label}, {what}", mode=mode)
+            for entry in (*ours, *peers)
+            for what, mode in (("cycle", "cycle"), ("hand-off", "relay"))
+        ),
+        masters,
+        processes=2,
+    )
+    return Scenario(
+        f"hot-relay-n{masters}",
+        f"From a release to the acquire of a waiter in another process, N={masters}",
+        entries,
+        (Ratio("p50 / cycle", "p50_us", "{who}, cycle"), Ratio("p99 / cycle", "p99_us", "{who}, cycle")),
+        rounds=5,
+        spare=0,
+        seconds=0.3,
+        columns=("p50_us", "p99_us"),
+        ranges=True,
+    )
+
+
+def queue(masters: int) -> Scenario:
+    """Return the scenario of what more waiters cost the masters: nothing, as of a process only one asks."""
+    entries = tuple(
+        replace(entry, label=f"N={count}, {width} tasks in each", width=width)
+        for count in (masters, 1)
+        for width in (10, 1000)
+        for entry in everybody((TURNS,), count, mode="hot", processes=PROCESSES)
+    )
+    return Scenario(
+        "hot-queue",
+        f"Commands for one owner change at all masters, {PROCESSES} processes, redlatch asyncio, tenure=0",
+        entries,
+        (Ratio("commands / 10 tasks", "commands", "{who}, 10 tasks in each"),),
+        rounds=3,
+        spare=0,
+        seconds=0.3,
+        columns=("commands", "changes_per_s", "fairness"),
+        ranges=True,
+    )
+
+
+def hold(masters: int) -> Scenario:
+    """Return the scenario of owners that keep the lock for a millisecond: for which share of the time it is held."""
+    entries = tuple(
+        replace(entry, label=f"{entry.label}, N={count}")
+        for count, which in (
+            (masters, (Entry("redlatch asyncio", "redlatch-aio-c"), Entry("pottery asyncio", "pottery-aio"))),
+            (1, (Entry("redlatch asyncio", "redlatch-aio-c"), ASYNC_REDIS_PY)),
+        )
+        for entry in everybody(which, count, mode="hold", width=TASKS)
+    )
+    base = f"{ASYNC_REDIS_PY.label}, N=1"
+    return Scenario(
+        "hot-hold",
+        f"One hot name kept for 1 ms, {TASKS} tasks of one process",
+        entries,
+        (Ratio(f"held / {ASYNC_REDIS_PY.label}", "held_share", base),),
+        rounds=4,
+        spare=0,
+        seconds=0.3,
+        columns=("held_share", "changes_per_s", "fairness"),
+        ranges=True,
+    )
+
+
+def split() -> Scenario:
+    """Return the scenario of rivals that start at one moment, acted out: see `split`."""
+    ways: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+        ("redlatch", "split-redlatch", RIVALS),
+        ("plain jitter", "split-jitter", RIVALS),
+        ("redlatch, no master first", "split-unordered", RIVALS[-1:]),
+    )
+    entries = tuple(
+        Entry(f"{label}, {width} rivals", contender, "split", width)
+        for label, contender, widths in ways
+        for width in widths
+    )
+    base = "plain jitter, {width} rivals"
+    return Scenario(
+        "hot-split",
+        "Rounds and time to a winner, of rivals that start at one moment, acted out, N=5",
+        entries,
+        (Ratio("p50 / jitter", "p50_us", base), Ratio("p99 / jitter", "p99_us", base)),
+        rounds=3,
+        spare=0,
+        amount=50,
+        columns=("split_share", "attempts_p50", "attempts_p99", "p50_us", "p99_us"),
+    )
