@@ -182,7 +182,7 @@ def test_a_compiler_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: 
 # --- contenders ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["cycle 20 1", "threads 32 4", "beside 0.05s 1"])
+@pytest.mark.parametrize("order", ["cycle 20 1", "rested 20 1", "threads 32 4", "beside 0.05s 1"])
 def test_a_contender_of_threads_runs_its_modes(urls: list[str], order: str) -> None:
     answer = one("redlatch-python", urls, order)
     assert answer["cycles"] > 0

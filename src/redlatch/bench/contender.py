@@ -8,6 +8,7 @@ runs in a process of its own (`serve.py`) and obeys orders, one per line:
     beside      one caller, and a thread of the same process that computes;  spin: that thread alone
     hot         WIDTH callers, here and in other processes, that all want one name;  hold: and keep it for a millisecond
     relay       the same, where nobody asks again before another one has had it
+    rested      one caller, who rests before each cycle for as long as an owner in a relay keeps the lock
 
 A cycle that does not get its lock ends the process: a lock refused in microseconds must not improve anybody's figure.
 """
@@ -59,7 +60,7 @@ class Contender:
     module: ClassVar[str] = ""  # what it imports; where it cannot be imported, the contender is absent
     package: ClassVar[str] = ""  # what pip installs it by
     limit: ClassVar[str] = ""  # where it can be installed at all
-    modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin", *HOT)
+    modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin", "rested", *HOT)
 
     client: Any  # what `open` connects, kept for all rounds
 
@@ -127,6 +128,8 @@ class Contender:
     def run_cycle(self, order: Order) -> Answer:
         names = order.start()
         return order.summary([timed(self.cycle, order, names[0])])
+
+    run_rested = run_cycle
 
     def run_threads(self, order: Order) -> Answer:
         names = order.start()
@@ -199,7 +202,7 @@ class AsyncContender(Contender):
     """A lock client whose open, acquire, release and close are coroutines; its loop keeps running between rounds."""
 
     loop = "asyncio"
-    modes = ("cycle", "tasks", "batch", "memory", *HOT)
+    modes = ("cycle", "tasks", "batch", "memory", "rested", *HOT)
 
     def serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
         with asyncio.Runner(loop_factory=loop_factory(self.loop)) as runner:
@@ -253,7 +256,7 @@ class AsyncContender(Contender):
         await line.wait()
         return order.summary(await asyncio.gather(*tasks))
 
-    run_cycle_async = run_tasks_async
+    run_cycle_async = run_rested_async = run_tasks_async
 
     async def run_hot_async(self, order: Order) -> Answer:
         name, callers = order.contest()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import threading
 from collections.abc import Awaitable, Callable
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +35,7 @@ class Order:
     def __init__(self, line: str) -> None:
         mode, amount, *more = line.split()
         self.mode = mode
+        self.rest = HOT["relay"] if mode == "rested" else 0.0  # seconds before each cycle, which are not measured
         self.width, *self._hot = (int(word) for word in more or ["1"])
         timed_run = amount.endswith("s")
         self.seconds = float(amount[:-1]) if timed_run else 0.0
@@ -135,9 +137,11 @@ def cpu_seconds() -> float:
 def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int]:
     """Call cycle with a new name each time until the order is done; return the nanoseconds of each."""
     latencies: list[int] = []
-    now, end_ns, most = 0, order.end_ns, order.cycles_each
+    now, end_ns, most, rest = 0, order.end_ns, order.cycles_each, order.rest
     while now < end_ns and len(latencies) < most:
         name = f"{prefix}{len(latencies)}"
+        if rest:
+            sleep(rest)
         before = perf_counter_ns()
         cycle(name)
         now = perf_counter_ns()
@@ -148,9 +152,11 @@ def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int
 async def timed_async(cycle: Callable[[str], Awaitable[object]], order: Order, prefix: str) -> list[int]:
     """Await cycle with a new name each time until the order is done; return the nanoseconds of each."""
     latencies: list[int] = []
-    now, end_ns, most = 0, order.end_ns, order.cycles_each
+    now, end_ns, most, rest = 0, order.end_ns, order.cycles_each, order.rest
     while now < end_ns and len(latencies) < most:
         name = f"{prefix}{len(latencies)}"
+        if rest:
+            await asyncio.sleep(rest)
         before = perf_counter_ns()
         await cycle(name)
         now = perf_counter_ns()
