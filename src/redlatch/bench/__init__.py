@@ -20,5 +20,5 @@ does. The floor is `floor.c`: raw sockets, one poll, every reply verified.
     split       rivals that start at one moment, with masters and network acted out
     tables      the result on the terminal;  plots: the same as pictures;  machine: what it was measured on
 
-To add a peer, write a class in `peers` and an entry in `scenarios`.
+To add a peer, write a class in `peers` and an entry in `scenarios` or `hot`.
 """

@@ -105,7 +105,7 @@ def relay(masters: int) -> Scenario:
         f"From a release to the acquire of a waiter in another process, N={masters}",
         entries,
         (Ratio("p50 / cycle", "p50_us", "{who}, cycle"), Ratio("p50 / rested", "p50_us", "{who}, rested cycle")),
-        rounds=4,
+        rounds=3,
         spare=0,
         seconds=0.3,
         columns=("p50_us", "p99_us"),
