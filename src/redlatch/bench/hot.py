@@ -150,7 +150,7 @@ def hold(masters: int) -> Scenario:
         f"One hot name kept for 1 ms, {TASKS} tasks of one process",
         entries,
         (Ratio(f"held / {ASYNC_REDIS_PY.label}", "held_share", base),),
-        rounds=4,
+        rounds=3,
         spare=0,
         seconds=0.25,
         columns=("held_share", "changes_per_s", "fairness"),

@@ -61,7 +61,7 @@ class Settings:
 
 def hastened(scenario: Scenario) -> Scenario:
     """Return the scenario as --quick runs it."""
-    rounds, amount = min(scenario.rounds, 2), min(scenario.amount, 2000)
+    rounds, amount = 2 if scenario.rounds > 3 else 1, min(scenario.amount, 2000)
     return replace(scenario, rounds=rounds, spare=0, amount=amount, seconds=scenario.seconds / 4)
 
 
