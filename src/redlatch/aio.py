@@ -98,7 +98,7 @@ class AsyncLock(BaseLock):
             self._care.end()
         if wait:
             return self._shared.driver.release(self._hold, self._ttl_ms)  # type: ignore[no-any-return]
-        return self._shared.driver.run(self._parting())  # type: ignore[no-any-return]
+        return self._shared.driver.part(self._hold, self)  # type: ignore[no-any-return]
 
     async def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).

@@ -76,7 +76,7 @@ class Lock(BaseLock):
         if wait:
             self._shared.driver.release(self._hold, self._ttl_ms)
         else:
-            self._shared.driver.run(self._parting())
+            self._shared.driver.part(self._hold, self)
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).

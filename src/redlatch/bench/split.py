@@ -21,7 +21,7 @@ from redlatch.protocol.acquire import acquire
 from redlatch.protocol.ballot import Ballot
 from redlatch.protocol.commands import Acquire, Look, Release
 from redlatch.protocol.hold import HELD, Hold
-from redlatch.protocol.policy import SECOND, Clock, Policy, Retry, Tokens
+from redlatch.protocol.policy import SECOND, Clock, Fences, Policy, Retry, Tokens
 from redlatch.protocol.quorum import Effect, Pause, Steps, Tell
 from redlatch.protocol.waiting import Lines
 
@@ -87,6 +87,7 @@ class Rival:
             clock=world,
             random=world.chance.random,
             tokens=Tokens(lambda: [world.chance.randbytes(16)]),
+            fences=Fences(lambda: 1),
         )
         self.tokens: set[bytes] = set()  # of its attempts
         self._latest = [[0] * MASTERS, [0] * MASTERS]  # when the last message there, and back, arrives

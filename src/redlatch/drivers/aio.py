@@ -83,6 +83,10 @@ class Driver:
         """Release a held lock and wait for the answer; to be awaited at once."""
         return self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)), hold)
 
+    def part(self, hold: Hold, farewell: object) -> Coroutine[Any, Any, bool | None]:
+        """Release a held lock without waiting; to be awaited at once."""
+        return self.run(quorum.part(self._policy, self.lines, hold, farewell), hold)
+
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned; of an acquire, whether it won.
 
@@ -143,13 +147,15 @@ class Driver:
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""
         command = None
+        leaves = hold is not None
         if hold is not None and ticket is not None:
+            leaves = hold.is_claimed_by(ticket)
             command = hold.abandon(ticket)  # a release behind whatever was sent
         elif hold is not None and not isinstance(error, LockError):
             command = hold.insist()
         if command is not None:
             self.tell([command])
-        if hold is not None and (ticket is not None or command is not None):
+        if hold is not None and leaves:
             self.lines.leave(hold, self._clock.now(), False)
         if self.lines.called:
             self._wake_called()
@@ -277,6 +283,9 @@ class Driver:
         if ballot.until_ns == UNBOUNDED:
             return verdict
         now = self._clock.now()
+        if ballot.watching:  # it has been among the deadlines with another one, and is not to disturb their order
+            self._loop.call_later(max(0, ballot.until_ns - now) / SECOND, self._wake_soon, ballot)
+            return verdict
         self._deadlines.add(ballot, now)
         if self._timer is None or ballot.until_ns < self._timer_ns:
             self._arm(now)

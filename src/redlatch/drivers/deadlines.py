@@ -40,7 +40,7 @@ class Deadlines:
         for patience, queue in list(self._queues.items()):
             decided = 0
             for ballot in queue:
-                if not ballot.decided:
+                if not (ballot.decided or ballot.watching):  # a watch has a timer of its own
                     break
                 decided += 1
             del queue[:decided]
@@ -57,9 +57,9 @@ class Deadlines:
         over: list[Ballot] = []
         for queue in self._queues.values():
             late = 0
-            while late < len(queue) and queue[late].until_ns <= now_ns:
+            while late < len(queue) and (queue[late].until_ns <= now_ns or queue[late].watching):
                 late += 1
-            over += queue[:late]
+            over += [ballot for ballot in queue[:late] if not ballot.watching]
             del queue[:late]
         return over
 

@@ -138,24 +138,32 @@ class Driver:
             begin = acquire if hold.kind is None else acquire_of_kind
             self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
-            undo = hold.abandon(ticket)  # a release behind whatever was sent
-            if undo is not None:
-                self.tell([undo])
-            self._leave_line(hold)
+            if hold.is_claimed_by(ticket):
+                undo = hold.abandon(ticket)  # a release behind whatever was sent
+                if undo is not None:
+                    self.tell([undo])
+                self._leave_line(hold)
             raise
         return hold.state == HELD
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
         """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""
+        self._let_go(hold, quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)))
+
+    def part(self, hold: Hold, farewell: object) -> None:
+        """Release a held lock without waiting; interrupted, it goes on without its caller."""
+        self._let_go(hold, quorum.part(self._policy, self.lines, hold, farewell))
+
+    def _let_go(self, hold: Hold, steps: Steps) -> None:
         try:
-            self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)))
+            self.run(steps)
         except LockError:
             raise
         except BaseException:
             again = hold.insist()
             if again is not None:
                 self.tell([again])
-                self._leave_line(hold)
+            self._leave_line(hold)
             raise
 
     def _leave_line(self, hold: Hold) -> None:
@@ -184,6 +192,8 @@ class Driver:
             return self._perform(steps)
         except BaseException:
             steps.close()  # it leaves its line
+            if self.lines.called:
+                self._wake_called()
             if self._role.get(_ROLE) == threading.get_ident():
                 self._leave()
             elif not self._role:  # an interrupt may have struck just where a promotion is passed on
@@ -372,6 +382,8 @@ class Driver:
                 ballot = called[0]
                 if ballot.waiter is not None:  # else it is awake, and will see
                     ballot.waiter.wake()
+                if ballot.size and self._polling:  # who watches a key may be the one who polls
+                    self._fleet.wires.wake()
                 called.remove(ballot)
             except (IndexError, ValueError):
                 pass  # another thread was faster

@@ -97,7 +97,8 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
                 return
             waited = yield from wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
             attempts = 0 if waited else attempts + 1
-            first = lines.first_of(policy, hold.key, now)
+            # Not twice in a row without a wait: a key that one master has kept must not keep everybody out.
+            first = lines.first_of(policy, hold.key, now) if waited or first < 0 else -1
         started = policy.clock.now()
 
 
@@ -138,16 +139,19 @@ def _wait_in_line(
             if lease is not None:
                 hold.inherit(lease)
             raise
-        if turn.lease is not None:
-            yield from _take_over(policy, hold, turn.lease, ttl_ms)
+        lease = turn.take()
+        if lease is not None:
+            yield from _take_over(policy, hold, lease, ttl_ms)
             return False
         if lines.heads.get(hold.key) is hold:
             lines.drop(turn)
             return turn.courteous
         if not turn.ballot.decided:
-            lease = lines.step_out(turn, policy.clock.now())
+            now = policy.clock.now()
+            lease = lines.step_out(turn, now)
             if lease is not None:  # it came too late
                 yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
+                lines.leave(hold, now, False)
             return False
 
 

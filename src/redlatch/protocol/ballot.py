@@ -105,7 +105,8 @@ class Ballot:
     def left_ns(self) -> int:
         """Return after which time a quorum should say yes by itself: when so many of the keys looked at are gone."""
         answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in (self.answers or {}).values()])
-        return answers[self.quorum - self.yes - 1] * 1_000_000
+        missing = self.quorum - self.yes
+        return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0  # else they told meanwhile
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:
         """Count a number that is neither `yes` nor `no`; `pushes` says that the master will tell when it changes."""

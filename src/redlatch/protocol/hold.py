@@ -11,8 +11,8 @@ from .commands import Acquire, Command, Extend, Release
 from .policy import Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
-# failed; it may be called again.
-FREE, WAITING, ASKING, HELD, RELEASING, SETTLING = range(6)
+# failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up.
+FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED = range(7)
 
 
 class Hold:
@@ -65,7 +65,7 @@ class Hold:
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
-        if self.state == SETTLING:
+        if self.state in (SETTLING, PASSED):
             self.state = FREE  # one step after the question, so that of two threads only one gives the old claim up
             self.free()
         if self._ticket is None:
@@ -131,7 +131,7 @@ class Hold:
         self.since_ns = lease.since_ns
         self.deadline_ns = lease.deadline_ns
         self.elapsed_ns = lease.elapsed_ns
-        self.extending = lease.extending
+        self.extending = lease.extending if lease.renewed_ns else None
         self.renewed_ns = lease.renewed_ns
         self.passed = lease.passed
         self.fence = lease.fence
@@ -166,6 +166,10 @@ class Hold:
             self.kind.end(self)
         self._ticket = None
 
+    def is_claimed_by(self, ticket: object) -> bool:
+        """Tell whether the acquire that has this ticket has the claim."""
+        return self._ticket is ticket
+
     def abandon(self, ticket: object) -> Command | None:
         """Give up whatever an interrupted acquire may have left on the masters.
 
@@ -177,7 +181,7 @@ class Hold:
         """
         if self._ticket is not ticket:
             return None
-        undo = None if self.state in (FREE, WAITING) else self.releasing()
+        undo = None if self.state in (FREE, WAITING, PASSED) else self.releasing()
         self.free()
         return undo
 
@@ -200,6 +204,8 @@ class Hold:
 
     def insist(self) -> Command | None:
         """Settle for an interrupted release: return the command to send again, or None where there is none."""
+        if self.state == PASSED:
+            self.free()
         if self.state not in (HELD, RELEASING):
             return None
         self.state = SETTLING

@@ -206,7 +206,7 @@ class Policy:
         self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
         self.fences = fences
         handoff = handoff or Handoff()
-        self.tenure_ns = min(int(handoff.tenure * SECOND), UNBOUNDED)
+        self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
         self.tenure_count = handoff.count
         self.max_waiters = max_waiters
         self.refuse_late = refuse_late

@@ -50,12 +50,16 @@ end
 
 # KEYS[2] counter, ARGV[1] token, ARGV[2] milliseconds, ARGV[3] first and ARGV[4] last of the numbers proposed. Take the
 # key if it is free; then raise the counter to the last number if the first is above it. Answers the first number, minus
-# the counter where that is not below it, or 0 where the key is not free.
+# the counter where that is not below it (and is kept: a second round must not find the clock further on), or 0 where
+# the key is not free.
 ACQUIRE_FENCED = Script(
     _COUNTER
     + f"""if not redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 0 end
 local c=counter()
-if tonumber(ARGV[3])<=c then return -c end
+if tonumber(ARGV[3])<=c then
+redis.call("set",KEYS[2],string.format("%.0f",c),"NX","PX",{FENCE_IDLE_MS})
+return -c
+end
 redis.call("set",KEYS[2],ARGV[4],"PX",{FENCE_IDLE_MS})
 return tonumber(ARGV[3])""",
     keys=2,

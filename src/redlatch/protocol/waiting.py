@@ -26,11 +26,14 @@ from redlatch.errors import LockBusy
 
 from .ballot import Ballot
 from .commands import Command
-from .hold import HELD, Hold
+from .hold import HELD, PASSED, RELEASING, Hold
 from .policy import SECOND, Policy
 
 # A fenced lease has numbers for so many others: as many microseconds as mostly pass meanwhile, or fewer.
 MAX_SUCCESSORS = 1024
+
+# So many heads there may be, and twice as many as are busy.
+MOST_HEADS = 1024
 
 # A line waits on no command.
 _NO_COMMAND = Command(b"", b"", 0)
@@ -55,6 +58,12 @@ class Turn:
         self.left = False
         self.lease: Hold | None = None
         self.courteous = False
+
+    def take(self) -> Hold | None:
+        """Take the lease, if there is one; only one of all who try gets it."""
+        lease = self.lease
+        self.lease = None
+        return lease
 
 
 class Line:
@@ -82,6 +91,7 @@ class Lines:
         self.lines: dict[bytes, Line] = {}
         self.watches: dict[bytes, list[Ballot]] = {}
         self.called: deque[Ballot] = deque()  # decided; to be woken by the driver
+        self._most = MOST_HEADS  # before those that are not busy are swept out
         self._shunned: dict[int, int] = {}  # until when, by index of the master
 
     # --- the line ----------------------------------------------------------------------------------
@@ -90,11 +100,24 @@ class Lines:
         """Become the head where nobody is, or where the one who is has lost what it held; tell whether that was so."""
         head = self.heads.setdefault(hold.key, hold)
         if head is hold:
+            if len(self.heads) > self._most:
+                self._sweep(now_ns)
             return True
         if head.busy(now_ns):
             return False
+        line = self.lines.get(hold.key)
+        if line is not None and _is_others(line, hold):
+            self._call_next(line, now_ns, False)
+            return False
         self.heads[hold.key] = hold
         return True
+
+    def _sweep(self, now_ns: int) -> None:
+        """Forget heads that were never released, and have run out."""
+        for key, head in list(self.heads.items()):
+            if not head.busy(now_ns) and key not in self.lines and self.heads.get(key) is head:
+                self.heads.pop(key, None)
+        self._most = MOST_HEADS + 2 * len(self.heads)
 
     def join(self, policy: Policy, hold: Hold, now_ns: int, give_up_ns: int) -> Turn:
         """Take the last place in the line.
@@ -112,18 +135,23 @@ class Lines:
                 self._dissolve(hold.key, line)
                 raise _busy(hold, depth, f"only {policy.max_waiters} may")
             if policy.refuse_late and now_ns + line.pace_ns * (depth + 1) > give_up_ns:
+                self._dissolve(hold.key, line)
                 raise _busy(hold, depth, f"each takes {line.pace_ns / SECOND:.6f} s, too long for the timeout")
             line.turns.append(turn)
             if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it
                 return turn
 
     def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
-        """Leave the line; return a lease that was given too late, and must be released, or None."""
+        """Leave the line; return a lease that was given too late, or None.
+
+        Whoever gets it has it released, and leaves the head afterwards.
+        """
         turn.left = True
         self.drop(turn)
-        if self.heads.get(turn.hold.key) is turn.hold:
+        lease = turn.take()
+        if lease is None and self.heads.get(turn.hold.key) is turn.hold:
             self.leave(turn.hold, now_ns, False)
-        return turn.lease
+        return lease
 
     def drop(self, turn: Turn) -> None:
         """Take a turn out of its line, if it is there still."""
@@ -152,10 +180,14 @@ class Lines:
             line.turns.appendleft(turn)
             return False
         line.move(now_ns)
-        turn.lease = hold.copy()
+        lease = hold.copy()
         self.heads[hold.key] = turn.hold
-        self._call(turn.ballot)
-        if turn.left:  # while we gave it
+        self.called.append(turn.ballot)
+        hold.state = PASSED  # no call from here to the end of the three: an interrupt finds it ours, or theirs
+        turn.lease = lease
+        turn.ballot.decided = True
+        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
+            hold.state = RELEASING
             self.leave(turn.hold, now_ns, False)
             return False
         return True
@@ -193,7 +225,7 @@ class Lines:
             turn.courteous = courteous
             self.heads[turn.hold.key] = turn.hold
             self._call(turn.ballot)
-            if not turn.left:
+            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
                 return True
 
     def _dissolve(self, key: bytes, line: Line) -> None:
@@ -234,7 +266,12 @@ class Lines:
 
     def watch(self, ballot: Ballot) -> None:
         """Have a ballot told of changes of its key."""
-        self.watches.setdefault(ballot.command.key, []).append(ballot)
+        key = ballot.command.key
+        while True:
+            ballots = self.watches.setdefault(key, [])
+            ballots.append(ballot)
+            if self.watches.get(key) is ballots:  # else it was forgotten meanwhile
+                return
 
     def unwatch(self, ballot: Ballot) -> None:
         """Take it back."""
@@ -283,6 +320,15 @@ def _first(line: Line) -> Turn | None:
             return None
         if not turn.left:
             return turn
+
+
+def _is_others(line: Line, hold: Hold) -> bool:
+    """Tell whether the next turn is somebody else's."""
+    try:
+        turn = line.turns[0]
+    except IndexError:
+        return False
+    return turn.hold is not hold
 
 
 def _busy(hold: Hold, depth: int, why: str) -> LockBusy:

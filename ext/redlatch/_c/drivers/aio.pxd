@@ -41,6 +41,7 @@ cdef class Driver:
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _recover(self, Hold hold, ticket, error)
+    cpdef part(self, Hold hold, farewell)
     cpdef tell(self, list commands)
     @cython.locals(ballot=Ballot)
     cdef _tell(self, list ballots)

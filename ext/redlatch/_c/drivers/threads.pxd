@@ -47,6 +47,8 @@ cdef class Driver:
 
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
+    cpdef part(self, Hold hold, farewell)
+    cdef _let_go(self, Hold hold, steps)
     cpdef run(self, steps)
     cdef _perform(self, steps)
     cdef _withdraw(self, Sleeper sleeper)

@@ -39,6 +39,7 @@ cdef class Hold:
     @cython.locals(ballot=Ballot)
     cpdef adopt(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
+    cpdef bint is_claimed_by(self, ticket)
     cpdef abandon(self, ticket)
     cpdef tuple begin_release(self, long long now_ns)
     cpdef insist(self)

@@ -16,6 +16,9 @@ cdef class Turn:
     cdef public Hold lease
     cdef public bint courteous
 
+    @cython.locals(lease=Hold)
+    cpdef Hold take(self)
+
 
 @cython.final
 cdef class Line:
@@ -32,17 +35,21 @@ cdef class Lines:
     cdef readonly dict lines       # bytes: Line
     cdef readonly dict watches     # bytes: list of Ballot
     cdef readonly object called    # deque of Ballot
+    cdef Py_ssize_t _most
     cdef dict _shunned
 
     # the line
-    @cython.locals(head=Hold)
+    @cython.locals(head=Hold, line=Line)
     cpdef bint enter(self, Hold hold, long long now_ns) except -1
+    @cython.locals(head=Hold)
+    cdef _sweep(self, long long now_ns)
     @cython.locals(line=Line, depth=Py_ssize_t)
     cpdef Turn join(self, Policy policy, Hold hold, long long now_ns, long long give_up_ns)
+    @cython.locals(lease=Hold)
     cpdef Hold step_out(self, Turn turn, long long now_ns)
     @cython.locals(line=Line)
     cpdef drop(self, Turn turn)
-    @cython.locals(line=Line, turn=Turn)
+    @cython.locals(line=Line, turn=Turn, lease=Hold)
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
@@ -72,3 +79,5 @@ cdef class Lines:
 
 
 cdef Turn _first(Line line)
+@cython.locals(turn=Turn)
+cdef bint _is_others(Line line, Hold hold) except -1
