@@ -16,7 +16,7 @@ import pytest
 
 from redlatch import AsyncClient, Client
 
-PATIENCE = 3.0  # far beyond anything that is not a hang
+PATIENCE = 30.0  # far beyond anything that is not a hang
 
 
 def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:

@@ -157,10 +157,7 @@ class Lines:
         """Take a turn out of its line, if it is there still."""
         line = self.lines.get(turn.hold.key)
         if line is not None:
-            try:
-                line.turns.remove(turn)
-            except ValueError:
-                pass  # it was called
+            _discard(line, turn)
             self._dissolve(turn.hold.key, line)
 
     def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
@@ -173,11 +170,8 @@ class Lines:
             return False
         if hold.passed >= policy.tenure_count or now_ns - hold.since_ns >= policy.tenure_ns:
             return False
-        turn = _first(line)
-        if turn is None:
-            return False
-        if not hold.may_pass_to(turn.hold):
-            line.turns.appendleft(turn)
+        turn = _next(line)
+        if turn is None or not hold.may_pass_to(turn.hold):
             return False
         line.move(now_ns)
         lease = hold.copy()
@@ -186,6 +180,7 @@ class Lines:
         hold.state = PASSED  # no call from here to the end of the three: an interrupt finds it ours, or theirs
         turn.lease = lease
         turn.ballot.decided = True
+        _discard(line, turn)
         if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
             hold.state = RELEASING
             self.leave(turn.hold, now_ns, False)
@@ -218,13 +213,14 @@ class Lines:
     def _call_next(self, line: Line, now_ns: int, courteous: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""
         while True:
-            turn = _first(line)
+            turn = _next(line)
             if turn is None:
                 return False
             line.move(now_ns)
             turn.courteous = courteous
             self.heads[turn.hold.key] = turn.hold
             self._call(turn.ballot)
+            _discard(line, turn)
             if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
                 return True
 
@@ -307,19 +303,27 @@ class Lines:
 
     def _call(self, ballot: Ballot) -> None:
         if not ballot.decided:
-            ballot.decided = True
             self.called.append(ballot)
+            ballot.decided = True
 
 
-def _first(line: Line) -> Turn | None:
-    """Take the first turn that was not left out of the line."""
+def _next(line: Line) -> Turn | None:
+    """Return the first turn that was neither left nor called; it stays in the line until it is called."""
     while True:
         try:
-            turn = line.turns.popleft()
+            turn = line.turns[0]
         except IndexError:
             return None
-        if not turn.left:
+        if not (turn.left or turn.ballot.decided):
             return turn
+        _discard(line, turn)
+
+
+def _discard(line: Line, turn: Turn) -> None:
+    try:
+        line.turns.remove(turn)
+    except ValueError:
+        pass  # it is out already
 
 
 def _is_others(line: Line, hold: Hold) -> bool:

@@ -78,6 +78,8 @@ cdef class Lines:
     cdef _call(self, Ballot ballot)
 
 
-cdef Turn _first(Line line)
+@cython.locals(turn=Turn)
+cdef Turn _next(Line line)
+cdef _discard(Line line, Turn turn)
 @cython.locals(turn=Turn)
 cdef bint _is_others(Line line, Hold hold) except -1
