@@ -355,6 +355,7 @@ def test_a_release_that_meets_a_waiter_who_leaves_is_not_taken_for_a_loss(meetin
         lease = meeting.lines.step_out(turn, meeting.now)
         if lease is not None:
             released.append(lease.token)
+            meeting.leave(turn.hold)
 
     meeting.meets = leave
     try:
@@ -490,8 +491,11 @@ class Crowd(World):
                 self.lines.drop(turn)
             self.win(number)
         elif what == "step out" and turn is not None:
-            lease = self.lines.step_out(turn, self.now)
-            assert lease is turn.lease and (lease is None or turn.ballot.decided)
+            given = turn.lease
+            assert self.lines.step_out(turn, self.now) is given
+            assert given is None or turn.ballot.decided
+            if given is not None:
+                self.leave(hold)
             del self.turns[number]
             self.came[hold.key].remove(number)
             hold.free()

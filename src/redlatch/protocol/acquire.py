@@ -200,12 +200,23 @@ def wait_for_change(
             if attempts:  # several that try at once must not do so in step
                 yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
             return False
-        if not look.watchable():
-            yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
-            return False
-        jitter = policy.retry.pause_ns(0, policy.random())
-        look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
-        yield [look]
+        waited = yield from wait_for_pushes(policy, look, attempts, until_ns)
     finally:
         lines.unwatch(look)
+    return waited
+
+
+def wait_for_pushes(policy: Policy, look: Ballot, attempts: int, until_ns: int) -> Generator[Effect, None, bool]:
+    """Wait until a quorum of masters push that a key they were asked about has changed, or for a while.
+
+    Returns:
+        Whether they would say so; else it was only a pause.
+    """
+    now = policy.clock.now()
+    if not look.watchable():
+        yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
+        return False
+    jitter = policy.retry.pause_ns(0, policy.random())
+    look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
+    yield [look]
     return True

@@ -227,14 +227,17 @@ class Look(Command):
     """Ask whether the key is gone, and if not for how many milliseconds it stays (PTTL).
 
     A master that pushes notes the question, and says when the key has changed.
+
+    Args:
+        any_change: whether a key that is gone is a "no", too: that it is taken is waited for.
     """
 
     __slots__ = ()
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, any_change: bool = False) -> None:
         self._concern(key, b"", 0)
-        self.yes = -2
-        self.yes_line = b":-2\r\n"
+        self.yes = _NEVER if any_change else -2
+        self.yes_line = _NEVER_SAID if any_change else b":-2\r\n"
         self.no = None
         self.tells = NO
 

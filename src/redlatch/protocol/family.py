@@ -6,9 +6,9 @@ A hold of a kind is held, extended and released as any other (`quorum`); only it
 on by nobody but `Fenced`. Compiled as `redlatch._c.protocol.family`, too (see `redlatch._c`).
 
 How order is agreed on N masters (`Fair`): each waiter draws one ticket, by its wall clock, and stands under it on every
-master; so all masters have one order. A master refuses a ticket that is not above all that it has, and the waiter takes
-a higher one: who comes after another was known to a quorum meets at least one master that knows it, and stands behind
-it, whatever the clocks say.
+master; so all masters have one order. A master refuses a ticket that is more than a tenth of a second below the highest
+that it has, and the waiter takes a higher one: who comes after another was known to a quorum meets at least one master
+that knows it, and stands behind it, whatever the clocks say; only where clocks differ by less may it come before.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from redlatch.errors import AlreadyHeld
 from redlatch.protocol import family_scripts as scripts
 
-from .acquire import reach_the_head, wait_for_change
+from .acquire import reach_the_head, wait_for_pushes
 from .ballot import Ballot
-from .commands import NOTHING, VOTE, AcquireFenced, Command, Confirm, Extend, Owned, Release, Scripted
-from .hold import WAITING, Hold
+from .commands import NOTHING, VOTE, AcquireFenced, Command, Confirm, Extend, Look, Owned, Release, Scripted
+from .hold import ASKING, WAITING, Hold
 from .policy import UNBOUNDED, Policy
 from .quorum import Pause, Steps, Tell, no_quorum
 from .waiting import Lines
@@ -282,7 +282,8 @@ class Slot(Kind):
 def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until it is won or the time is over, as `acquire` does for the plain lock.
 
-    Longer than a function should be, so that it reads from top to bottom.
+    From the second attempt on the masters are asked about the key together with the attempt, and before it: so they
+    push whatever happens after it, and what was refused may change at no moment without being told.
     """
     kind: Kind = hold.kind
     hold.state = WAITING
@@ -293,15 +294,37 @@ def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_
         if not reached:
             return
     began = policy.clock.now()
-    failures = attempts = again = 0
+    yield from _attempt(policy, lines, hold, ttl_ms, until, began, None)
+    pauses = 0
+    while hold.state == ASKING:
+        patience = policy.patience_ns(ttl_ms)
+        look = Ballot(Look(hold.key, True), policy.size, policy.quorum, policy.clock.now() + patience)
+        lines.watch(look)
+        try:
+            yield from _attempt(policy, lines, hold, ttl_ms, until, began, look)
+            if hold.state == ASKING:
+                yield [look]
+                waited = yield from wait_for_pushes(policy, look, pauses, until)
+                pauses = 0 if waited else pauses + 1
+        finally:
+            lines.unwatch(look)
+
+
+def _attempt(
+    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int, look: Ballot | None
+) -> Steps:
+    """Make one attempt, and again at once what its answers ask for; then it is HELD, FREE, or still ASKING."""
+    kind: Kind = hold.kind
+    failures = again = 0
     while True:
         started = policy.clock.now()
         deadline = started + policy.validity_ns(ttl_ms)
-        patience = policy.patience_ns(ttl_ms)
         hold.ask(policy.tokens.take(), started)
-        ballot = Ballot(
-            kind.acquiring(policy, lines, hold, ttl_ms), policy.size, policy.quorum, min(deadline, started + patience)
-        )
+        command = kind.acquiring(policy, lines, hold, ttl_ms)
+        until = min(deadline, started + policy.patience_ns(ttl_ms))
+        ballot = Ballot(command, policy.size, policy.quorum, until)
+        if look is not None and not failures + again:
+            yield Tell([look])
         yield ballot
         second = kind.second_round(policy, hold, ballot)
         if second is not None:
@@ -315,22 +338,18 @@ def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_
                 lines.leave(hold, now, False)
             return
         failures = failures + 1 if ballot.unavailable() else 0
-        heeded = not failures and kind.heed(policy, ballot) and (now < until or again < LATE)
-        over = not heeded and (now >= until or failures == 2 or (failures > 0 and not ballot.decided))
+        heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
+        over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
         if over or ballot.no < ballot.size:  # else all have refused
             yield Tell([Ballot(kind.releasing(hold) if over else kind.undoing(hold), policy.size, policy.quorum)])
         if over:
             lines.leave(hold, now, False)
             hold.free()
             if failures:
-                raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)
+                raise no_quorum("acquire", policy, hold, ballot, now - started, now - began_ns)
             return
-        if heeded:
-            again += 1
-            if again > 2:  # several that try at once must not do so in step
-                yield Pause(now + policy.retry.again_ns(again, now - started, policy.random()))
-        if heeded or failures:
-            continue
-        again = 0
-        waited = yield from wait_for_change(policy, lines, hold.key, now - started, patience, attempts, until)
-        attempts = 0 if waited else attempts + 1
+        if not (heeded or failures):
+            return
+        again += heeded
+        if again > 2:  # several that try at once must not do so in step
+            yield Pause(now + policy.retry.again_ns(again, now - started, policy.random()))

@@ -18,25 +18,40 @@ end
 
 # --- fair: KEYS[1] the lock, KEYS[2] the queue (waiter by ticket), KEYS[3] until when each waiter is alive
 
+# Tickets are drawn by the waiters' clocks; what is out of order by less than this came at the same time.
+SKEW_US = 100_000
+
+# Waiters are told when the lock changes. Where only the order in the queue does, it is made to.
+_STIR = """local function stir()
+if redis.call("set",KEYS[1],"","NX","PX",1) then redis.call("del",KEYS[1]) end
+end
+"""
+
 # ARGV[1] token, [2] ttl, [3] waiter, [4] ticket, [5] milliseconds until the waiter counts as dead. Stand in the queue,
 # and take the lock if it is free and nobody alive is before us. Answers 1, 0, or minus the highest ticket where ours is
-# not above it: whoever comes later has a higher one.
+# far below it: whoever comes later has a higher one.
 FAIR_ACQUIRE = Script(
     _NOW
-    + """local id=ARGV[3]
+    + _STIR
+    + f"""local id=ARGV[3]
 local first=redis.call("zrange",KEYS[2],0,0)[1]
 while first and first~=id and tonumber(redis.call("hget",KEYS[3],first) or "0")<=now do
 redis.call("zrem",KEYS[2],first)
 redis.call("hdel",KEYS[3],first)
 first=redis.call("zrange",KEYS[2],0,0)[1]
 end
-if not redis.call("zscore",KEYS[2],id) then
+local mine=redis.call("zscore",KEYS[2],id)
+if not mine then
 local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
-if last[2] and tonumber(last[2])>=tonumber(ARGV[4]) then return -tonumber(last[2]) end
+if last[2] and tonumber(last[2])>tonumber(ARGV[4])+{SKEW_US} then return -tonumber(last[2]) end
+end
+if not mine or tonumber(mine)<tonumber(ARGV[4]) then
 redis.call("zadd",KEYS[2],ARGV[4],id)
+if first==id then stir() end
+first=redis.call("zrange",KEYS[2],0,0)[1]
 end
 local alive=ARGV[5]
-local won=(first==id or not first) and redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2])
+local won=first==id and redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2])
 if won then alive=ARGV[2] end
 redis.call("hset",KEYS[3],id,now+alive)
 stay(KEYS[2],alive)
@@ -47,9 +62,13 @@ return won and 1 or 0""",
 
 # ARGV[1] token, [2] waiter. Release the lock if it is ours, and leave the queue.
 FAIR_LEAVE = Script(
-    """redis.call("zrem",KEYS[2],ARGV[2])
+    _STIR
+    + """local first=redis.call("zrange",KEYS[2],0,0)[1]
+redis.call("zrem",KEYS[2],ARGV[2])
 redis.call("hdel",KEYS[3],ARGV[2])
-if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end""",
+if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) end
+if first==ARGV[2] then stir() end
+return 0""",
     keys=3,
 )
 
