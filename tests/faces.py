@@ -70,6 +70,24 @@ class Faced:
     def lock(self, *args: Any, **named: Any) -> Faced:
         return Faced(self.raw.lock(*args, **named), self._start)
 
+    def fair_lock(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.fair_lock(*args, **named), self._start)
+
+    def semaphore(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.semaphore(*args, **named), self._start)
+
+    def multi_lock(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.multi_lock(*args, **named), self._start)
+
+    def rw_lock(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.rw_lock(*args, **named), self._start)
+
+    def read(self) -> Faced:
+        return Faced(self.raw.read(), self._start)
+
+    def write(self) -> Faced:
+        return Faced(self.raw.write(), self._start)
+
     def __getattr__(self, name: str) -> Any:
         if name in self._CALLS:
             return lambda *args, **named: self.start(name, *args, **named).result(PATIENCE)

@@ -252,7 +252,7 @@ class AsyncClient(BaseClient):
             refuse_late,
         )
 
-    def lock(
+    def lock(  # longer than a function should be for what it tells of its arguments
         self,
         name: str | bytes,
         ttl: float | None = None,

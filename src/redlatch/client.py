@@ -211,7 +211,7 @@ class Client(BaseClient):
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
-    def lock(
+    def lock(  # longer than a function should be for what it tells of its arguments
         self,
         name: str | bytes,
         ttl: float | None = None,

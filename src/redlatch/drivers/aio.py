@@ -280,7 +280,7 @@ class Driver:
     def _verdict(self, ballot: Ballot) -> Verdict:
         assert self._loop is not None
         ballot.waiter = verdict = Verdict(self._loop)
-        if ballot.until_ns == UNBOUNDED:
+        if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn that may be waited for for ever
             return verdict
         now = self._clock.now()
         if ballot.watching:  # it has been among the deadlines with another one, and is not to disturb their order

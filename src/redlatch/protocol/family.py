@@ -2,6 +2,8 @@
 # (A .pxd cannot type the arguments and locals of a generator.)
 """The lock family beside the plain lock: what each kind asks the masters, and how it is acquired, as a generator.
 
+Longer than a module should be: each kind is short, and they are read side by side.
+
 A hold of a kind is held, extended and released as any other (`quorum`); only its commands are others, and it is passed
 on by nobody but `Fenced`. Compiled as `redlatch._c.protocol.family`, too (see `redlatch._c`).
 
@@ -313,7 +315,10 @@ def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_
 def _attempt(
     policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int, look: Ballot | None
 ) -> Steps:
-    """Make one attempt, and again at once what its answers ask for; then it is HELD, FREE, or still ASKING."""
+    """Make one attempt, and again at once what its answers ask for; then it is HELD, FREE, or still ASKING.
+
+    Longer than a function should be, as `acquire` is.
+    """
     kind: Kind = hold.kind
     failures = again = 0
     while True:
@@ -338,10 +343,11 @@ def _attempt(
                 lines.leave(hold, now, False)
             return
         failures = failures + 1 if ballot.unavailable() else 0
+        undo, leave = kind.undoing(hold), kind.releasing(hold)  # of this attempt: the next one may be another slot's
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
         over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
         if over or ballot.no < ballot.size:  # else all have refused
-            yield Tell([Ballot(kind.releasing(hold) if over else kind.undoing(hold), policy.size, policy.quorum)])
+            yield Tell([Ballot(leave if over else undo, policy.size, policy.quorum)])
         if over:
             lines.leave(hold, now, False)
             hold.free()

@@ -175,9 +175,9 @@ class Lines:
             return False
         line.move(now_ns)
         lease = hold.copy()
-        self.heads[hold.key] = turn.hold
         self.called.append(turn.ballot)
-        hold.state = PASSED  # no call from here to the end of the three: an interrupt finds it ours, or theirs
+        hold.state = PASSED  # no call from here to the end of the four: an interrupt finds it ours, or theirs
+        self.heads[hold.key] = turn.hold
         turn.lease = lease
         turn.ballot.decided = True
         _discard(line, turn)
@@ -218,8 +218,9 @@ class Lines:
                 return False
             line.move(now_ns)
             turn.courteous = courteous
-            self.heads[turn.hold.key] = turn.hold
-            self._call(turn.ballot)
+            self.called.append(turn.ballot)
+            self.heads[turn.hold.key] = turn.hold  # and no call until it is decided, too
+            turn.ballot.decided = True
             _discard(line, turn)
             if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
                 return True

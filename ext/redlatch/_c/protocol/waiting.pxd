@@ -80,6 +80,10 @@ cdef class Lines:
 
 @cython.locals(turn=Turn)
 cdef Turn _next(Line line)
+
+
 cdef _discard(Line line, Turn turn)
+
+
 @cython.locals(turn=Turn)
 cdef bint _is_others(Line line, Hold hold) except -1
