@@ -147,11 +147,12 @@ class Driver:
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""
         command = None
-        leaves = hold is not None
+        leaves = False  # whether it may be at the head of its line still
         if hold is not None and ticket is not None:
             leaves = hold.is_claimed_by(ticket)
             command = hold.abandon(ticket)  # a release behind whatever was sent
         elif hold is not None and not isinstance(error, LockError):
+            leaves = True
             command = hold.insist()
         if command is not None:
             self.tell([command])

@@ -1,0 +1,269 @@
+"""Keeping and losing on real masters: renewal, its end, and how a loss is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+import redis
+from faces import PATIENCE, await_true
+
+from redlatch import AsyncClient, LockLost
+
+SHORT = 0.4  # a ttl that a test can outlive
+
+
+def passed(seconds: float) -> None:
+    """Let so much time pass."""
+    began = time.monotonic()
+    await_true(lambda: time.monotonic() - began > seconds)
+
+
+def delete(urls: list[str], name: str) -> None:
+    for url in urls:
+        with redis.Redis.from_url(url, retry=None) as master:
+            master.delete(name)
+
+
+@pytest.fixture
+def three(farm: Any) -> list[str]:
+    return farm.urls(3)  # type: ignore[no-any-return]
+
+
+# --- renewal ------------------------------------------------------------------------------------------------
+
+
+def test_a_renewed_lock_outlives_its_ttl(connect, three, name, keys):
+    lock = connect(three).lock(name, ttl=SHORT, auto_renew=True)
+    assert lock.acquire()
+    passed(3 * SHORT)
+    assert lock.remaining() > 0
+    assert len(keys(three, name)) == 3
+    lock.check()
+    lock.release()
+    assert not keys(three, name)
+
+
+def test_nothing_is_renewed_once_the_lock_is_released(connect, three, proxies, name, keys):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before]).lock(name, ttl=SHORT, auto_renew=True)
+    assert lock.acquire()
+    await_true(lambda: extensions(before[0], name) > 1)
+    lock.release()
+    sent = extensions(before[0], name)
+    passed(SHORT)
+    assert extensions(before[0], name) == sent
+    assert not keys(three, name)
+
+
+def extensions(proxy: Any, name: str) -> int:
+    """Count what was sent for that key with a ttl to extend it to."""
+    return proxy.count(b"EVALSHA", name, str(int(SHORT * 1000)))  # type: ignore[no-any-return]
+
+
+def test_renewals_that_fail_are_tried_again_until_the_old_deadline(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.05)
+    lock = client.lock(name, ttl=2.0, auto_renew=True)
+    assert lock.acquire()
+    deadline = lock.deadline_ns
+    for proxy in before:
+        proxy.replies.clear()
+    await_true(lambda: all(proxy.count(b"EVALSHA", name) > 1 for proxy in before))
+    for proxy in before:
+        proxy.replies.set()
+    await_true(lambda: lock.deadline_ns > deadline)
+    assert not lock.lost.is_set()
+    lock.release()
+
+
+def test_a_renewed_lock_ends_with_max_hold(connect, three, name):
+    lock = connect(three).lock(name, ttl=SHORT, auto_renew=True, max_hold=2 * SHORT)
+    assert lock.acquire()
+    began = time.monotonic()
+    await_true(lambda: lock.lost.is_set())
+    assert SHORT < time.monotonic() - began
+    assert not lock.remaining()
+
+
+def test_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):
+    lock = connect(three).lock(name, ttl=SHORT, auto_renew=True)
+    assert lock.acquire()
+    delete(three, name)
+    await_true(lambda: lock.lost.is_set())
+    passed(SHORT)
+    assert not keys(three, name)
+
+
+# --- loss ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_loss_is_told_once_by_event_callback_and_check(connect, three, name, renewed):
+    told: list[tuple[Any, str]] = []
+    client = connect(three)
+    lock = client.lock(name, ttl=SHORT, auto_renew=renewed, on_lost=lambda *what: told.append(what))
+    assert lock.acquire()
+    assert not lock.lost.is_set()
+    delete(three, name)
+    await_true(lambda: lock.lost.is_set())
+    with pytest.raises(LockLost, match=name):
+        lock.check()
+    await_true(lambda: bool(told))
+    with pytest.raises(LockLost):
+        lock.release()
+    assert [what[0] for what in told] == [lock.raw]
+    assert ("forgotten" if renewed else "validity") in told[0][1]
+
+
+def test_a_loss_is_told_while_no_master_answers(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.05)
+    lock = client.lock(name, ttl=SHORT, auto_renew=True)
+    assert lock.acquire()
+    for proxy in before:
+        proxy.replies.clear()
+    await_true(lambda: lock.lost.is_set())
+    assert not lock.remaining()
+    for proxy in before:
+        proxy.replies.set()
+
+
+def test_the_clients_callback_is_told_of_locks_of_a_batch(connect, three, name):
+    told: list[str] = []
+    client = connect(three, on_lost=lambda lock, reason: told.append(lock.name))
+    locks = client.acquire_many([f"{name}-{number}" for number in range(3)], ttl=SHORT)
+    assert all(locks)
+    await_true(lambda: sorted(told) == [f"{name}-{number}" for number in range(3)])
+
+
+def test_a_callback_that_raises_is_logged_and_keeps_nobody_else_from_being_told(connect, three, name, caplog):
+    def fail(lock: Any, reason: str) -> None:
+        raise ZeroDivisionError(reason)
+
+    client = connect(three)
+    locks = [client.lock(f"{name}-{number}", ttl=SHORT, on_lost=fail) for number in range(3)]
+    assert all(lock.acquire() for lock in locks)
+    await_true(lambda: sum("on_lost failed" in record.message for record in caplog.records) == 3)
+
+
+def test_a_lock_that_is_acquired_again_after_its_loss_has_another_event(connect, three, name):
+    lock = connect(three).lock(name, ttl=SHORT)
+    first = lock.lost
+    assert lock.acquire()
+    await_true(first.is_set)
+    with pytest.raises(LockLost):
+        lock.release()
+    assert lock.acquire()
+    assert lock.lost is not first
+    assert not lock.lost.is_set()
+    lock.release()
+
+
+def test_a_lock_that_was_extended_is_lost_at_its_new_deadline(connect, three, name):
+    lock = connect(three).lock(name, ttl=SHORT)
+    lost = lock.lost
+    assert lock.acquire()
+    lock.extend(4 * SHORT)
+    passed(2 * SHORT)
+    assert not lost.is_set()
+    lock.extend(SHORT)
+    await_true(lost.is_set, 2 * SHORT)
+
+
+# --- cancellation -------------------------------------------------------------------------------------------
+
+
+def test_a_loss_cancels_the_body_and_raises_lock_lost(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            with pytest.raises(LockLost, match=name):
+                async with client.lock(name, ttl=SHORT, cancel_on_loss=True):
+                    await asyncio.sleep(PATIENCE)
+            task = asyncio.current_task()
+            assert task is not None and not task.cancelling()
+            await asyncio.sleep(0)  # and nothing is left to be cancelled
+
+    asyncio.run(main())
+
+
+def test_a_loss_that_the_body_does_not_live_to_see_cancels_nothing_behind_it(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            with pytest.raises(LockLost):
+                async with client.lock(name, ttl=0.05, cancel_on_loss=True):
+                    time.sleep(0.1)  # the loop sees the loss only behind the body
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_of_nested_bodies_the_loss_of_the_outer_lock_ends_both(implementation, three, name):
+    async def main() -> list[str]:
+        ended = []
+        async with AsyncClient(three) as client:
+            with pytest.raises(LockLost, match="outer"):
+                async with client.lock(f"{name}-outer", ttl=SHORT, cancel_on_loss=True):
+                    try:
+                        async with client.lock(f"{name}-inner", ttl=PATIENCE, cancel_on_loss=True) as inner:
+                            await asyncio.sleep(PATIENCE)
+                    finally:
+                        ended.append("inner")
+                        assert inner.token is None
+        return ended
+
+    assert asyncio.run(main()) == ["inner"]
+
+
+def test_a_timeout_and_another_cancellation_stay_what_they_are(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05), client.lock(name, ttl=PATIENCE, cancel_on_loss=True):
+                    await asyncio.sleep(PATIENCE)
+
+            async def hold() -> None:
+                async with client.lock(name, ttl=PATIENCE, cancel_on_loss=True):
+                    await asyncio.sleep(PATIENCE)
+
+            task = asyncio.create_task(hold())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await client.lock(name).acquire(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_in_a_task_group_a_loss_ends_the_others_as_any_error_does(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+
+            async def hold() -> None:
+                async with client.lock(name, ttl=SHORT, cancel_on_loss=True):
+                    await asyncio.sleep(PATIENCE)
+
+            with pytest.raises(BaseExceptionGroup) as caught:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(hold())
+                    group.create_task(asyncio.sleep(PATIENCE))
+            assert [type(error) for error in caught.value.exceptions] == [LockLost]
+
+    asyncio.run(main())
+
+
+def test_what_the_body_raises_is_kept_with_a_note_of_the_loss(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            with pytest.raises(ZeroDivisionError) as caught:
+                async with client.lock(name, ttl=SHORT, cancel_on_loss=True):
+                    try:
+                        await asyncio.sleep(PATIENCE)
+                    finally:
+                        raise ZeroDivisionError
+            assert any("LockLost" in note for note in caught.value.__notes__)
+
+    asyncio.run(main())
