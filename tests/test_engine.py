@@ -967,6 +967,39 @@ def test_after_a_flushed_script_the_next_is_called_by_its_sha_again(rig: Rig) ->
     assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
 
 
+def fenced(rig: Rig, token: bytes) -> Any:
+    """Submit a command that acquires by a script."""
+    command = rig.commands.AcquireFenced(b"the-key", token, 0, 10_000, 1, 1)
+    ballot = rig.ballot(command, rig.fleet.size, rig.fleet.quorum)
+    rig.fleet.submit(ballot)
+    rig.fleet.flush()
+    return ballot
+
+
+def test_a_flushed_script_that_acquires_is_sent_in_full_while_nothing_undoes_it(rig: Rig) -> None:
+    with_dialect(rig, BY_SHA)
+    ballot = fenced(rig, b"mine")
+    rig.submit("Release", token=b"another")
+    assert [name for name, _ in rig.got(0)] == ["EVALSHA", "EVALSHA"]
+    rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    assert [name for name, _ in rig.got(0)] == ["EVAL"]
+    assert rig.votes(ballot) == (0, 0, 0)
+
+
+def test_a_flushed_script_that_acquires_is_not_sent_again_behind_what_undoes_it(rig: Rig) -> None:
+    with_dialect(rig, BY_SHA)
+    ballot = fenced(rig, b"mine")
+    rig.submit("Release", token=b"mine")
+    rig.got(0)
+    rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    assert rig.got(0) == []
+    assert rig.votes(ballot) == (0, 0, 1)
+    fenced(rig, b"next")
+    assert [name for name, _ in rig.got(0)] == ["EVAL"]  # so that the master has it from now on
+
+
 @pytest.mark.parametrize("error", [UNKNOWN, NOPERM])
 def test_a_native_command_that_is_not_there_is_replaced_by_the_script_for_good(rig: Rig, error: bytes) -> None:
     ballot = rig.submit("Release")

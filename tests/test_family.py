@@ -401,6 +401,25 @@ def test_a_cancelled_wait_leaves_nothing_and_the_next_has_its_turn(implementatio
     assert not without_ttl(masters, name)
 
 
+@pytest.mark.parametrize("kind", ["fair", "reader", "writer", "semaphore", "numbered"])
+def test_a_client_that_closes_under_an_acquire_leaves_nothing(connect, farm, proxies, name, kind):
+    urls = farm.urls(3)
+    before = proxies(urls)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    for proxy in before:
+        proxy.replies.clear()
+    make = {**KINDS, "reader": lambda client, name: client.rw_lock(name).read()}[kind]
+    call = make(client, name).start("acquire")
+    await_true(lambda: all(proxy.count(b"EVALSHA") for proxy in before))
+    client.close()
+    for proxy in before:
+        proxy.replies.set()
+    with pytest.raises(LockError):
+        call.result(PATIENCE)
+    await_true(lambda: not left_behind(urls, name))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exception_in_the_body_releases_it(implementation, masters, name, kind):
     with Client(masters) as client:

@@ -134,14 +134,16 @@ def _wait_in_line(
         try:
             if not lines.enter(hold, now):
                 yield turn
+            if turn.lease is not None:
+                hold.inherit(turn.lease)  # before it is taken, so that an interrupt finds it here or there
+                turn.take()
         except BaseException:  # nothing can be sent here: whoever abandons the hold will have it released
             lease = lines.step_out(turn, now)
             if lease is not None:
                 hold.inherit(lease)
             raise
-        lease = turn.take()
-        if lease is not None:
-            yield from _take_over(policy, hold, lease, ttl_ms)
+        if hold.state == HELD:
+            yield from _take_over(policy, hold, ttl_ms)
             return False
         if lines.heads.get(hold.key) is hold:
             lines.drop(turn)
@@ -155,12 +157,11 @@ def _wait_in_line(
             return False
 
 
-def _take_over(policy: Policy, hold: Hold, lease: Hold, ttl_ms: int) -> Steps:
-    """Hold what another hold has held, if nine tenths of the validity that was asked for are left, or can be had.
+def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
+    """Keep what another hold has held, if nine tenths of the validity that was asked for are left, or can be had.
 
     It is extended in time, so that mostly nobody waits for that; where it is too late the extension is waited for.
     """
-    hold.inherit(lease)
     now = policy.clock.now()
     hold.adopt(now)
     wanted = policy.validity_ns(ttl_ms)

@@ -197,9 +197,10 @@ class Scripted(Command):
     Args:
         hold: whose key, token and beginning it concerns.
         tells, releases: see `Command`.
+        undo: what undoes it, where it acquires.
     """
 
-    __slots__ = ("_arguments", "_script")
+    __slots__ = ("_arguments", "_script", "_undo")
 
     def __init__(
         self,
@@ -209,6 +210,7 @@ class Scripted(Command):
         arguments: list[bytes],
         tells: int = NOTHING,
         releases: bool = False,
+        undo: Command | None = None,
     ) -> None:
         self._concern(hold.key, hold.token, hold.since_ns)
         if tells == VOTE:
@@ -218,9 +220,13 @@ class Scripted(Command):
         self.releases = releases
         self._script = script
         self._arguments = keys + arguments
+        self._undo = undo
 
     def payload(self, dialect: int) -> bytes:
         return _call(self._script, dialect, *self._arguments)
+
+    def undo(self) -> Command | None:
+        return self._undo
 
 
 class Look(Command):

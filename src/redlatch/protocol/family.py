@@ -140,7 +140,7 @@ class Fair(Kind):
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token, b"%d" % ttl_ms, self._waiter, b"%d" % self._ticket, b"%d" % ALIVE_MS]
-        return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, VOTE)
+        return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, VOTE, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
         return Release(hold.key, hold.token, hold.since_ns)
@@ -186,7 +186,8 @@ class Reader(Kind):
                 del self._readers[reader]
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        return Scripted(hold, scripts.READ_ACQUIRE, self._keys, [hold.token, b"%d" % ttl_ms])
+        arguments = [hold.token, b"%d" % ttl_ms]
+        return Scripted(hold, scripts.READ_ACQUIRE, self._keys, arguments, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.READ_RELEASE, self._keys, [hold.token], NOTHING, True)
@@ -216,7 +217,7 @@ class Writer(Kind):
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS]
-        return Scripted(hold, scripts.WRITE_ACQUIRE, self._keys, arguments)
+        return Scripted(hold, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b"0"], NOTHING, True)
@@ -253,7 +254,7 @@ class Slot(Kind):
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, self._first, self._known())]
-        return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, VOTE)
+        return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, VOTE, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.SLOT_RELEASE, self._keys, [hold.token, b"%d" % self._slot], NOTHING, True)

@@ -386,10 +386,12 @@ class Fleet:
         """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
         bit = 1 << link.index
         if not ballot.resent & bit and link.traits.lacks(error, link.dialect):
-            # Only a script has another text, and only a script may go out again behind what was sent since:
-            # a SET would go behind the release that undoes it.
+            # Only a script has another text, and it may go out again behind what was sent since; but not one that
+            # acquires behind the release that undoes it.
             text = ballot.command.payload(FULL_TEXT)
-            if text != ballot.command.payload(link.dialect):
+            if self._undone(link, ballot.command):
+                link.dialect = FULL_TEXT  # else it might be missed every time
+            elif text != ballot.command.payload(link.dialect):
                 ballot.resent |= bit
                 self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
@@ -397,6 +399,13 @@ class Fleet:
                 link.pending.append(ballot)
                 return
         self._failed(link, ballot, error)
+
+    def _undone(self, link: Link, command: Command) -> bool:
+        """Tell whether what undoes a command was sent on this link already."""
+        if command.undo() is None:
+            return False
+        since = link.pending[link.head :]
+        return any([ballot.command.releases and ballot.command.token == command.token for ballot in since])
 
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:

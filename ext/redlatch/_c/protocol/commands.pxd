@@ -53,6 +53,7 @@ cdef class Extend(Command):
 cdef class Scripted(Command):
     cdef object _script
     cdef list _arguments
+    cdef Command _undo
 
 
 @cython.final

@@ -78,6 +78,7 @@ cdef class Fleet:
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
+    cdef bint _undone(self, Link link, Command command) except -1
     cdef _unpark(self, Link link)
     cdef _owe(self, Link link, Command command)
     cdef _failed(self, Link link, Ballot ballot, cause)
