@@ -298,6 +298,7 @@ def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
         b"SELECT 1",
         b"CLIENT SETNAME",
         b"CLIENT TRACKING",
+        b"CLIENT CACHING",
         *[b"SCRIPT LOAD"] * len(connect.SCRIPTS),
         b"INFO server",
         b"INFO replication",

@@ -41,14 +41,14 @@ class Rig:
         for index in range(masters if up else 0):
             self.adopt(index)
 
-    def adopt(self, index: int, dialect: int | None = None) -> None:
+    def adopt(self, index: int, dialect: int | None = None, tracking: bool = False) -> None:
         """Give link `index` a new connection."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
         self.sockets += [near, far]
         self.far[index], self.readers[index] = far, Reader()
-        traits = Traits({"run_id": f"run-{index}", "role": "master", "redis_version": "7.0.0"}, 3)
+        traits = Traits({"run_id": f"run-{index}", "role": "master", "redis_version": "7.0.0"}, 3, tracking)
         self.fleet.adopt(index, near, traits, self.dialect if dialect is None else dialect)
 
     def submit(self, kind: str = "Acquire", token: bytes | None = None, since_ns: int = 0, flush: bool = True) -> Any:
@@ -550,9 +550,10 @@ def look(rig: Rig, tracking: bool) -> Any:
 
 def test_a_look_says_who_has_no_key_and_for_how_long_the_others_have_it(rig: Rig) -> None:
     ballot = look(rig, tracking=True)
-    rig.reply(0, b":-2\r\n")
-    rig.reply(1, b":1500\r\n")
-    rig.reply(2, b":-1\r\n")
+    assert [name for name, _ in rig.got(0)] == ["CLIENT", "PTTL"]
+    rig.reply(0, OK, b":-2\r\n")
+    rig.reply(1, OK, b":1500\r\n")
+    rig.reply(2, OK, b":-1\r\n")
     assert rig.votes(ballot) == (1, 2, 0)
     assert ballot.answers == {1: 1500, 2: -1}
     assert ballot.watchable()
@@ -560,6 +561,7 @@ def test_a_look_says_who_has_no_key_and_for_how_long_the_others_have_it(rig: Rig
 
 def test_of_masters_that_do_not_tell_no_answer_is_kept(rig: Rig) -> None:
     ballot = look(rig, tracking=False)
+    assert [name for name, _ in rig.got(0)] == ["PTTL"]
     rig.reply(0, b":-2\r\n")
     rig.reply(1, b":1500\r\n")
     rig.reply(2, b":1500\r\n")
@@ -570,9 +572,24 @@ def test_of_masters_that_do_not_tell_no_answer_is_kept(rig: Rig) -> None:
 @pytest.mark.parametrize("reply", [OK, b"$1\r\na\r\n", b"*0\r\n"])
 def test_what_is_no_number_is_no_answer_to_a_look(rig: Rig, reply: bytes) -> None:
     ballot = look(rig, tracking=True)
-    rig.reply(0, reply)
+    rig.reply(0, OK, reply)
     assert not rig.is_up(0)
     assert rig.votes(ballot) == (0, 0, 1)
+
+
+def test_a_master_that_cannot_note_a_question_answers_it_all_the_same(rig: Rig) -> None:
+    ballot = look(rig, tracking=True)
+    rig.reply(0, b"-ERR CLIENT CACHING can be called only when the client is in tracking mode\r\n", b":1500\r\n")
+    assert rig.votes(ballot) == (0, 1, 0)
+    assert rig.is_up(0)
+
+
+def test_a_question_that_was_parked_is_noted_too(rig: Rig) -> None:
+    rig.lose(0)
+    look(rig, tracking=True)
+    rig.adopt(0, tracking=True)
+    rig.fleet.flush()
+    assert [name for name, _ in rig.got(0)] == ["CLIENT", "PTTL"]
 
 
 def test_a_number_other_than_1_and_0_is_no_vote_on_anything_else(rig: Rig) -> None:

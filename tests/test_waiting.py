@@ -664,20 +664,42 @@ def speaking_resp2():
 
 @pytest.fixture(scope="module")
 def refusing_to_track():
+    """Return masters with a user that may not use the command of its name."""
     with embedded.masters(3) as urls:
         for url in urls:
-            with ask(url) as server:
-                server.execute_command("ACL", "SETUSER", "lk", "on", ">pw", "~*", "+@all", "-client|tracking")
-        yield [url.replace("//", "//lk:pw@") for url in urls]
+            for command in ("tracking", "caching"):
+                with ask(url) as server:
+                    server.execute_command("ACL", "SETUSER", command, "on", ">pw", "~*", "+@all", f"-client|{command}")
+        yield urls
 
 
-@pytest.fixture(params=["RESP2", "ACL", "poll"])
+@pytest.fixture(params=["RESP2", "tracking", "caching", "poll"])
 def silent(request, three):
     """Masters that do not say when a key changes, the options of their clients, and how many warnings these log."""
     if request.param == "poll":
         return three, {"wakeups": "poll"}, 0
-    name = {"RESP2": "speaking_resp2", "ACL": "refusing_to_track"}[request.param]
-    return request.getfixturevalue(name), {}, 1
+    if request.param == "RESP2":
+        return request.getfixturevalue("speaking_resp2"), {}, 1
+    urls = request.getfixturevalue("refusing_to_track")
+    return [url.replace("//", f"//{request.param}:pw@") for url in urls], {}, 1
+
+
+def test_what_scripts_read_is_not_tracked(connect, three, name):
+    """Else everybody who ever ran one would be told of every change of a busy queue, and wake up for nothing."""
+    other = connect(three)
+    before = [tracked_keys(url) for url in three]
+    for make in (other.fair_lock, other.lock, lambda name: other.rw_lock(name).write()):
+        lock = make(name)
+        assert lock.acquire()
+        lock.extend(LONG)
+        assert lock.owned()
+        lock.release()
+    assert [tracked_keys(url) for url in three] == before
+
+
+def tracked_keys(url):
+    with ask(url) as server:
+        return server.info("stats")["tracking_total_keys"]
 
 
 def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(

@@ -42,6 +42,7 @@ def pack(*words: bytes | str | int) -> bytes:
 
 _SET = b"*6\r\n$3\r\nSET\r\n"
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n"
+_NOTE = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 _DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
 _DELEX = b"*4\r\n$5\r\nDELEX\r\n"
 _IFEQ = b"\r\n$4\r\nIFEQ\r\n"
@@ -232,7 +233,7 @@ class Scripted(Command):
 class Look(Command):
     """Ask whether the key is gone, and if not for how many milliseconds it stays (PTTL).
 
-    A master that pushes notes the question, and says when the key has changed.
+    A master that pushes notes the question (see `Note`), and says when the key has changed.
 
     Args:
         any_change: whether a key that is gone is a "no", too: that it is taken is waited for.
@@ -249,6 +250,20 @@ class Look(Command):
 
     def payload(self, dialect: int) -> bytes:
         return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+
+
+class Note(Command):
+    """Have a master that pushes note the key of the next command, and of no other (CLIENT CACHING)."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._concern(b"", b"", 0)
+        self.yes = OK
+        self.yes_line = b"+OK\r\n"
+
+    def payload(self, dialect: int) -> bytes:
+        return _NOTE
 
 
 class Owned(Command):

@@ -21,7 +21,7 @@ from hiredis import HiredisError, Reader
 from ..config import Master
 from ..errors import MasterRefused
 from ..protocol import family_scripts, scripts
-from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, pack
+from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Note, pack
 
 # getaddrinfo imports this codec at its first use, in a dialling thread; a child that was forked off meanwhile would
 # find the lock of that import taken for ever.
@@ -190,18 +190,30 @@ def _introduction(master: Master, tracking: bool) -> list[bytes]:
     return [
         *select,
         pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
-        pack(b"CLIENT", b"TRACKING", *((b"ON", b"NOLOOP") if tracking else (b"OFF",))),
+        *_tracking(tracking),
         *load,
         pack(b"INFO", b"server"),
         pack(b"INFO", b"replication"),
     ]
 
 
+def _tracking(wanted: bool) -> list[bytes]:
+    """Have only those keys tracked that are noted one by one: a script reads many that nobody waits for.
+
+    Whether that is allowed is tried at once.
+    """
+    if not wanted:
+        return [pack(b"CLIENT", b"TRACKING", b"OFF")]
+    return [pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"), Note().payload(FULL_TEXT)]
+
+
 def _traits_of(replies: list[Any], master: Master, protocol: int, tracking: bool) -> Traits:
     if master.db:
         _insist(replies.pop(0))
     replies.pop(0)  # a connection without a name works as well
-    pushes = replies.pop(0) == b"OK" and tracking and protocol == 3
+    pushes = tracking and protocol == 3
+    for _ in _tracking(tracking):
+        pushes = replies.pop(0) == b"OK" and pushes
     for _ in SCRIPTS:  # where loading is not allowed the full text may be; a server that starts is no master yet
         answer = replies.pop(0)
         if isinstance(answer, redis_errors.BusyLoadingError):

@@ -19,7 +19,7 @@ of `ext/redlatch/_c/wire/engine.pxd`.
   * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
 
 Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether
-any other number is to be kept; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
+any other number is to be kept, and whether the master is to say when it changes; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
 release that must not be forgotten; `token`, by which such a release is owed; `since_ns`, when the first command of that
 token was made; and `undo()`, what undoes it when the client closes.
 
@@ -35,7 +35,7 @@ from typing import Any
 from hiredis import Reader
 
 from ..protocol.ballot import Ballot
-from ..protocol.commands import FULL_TEXT, OK, Command
+from ..protocol.commands import FULL_TEXT, NO, OK, Command, Note
 from ..protocol.key import MAX_BYTES
 from . import net
 
@@ -124,6 +124,7 @@ class Fleet:
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
         self.lines = _LINES
+        self.note = Note()
 
     def submit(self, ballot: Ballot) -> None:
         """Stage the ballot's command on every link that it asks and that is up; the others park it or vote at once."""
@@ -138,6 +139,8 @@ class Fleet:
                 if link.dialect != dialect:
                     dialect = link.dialect
                     payload = command.payload(dialect)
+                if command.tells == NO:
+                    self._announce(link)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
@@ -270,7 +273,15 @@ class Fleet:
             link.full_at, link.full_ns = came, now
         return bool(now - link.full_ns >= self.stall_ns)
 
+    def _announce(self, link: Link) -> None:
+        """Have the master note the key of the question that follows, so that it pushes when the key has changed."""
+        if link.traits.tracking:
+            self.wires.stage(link.index, self.note.payload(link.dialect))
+            link.pending.append(self.ballot_of(self.note))
+
     def _resend(self, link: Link, ballot: Ballot) -> None:
+        if ballot.command.tells == NO:
+            self._announce(link)
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
 

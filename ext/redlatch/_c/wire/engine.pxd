@@ -49,6 +49,7 @@ cdef class Fleet:
     cdef public Py_ssize_t max_owed
     cdef public long long stall_ns
     cdef dict lines
+    cdef Command note
 
     # for the drivers
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
@@ -67,6 +68,7 @@ cdef class Fleet:
     # inside
     @cython.locals(came=cython.longlong, now=cython.longlong)
     cdef bint _stalled(self, Link link) except -1
+    cdef _announce(self, Link link)
     cdef _resend(self, Link link, Ballot ballot)
 
     @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
