@@ -26,6 +26,7 @@ TEXTS = (
     "protocol.acquire",
     "protocol.batch",
     "protocol.family",
+    "protocol.fair",
     "wire.engine",
     "drivers.threads",
     "drivers.deadlines",

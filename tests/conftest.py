@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -194,3 +195,42 @@ def keys() -> Keys:
         return found
 
     return read
+
+
+@pytest.fixture
+def backstop(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set after how many seconds a waiter looks at the masters unasked."""
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr(implementation.module("protocol.acquire"), "BACKSTOP_NS", int(seconds * 1e9))
+
+    return set_to
+
+
+@pytest.fixture
+def no_backstop(backstop: Callable[[float], None]) -> None:
+    """Let waiters rely on what wakes them: what is missed is missed for good."""
+    backstop(3600)
+
+
+@pytest.fixture
+def strike() -> Iterator[Any]:
+    """Raise one KeyboardInterrupt in the main thread, so many seconds from now."""
+    armed: list[bool] = []
+
+    def interrupt(*_: object) -> None:
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+
+    def arm(seconds: float) -> None:
+        armed.append(True)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    arm.off = armed.clear  # type: ignore[attr-defined]
+    yield arm
+    armed.clear()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

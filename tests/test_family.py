@@ -142,58 +142,6 @@ def test_where_another_clients_clock_is_ahead_a_second_round_takes_a_higher_numb
     assert not without_ttl(masters, name)
 
 
-# --- fair ------------------------------------------------------------------------------------------------
-
-
-def test_waiters_of_several_clients_get_a_fair_lock_in_the_order_in_which_they_came(connect, masters, name):
-    holder = connect(masters).fair_lock(name)
-    assert holder.acquire()
-    order: list[int] = []
-    calls = []
-    for number in range(4):
-        lock = connect(masters).fair_lock(name)
-
-        def on_turn(future, number=number, lock=lock):
-            order.append(number)
-            lock.start("release")
-
-        call = lock.start("acquire")
-        await_true(lambda want=number + 2: queue_length(masters[0], name) == want)
-        call.add_done_callback(on_turn)
-        calls.append(call)
-    holder.release()
-    assert all(call.result(PATIENCE) for call in calls)
-    await_true(lambda: len(order) == 4)
-    assert order == [0, 1, 2, 3]
-    await_true(lambda: not left_behind(masters, name))
-
-
-def queue_length(url: str, name: str) -> int:
-    with redis.Redis.from_url(url, retry=None) as master:
-        return int(master.zcard(f"{name}\0queue"))
-
-
-def test_who_gives_a_fair_lock_up_leaves_the_queue(connect, masters, name):
-    holder = connect(masters).fair_lock(name)
-    assert holder.acquire()
-    assert not connect(masters).fair_lock(name, timeout=0.05).acquire()
-    assert queue_length(masters[0], name) == 1
-    holder.release()
-    await_true(lambda: not left_behind(masters, name))
-
-
-def test_a_dead_waiter_of_a_fair_lock_is_skipped(connect, masters, name):
-    for url in masters:
-        with redis.Redis.from_url(url, retry=None) as master:
-            master.zadd(f"{name}\0queue", {"dead": 1})
-            master.hset(f"{name}\0alive", "dead", 1)
-            master.pexpire(f"{name}\0queue", 60_000)
-            master.pexpire(f"{name}\0alive", 60_000)
-    lock = connect(masters).fair_lock(name)
-    assert lock.acquire(timeout=PATIENCE)
-    lock.release()
-
-
 # --- readers and writers ---------------------------------------------------------------------------------
 
 

@@ -265,29 +265,6 @@ def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, 
 # --- row 37: KeyboardInterrupt ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def strike():
-    """Raise one KeyboardInterrupt in the main thread, so many seconds from now."""
-    armed = []
-
-    def interrupt(*_):
-        if armed:
-            armed.clear()
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-
-    def arm(seconds):
-        armed.append(True)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-    arm.off = armed.clear
-    yield arm
-    armed.clear()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
 def interrupted_cycle(client, name, strike, seconds):
     """Go through acquire and release with an interrupt somewhere; tell whether it struck inside."""
     lock = client.lock(name, ttl=LONG)

@@ -601,7 +601,7 @@ def test_a_single_master_is_not_asked_before_the_others(implementation: impl.Imp
 def look(world: World, *answers: int) -> Any:
     """Return a look that is decided: -2 where the key is gone, else for how many milliseconds it stays."""
     ballot = world.ballots.Ballot(world.play.commands.Look(KEY), world.policy.size, world.policy.quorum)
-    world.lines.watch(ballot)
+    world.lines.watch(ballot.command.key, ballot)
     for index, answer in enumerate(answers):
         if answer == -2:
             ballot.yes += 1
@@ -678,7 +678,7 @@ def test_a_broken_connection_calls_everybody_who_watches(world: World) -> None:
 def test_who_does_not_watch_any_more_is_not_called(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
     ballot.watch(FOR_EVER)
-    world.lines.unwatch(ballot)
+    world.lines.unwatch(ballot.command.key, ballot)
     world.lines.changed(0, None)
     world.lines.stir_all()
     assert world.called() == [] and world.lines.watches == {}

@@ -223,7 +223,10 @@ class Driver:
         try:
             self._fleet.abandon()
             self._settle()
+            for ballot in self.lines.everybody():  # who waits leaves the masters' queues
+                self._wake_soon(ballot)
             await asyncio.sleep(0)  # whose verdict came this very turn goes on, and undoes what was not won
+            await asyncio.sleep(0)  # and that is sent
             until = self._clock.now() + DRAIN_NS
             while self._fleet.owing() and self._clock.now() < until:
                 await asyncio.sleep(0.001)
@@ -284,7 +287,7 @@ class Driver:
         if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn that may be waited for for ever
             return verdict
         now = self._clock.now()
-        if ballot.watching:  # it has been among the deadlines with another one, and is not to disturb their order
+        if ballot.waits_for:  # it has been among the deadlines with another one, and is not to disturb their order
             self._loop.call_later(max(0, ballot.until_ns - now) / SECOND, self._wake_soon, ballot)
             return verdict
         self._deadlines.add(ballot, now)

@@ -40,7 +40,7 @@ class Deadlines:
         for patience, queue in list(self._queues.items()):
             decided = 0
             for ballot in queue:
-                if not (ballot.decided or ballot.watching):  # a watch has a timer of its own
+                if not (ballot.decided or ballot.waits_for):  # a watch has a timer of its own
                     break
                 decided += 1
             del queue[:decided]
@@ -57,9 +57,9 @@ class Deadlines:
         over: list[Ballot] = []
         for queue in self._queues.values():
             late = 0
-            while late < len(queue) and (queue[late].until_ns <= now_ns or queue[late].watching):
+            while late < len(queue) and (queue[late].until_ns <= now_ns or queue[late].waits_for):
                 late += 1
-            over += [ballot for ballot in queue[:late] if not ballot.watching]
+            over += [ballot for ballot in queue[:late] if not ballot.waits_for]
             del queue[:late]
         return over
 

@@ -50,6 +50,7 @@ class BaseClient:
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._family: Any = implementation.module("protocol.family")
         self._fenced = self._family.Fenced()
+        self._fair: Any = implementation.module("protocol.fair").Fair
         policies = implementation.module("protocol.policy")
         self._policy: Policy = policies.Policy(
             masters=tuple(master.address for master in self._masters),
@@ -103,7 +104,7 @@ class BaseClient:
                 raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
         if fenced and (fair or kind is not None):
             raise ConfigurationError("fence: only a plain lock numbers its holders")
-        kind = self._family.Fair if fair else kind
+        kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced if fenced else None if kind is None else kind(key)
         timeout = config.seconds_of("timeout", given.pop("timeout", None))

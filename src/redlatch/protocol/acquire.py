@@ -114,6 +114,8 @@ def reach_the_head(
     if lines.heads.get(hold.key) is not hold:
         hold.free()
         return False
+    if hold.kind is not None and hold.kind.orderly:
+        courteous = False
     for _ in range(COURTESY if courteous else 0):
         yield from wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
     return True
@@ -193,7 +195,7 @@ def wait_for_change(
     """
     now = policy.clock.now()
     look = Ballot(Look(key), policy.size, policy.quorum, min(now + patience_ns, until_ns))
-    lines.watch(look)
+    lines.watch(key, look)
     try:
         yield look
         now = policy.clock.now()
@@ -201,14 +203,19 @@ def wait_for_change(
             if attempts:  # several that try at once must not do so in step
                 yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
             return False
-        waited = yield from wait_for_pushes(policy, look, attempts, until_ns)
+        waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempts, until_ns)
     finally:
-        lines.unwatch(look)
+        lines.unwatch(key, look)
     return waited
 
 
-def wait_for_pushes(policy: Policy, look: Ballot, attempts: int, until_ns: int) -> Generator[Effect, None, bool]:
+def wait_for_pushes(
+    policy: Policy, look: Ballot, left_ns: int, attempts: int, until_ns: int
+) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters push that a key they were asked about has changed, or for a while.
+
+    Args:
+        left_ns: when they should say so at the latest.
 
     Returns:
         Whether they would say so; else it was only a pause.
@@ -218,6 +225,6 @@ def wait_for_pushes(policy: Policy, look: Ballot, attempts: int, until_ns: int) 
         yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
         return False
     jitter = policy.retry.pause_ns(0, policy.random())
-    look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
+    look.watch(min(now + left_ns + jitter, now + BACKSTOP_NS - jitter, until_ns))
     yield [look]
     return True

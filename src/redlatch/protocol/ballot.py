@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import NO, VOTE, Command
+from .commands import NO, REFUSAL, VOTE, Command
+
+# What whoever put the ballot waits for.
+VERDICT, CHANGE, ALL = range(3)
 
 # A key without a ttl stays for so long.
 FOREVER_MS = 1 << 40
@@ -25,8 +28,9 @@ class Ballot:
         causes: the errors of the failed votes by index of the master, or None.
         silent: who had not answered when the time was over, by index of the master.
         answers: the numbers that are kept, by index of the master (see `Command.tells`), or None.
-        watching: whether only a change of the votes to a "yes" is waited for now.
+        waits_for: a verdict, or only for a change of votes to a "yes", or for what all have to say.
         waiter: whom the driver tells when it is decided; None where nobody is to be told.
+        behind: a ballot that is put right behind this one, or None.
         farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
         resent: bit i says that master i got the full text of the script already.
     """
@@ -34,6 +38,7 @@ class Ballot:
     __slots__ = (
         "answers",
         "asked",
+        "behind",
         "causes",
         "command",
         "decided",
@@ -46,7 +51,7 @@ class Ballot:
         "size",
         "until_ns",
         "waiter",
-        "watching",
+        "waits_for",
         "yes",
     )
 
@@ -61,10 +66,11 @@ class Ballot:
         self.failed = 0
         self.decided = False
         self.answers: dict[int, int] | None = None
-        self.watching = False
+        self.waits_for = VERDICT
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
         self.waiter: Any = None
+        self.behind: Ballot | None = None
         self.farewell: Any = None
         self.resent = 0
 
@@ -73,10 +79,17 @@ class Ballot:
 
         Of a release more is asked, since it is over only when a quorum has answered: a "no", too, says that
         the key is not ours (any more). It is settled when one kind of vote has decided it, or all have come.
+        And a question on which a waiter waits is settled when a quorum has said yes, or will push that.
         """
-        if self.watching:
-            return self.yes >= self.quorum
+        if self.waits_for != VERDICT:
+            wanted, told = self.quorum, self.yes
+            if self.waits_for == ALL:
+                wanted, told = self.size, told + self.no + self.failed + self.undecided()
+            return told >= wanted
         lost = self.size - self.quorum
+        if self.command.tells == NO:
+            kept = 0 if self.answers is None else len(self.answers)
+            return self.yes + kept >= self.quorum or self.no - kept + self.failed > lost
         undecided = self.undecided()
         if undecided:
             told = self.no + self.failed
@@ -110,11 +123,11 @@ class Ballot:
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:
         """Count a number that is neither `yes` nor `no`; `pushes` says that the master will tell when it changes."""
-        if self.command.tells == NO:
+        if self.command.tells >= REFUSAL:
             self.no += 1
         elif answer > 0:
             self.yes += 1
-        if pushes or self.command.tells == VOTE:
+        if pushes or self.command.tells != NO:
             if self.answers is None:
                 self.answers = {}
             self.answers[index] = answer
@@ -132,10 +145,16 @@ class Ballot:
     def watch(self, until_ns: int) -> None:
         """Wait until so many of the masters that said "no" told of a change that a quorum may say "yes"."""
         self.until_ns = until_ns
-        self.watching = True
+        self.waits_for = CHANGE
         self.decided = False
         if self.yes >= self.quorum:  # they told meanwhile
             self.decided = True
+
+    def wait_for_all(self, until_ns: int) -> None:
+        """Wait, after the verdict, for those that have not answered."""
+        self.until_ns = until_ns
+        self.waits_for = ALL
+        self.decided = self.settled()
 
     def change(self, index: int) -> bool:
         """Turn the "no" of a master that told of a change into a "yes"; tell whether that decides it."""

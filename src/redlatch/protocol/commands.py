@@ -22,7 +22,7 @@ _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # What a number is that is neither `yes` nor `no` (see `Command.tells`).
-NOTHING, NO, VOTE = range(3)
+NOTHING, VOTE, REFUSAL, NO = range(4)
 
 # Names hold no NUL, so that no name is another one's counter.
 COUNTER = b"\0fence"
@@ -42,6 +42,7 @@ def pack(*words: bytes | str | int) -> bytes:
 
 _SET = b"*6\r\n$3\r\nSET\r\n"
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n"
+_STRLEN = b"*2\r\n$6\r\nSTRLEN\r\n"
 _NOTE = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 _DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
 _DELEX = b"*4\r\n$5\r\nDELEX\r\n"
@@ -63,8 +64,9 @@ class Command:
 
     Attributes:
         yes, no: the replies that are votes; anything else is a failure or closes the connection.
-        tells: what any other number is: NOTHING expected, a NO that is kept of masters that push, or a VOTE that is
-            kept, for it if positive and undecided if negative.
+        tells: what any other number is: NOTHING expected; a VOTE that is kept, for it if positive and undecided if
+            negative; a REFUSAL that is kept; or a NO that is kept of masters that push, which are to note the key
+            then (see `Note`).
         yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
@@ -214,10 +216,7 @@ class Scripted(Command):
         undo: Command | None = None,
     ) -> None:
         self._concern(hold.key, hold.token, hold.since_ns)
-        if tells == VOTE:
-            self.tells = tells
-            self.yes = _NEVER
-            self.yes_line = _NEVER_SAID
+        self.tells = tells
         self.releases = releases
         self._script = script
         self._arguments = keys + arguments
@@ -250,6 +249,20 @@ class Look(Command):
 
     def payload(self, dialect: int) -> bytes:
         return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+
+
+class Called(Command):
+    """Ask whether a client was called to its turn (STRLEN of its own key, see `fair`); if not, wait for that."""
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes) -> None:
+        self._concern(key, b"", 0)
+        self.no = None
+        self.tells = NO
+
+    def payload(self, dialect: int) -> bytes:
+        return b"".join((_STRLEN, _LENGTHS[len(self.key)], self.key, b"\r\n"))
 
 
 class Note(Command):

@@ -6,16 +6,11 @@ Longer than a module should be: each kind is short, and they are read side by si
 
 A hold of a kind is held, extended and released as any other (`quorum`); only its commands are others, and it is passed
 on by nobody but `Fenced`. Compiled as `redlatch._c.protocol.family`, too (see `redlatch._c`).
-
-How order is agreed on N masters (`Fair`): each waiter draws one ticket, by its wall clock, and stands under it on every
-master; so all masters have one order. A master refuses a ticket that is more than a tenth of a second below the highest
-that it has, and the waiter takes a higher one: who comes after another was known to a quorum meets at least one master
-that knows it, and stands behind it, whatever the clocks say; only where clocks differ by less may it come before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from redlatch.errors import AlreadyHeld
@@ -23,10 +18,10 @@ from redlatch.protocol import family_scripts as scripts
 
 from .acquire import reach_the_head, wait_for_pushes
 from .ballot import Ballot
-from .commands import NOTHING, VOTE, AcquireFenced, Command, Confirm, Extend, Look, Owned, Release, Scripted
+from .commands import NOTHING, REFUSAL, AcquireFenced, Command, Confirm, Extend, Look, Owned, Release, Scripted
 from .hold import ASKING, WAITING, Hold
 from .policy import UNBOUNDED, Policy
-from .quorum import Pause, Steps, Tell, no_quorum
+from .quorum import Effect, Pause, Steps, Tell, no_quorum
 from .waiting import Lines
 
 # A waiter that has not asked for so long is dead: it asks once a second at least.
@@ -45,10 +40,12 @@ class Kind:
     Attributes:
         queues: whether only the head of the client's line asks.
         shares: whether others of the same client may hold it, too.
+        orderly: whether the masters know who is next, so that nobody needs to be let pass.
     """
 
     queues = True
     shares = False
+    orderly = False
 
     def begin(self, policy: Policy, hold: Hold) -> None:
         """Take note that an acquire begins; or refuse."""
@@ -87,6 +84,40 @@ class Kind:
         """Take note of what the masters answered; tell whether it is worth asking again at once."""
         return False
 
+    def behind(self) -> Ballot | None:
+        """Return what is to be asked right behind the attempt."""
+        return None
+
+    def rest(self, lines: Lines, hold: Hold) -> None:
+        """Take note that nothing is waited for any more."""
+
+    def try_again(
+        self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, times: tuple[int, int], pauses: int
+    ) -> Generator[Effect, None, bool]:
+        """Wait for a change and make one more attempt.
+
+        The masters are asked about the key together with the attempt, and before it: so they push whatever happens
+        after it, and what was refused may change at no moment without being told.
+
+        Args:
+            times: until when it is tried, and when that began.
+            pauses: how many times in a row there was nothing to wait for.
+
+        Returns:
+            Whether there was anything to wait for now.
+        """
+        waited = True
+        look = Ballot(Look(hold.key, True), policy.size, policy.quorum, policy.clock.now() + policy.patience_ns(ttl_ms))
+        lines.watch(hold.key, look)
+        try:
+            yield from attempt(policy, lines, hold, ttl_ms, times, look)
+            if hold.state == ASKING:
+                yield [look]
+                waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, times[0])
+        finally:
+            lines.unwatch(hold.key, look)
+        return waited
+
 
 class Fenced(Kind):
     """A plain lock whose holders are numbered: "propose and confirm" (docs/fencing.md).
@@ -124,42 +155,6 @@ class Fenced(Kind):
 
     def owned(self, hold: Hold) -> Command:
         return Owned(hold.key, hold.token, hold.since_ns)
-
-
-class Fair(Kind):
-    """First come, first served over all processes."""
-
-    def __init__(self, key: bytes) -> None:
-        self._keys = [key, key + b"\0queue", key + b"\0alive"]
-        self._waiter = b""
-        self._ticket = 0
-
-    def begin(self, policy: Policy, hold: Hold) -> None:
-        self._waiter = policy.tokens.take()
-        self._ticket = policy.fences.propose()
-
-    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        arguments = [hold.token, b"%d" % ttl_ms, self._waiter, b"%d" % self._ticket, b"%d" % ALIVE_MS]
-        return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, VOTE, undo=self.releasing(hold))
-
-    def undoing(self, hold: Hold) -> Command:
-        return Release(hold.key, hold.token, hold.since_ns)
-
-    def releasing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.FAIR_LEAVE, self._keys, [hold.token, self._waiter], NOTHING, True)
-
-    def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
-
-    def owned(self, hold: Hold) -> Command:
-        return Owned(hold.key, hold.token, hold.since_ns)
-
-    def heed(self, policy: Policy, ballot: Ballot) -> bool:
-        highest = -min([0] + list((ballot.answers or {}).values()))  # noqa: RUF005 (Cython)
-        if highest < self._ticket:
-            return False
-        self._ticket = highest + 1
-        return True
 
 
 class Reader(Kind):
@@ -254,7 +249,7 @@ class Slot(Kind):
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, self._first, self._known())]
-        return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, VOTE, undo=self.releasing(hold))
+        return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.SLOT_RELEASE, self._keys, [hold.token, b"%d" % self._slot], NOTHING, True)
@@ -283,11 +278,7 @@ class Slot(Kind):
 
 
 def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
-    """Try until it is won or the time is over, as `acquire` does for the plain lock.
-
-    From the second attempt on the masters are asked about the key together with the attempt, and before it: so they
-    push whatever happens after it, and what was refused may change at no moment without being told.
-    """
+    """Try until it is won or the time is over, as `acquire` does for the plain lock."""
     kind: Kind = hold.kind
     hold.state = WAITING
     kind.begin(policy, hold)
@@ -296,31 +287,30 @@ def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_
         reached = yield from reach_the_head(policy, lines, hold, ttl_ms, until)
         if not reached:
             return
-    began = policy.clock.now()
-    yield from _attempt(policy, lines, hold, ttl_ms, until, began, None)
+    times = until, policy.clock.now()
     pauses = 0
-    while hold.state == ASKING:
-        patience = policy.patience_ns(ttl_ms)
-        look = Ballot(Look(hold.key, True), policy.size, policy.quorum, policy.clock.now() + patience)
-        lines.watch(look)
-        try:
-            yield from _attempt(policy, lines, hold, ttl_ms, until, began, look)
-            if hold.state == ASKING:
-                yield [look]
-                waited = yield from wait_for_pushes(policy, look, pauses, until)
-                pauses = 0 if waited else pauses + 1
-        finally:
-            lines.unwatch(look)
+    try:
+        yield from attempt(policy, lines, hold, ttl_ms, times)
+        while hold.state == ASKING:
+            waited = yield from kind.try_again(policy, lines, hold, ttl_ms, times, pauses)
+            pauses = 0 if waited else pauses + 1
+    finally:
+        kind.rest(lines, hold)
 
 
-def _attempt(
-    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int, look: Ballot | None
+def attempt(
+    policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, times: tuple[int, int], look: Ballot | None = None
 ) -> Steps:
     """Make one attempt, and again at once what its answers ask for; then it is HELD, FREE, or still ASKING.
 
     Longer than a function should be, as `acquire` is.
+
+    Args:
+        times: until when it is tried, and when that began.
+        look: to be asked before the attempt.
     """
     kind: Kind = hold.kind
+    until_ns, began_ns = times
     failures = again = 0
     while True:
         started = policy.clock.now()
@@ -331,6 +321,7 @@ def _attempt(
         ballot = Ballot(command, policy.size, policy.quorum, until)
         if look is not None and not failures + again:
             yield Tell([look])
+        ballot.behind = kind.behind()
         yield ballot
         second = kind.second_round(policy, hold, ballot)
         if second is not None:
@@ -344,6 +335,10 @@ def _attempt(
                 lines.leave(hold, now, False)
             return
         failures = failures + 1 if ballot.unavailable() else 0
+        if second is None and ballot.decided and not ballot.yes and ballot.no < ballot.size:
+            ballot.wait_for_all(min(now + 2 * (now - started), until_ns))  # mostly there is nothing to undo then
+            yield [ballot]
+            now = policy.clock.now()
         undo, leave = kind.undoing(hold), kind.releasing(hold)  # of this attempt: the next one may be another slot's
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
         over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))

@@ -16,60 +16,101 @@ if redis.call("pttl",key)<tonumber(ms) then redis.call("pexpire",key,ms) end
 end
 """
 
-# --- fair: KEYS[1] the lock, KEYS[2] the queue (waiter by ticket), KEYS[3] until when each waiter is alive
+# --- fair: KEYS[1] the lock, KEYS[2] the queue: clients by ticket ----------------------------------------
+# Each that waits has a key of its own, which is empty and becomes "c" when it is called. It goes when the client has
+# not asked for a while; who holds the lock has none.
 
 # Tickets are drawn by the waiters' clocks; what is out of order by less than this came at the same time.
 SKEW_US = 100_000
 
-# Waiters are told when the lock changes. Where only the order in the queue does, it is made to.
-_STIR = """local function stir()
-if redis.call("set",KEYS[1],"","NX","PX",1) then redis.call("del",KEYS[1]) end
+# Between the lock's key and a client's name: the client's key.
+WAITER = b"\0waits:"
+
+# Return the first in the queue, for how long it is alive (below 0 if it holds), the second, and whether there were
+# others before, who are dead and passed over.
+_NEXT = """local function waits(id) return KEYS[1].."\\0waits:"..id end
+local function next(free,me)
+local dead=false
+while true do
+local two=redis.call("zrange",KEYS[2],0,1)
+if not two[1] or two[1]==me then return two[1],0,nil,dead end
+local left=redis.call("pttl",waits(two[1]))
+if left>0 or not free then return two[1],left,two[2],dead end
+redis.call("zrem",KEYS[2],two[1])
+dead=true
+end
 end
 """
 
-# ARGV[1] token, [2] ttl, [3] waiter, [4] ticket, [5] milliseconds until the waiter counts as dead. Stand in the queue,
-# and take the lock if it is free and nobody alive is before us. Answers 1, 0, or minus the highest ticket where ours is
-# far below it: whoever comes later has a higher one.
-FAIR_ACQUIRE = Script(
-    _NOW
-    + _STIR
-    + f"""local id=ARGV[3]
-local first=redis.call("zrange",KEYS[2],0,0)[1]
-while first and first~=id and tonumber(redis.call("hget",KEYS[3],first) or "0")<=now do
-redis.call("zrem",KEYS[2],first)
-redis.call("hdel",KEYS[3],first)
-first=redis.call("zrange",KEYS[2],0,0)[1]
+# Call the first; the lock is free. At maxmemory it may fail: then the first looks for itself, within a second.
+_CALL = (
+    _NEXT
+    + """local function call()
+local first,left=next(true)
+if first then redis.pcall("set",waits(first),"c","XX","PX",left) end
 end
-local mine=redis.call("zscore",KEYS[2],id)
-if not mine then
-local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
-if last[2] and tonumber(last[2])>tonumber(ARGV[4])+{SKEW_US} then return -tonumber(last[2]) end
-end
-if not mine or tonumber(mine)<tonumber(ARGV[4]) then
-redis.call("zadd",KEYS[2],ARGV[4],id)
-if first==id then stir() end
-first=redis.call("zrange",KEYS[2],0,0)[1]
-end
-local alive=ARGV[5]
-local won=first==id and redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2])
-if won then alive=ARGV[2] end
-redis.call("hset",KEYS[3],id,now+alive)
-stay(KEYS[2],alive)
-stay(KEYS[3],alive)
-return won and 1 or 0""",
-    keys=3,
+"""
 )
 
-# ARGV[1] token, [2] waiter. Release the lock if it is ours, and leave the queue.
-FAIR_LEAVE = Script(
-    _STIR
-    + """local first=redis.call("zrange",KEYS[2],0,0)[1]
-redis.call("zrem",KEYS[2],ARGV[2])
-redis.call("hdel",KEYS[3],ARGV[2])
-if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) end
-if first==ARGV[2] then stir() end
+# ARGV[1] token, [2] ttl, [3] client, [4] ticket, [5] milliseconds until a waiter counts as dead, [6] "1" if it is new
+# in the queue, "2" if its ticket has changed. Stand in the queue, and take the lock if it is free and nobody alive is
+# before us; the first has been called already, unless it is another one than before. Answers 1, 0, or of who is next
+# minus (1 + the milliseconds that the lock's key will stay), or minus the highest ticket where ours is far below it.
+FAIR_ACQUIRE = Script(
+    _CALL
+    + f"""local me,stays=ARGV[3],ARGV[5]
+if ARGV[6]~="0" then
+local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")[2]
+if last and tonumber(last)>tonumber(ARGV[4])+{SKEW_US} then return -tonumber(last) end
+end
+redis.call("zadd",KEYS[2],ARGV[4],me)
+local held=redis.call("pttl",KEYS[1])
+local first,alive,second,dead=next(held==-2,me)
+local won=held==-2 and first==me
+if won then
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+redis.call("del",waits(me))
+stays=ARGV[2]
+else
+redis.call("set",waits(me),"","PX",stays)
+if held==-2 and (dead or ARGV[6]=="2") then call() end
+end
+if redis.call("pttl",KEYS[2])<tonumber(stays) then redis.call("pexpire",KEYS[2],stays*2) end
+if won then return 1 end
+if held==-2 or first~=me and (alive>0 or second~=me) then return 0 end
+return held<0 and -1e13 or -1-math.min(held,1e13)""",
+    keys=2,
+)
+
+# ARGV[1] token, [2] client, [3] ticket. Release the lock if it is ours, leave the queue, and call who is first now.
+FAIR_RELEASE = Script(
+    _CALL
+    + """local me=ARGV[2]
+if redis.call("get",KEYS[1])==ARGV[1] then
+redis.call("del",KEYS[1])
+redis.call("zrem",KEYS[2],me)
+call()
+return 1
+end
+if tonumber(redis.call("zscore",KEYS[2],me) or "0")==tonumber(ARGV[3]) then
+redis.call("zrem",KEYS[2],me)
+redis.call("del",waits(me))
+end
+if redis.call("exists",KEYS[1])==0 then call() end
 return 0""",
-    keys=3,
+    keys=2,
+)
+
+# ARGV[1] token, [2] client, [3] milliseconds until it counts as dead. Release the lock if it is ours, but keep the
+# place in the queue.
+FAIR_UNDO = Script(
+    _CALL
+    + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+redis.call("del",KEYS[1])
+redis.call("set",waits(ARGV[2]),"","PX",ARGV[3])
+call()
+return 1""",
+    keys=2,
 )
 
 # --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token ------
@@ -188,7 +229,8 @@ SLOT_OWNED = Script(_FREED + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] the
 
 ALL = (
     FAIR_ACQUIRE,
-    FAIR_LEAVE,
+    FAIR_RELEASE,
+    FAIR_UNDO,
     READ_ACQUIRE,
     READ_RELEASE,
     READ_EXTEND,

@@ -162,6 +162,7 @@ class Policy:
     """
 
     __slots__ = (
+        "_me",
         "attempt_ns",
         "clock",
         "drift_factor",
@@ -209,11 +210,18 @@ class Policy:
         self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
         self.tenure_count = handoff.count
         self.max_waiters = max_waiters
+        self._me = b""
         self.refuse_late = refuse_late
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""
         return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
+
+    def me(self) -> bytes:
+        """Return this client's name in queues on the masters: a token, drawn with the first of them."""
+        if not self._me:
+            self._me = self.tokens.take()
+        return self._me
 
     def patience_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers (the Redis page: small against the ttl)."""

@@ -91,6 +91,7 @@ class Lines:
         self.lines: dict[bytes, Line] = {}
         self.watches: dict[bytes, list[Ballot]] = {}
         self.called: deque[Ballot] = deque()  # decided; to be woken by the driver
+        self.crowded: set[bytes] = set()  # keys that were refused when they were last asked for
         self._most = MOST_HEADS  # before those that are not busy are swept out
         self._shunned: dict[int, int] = {}  # until when, by index of the master
 
@@ -259,20 +260,24 @@ class Lines:
         """Ask another master first for a second: this one did not answer."""
         self._shunned[index] = now_ns + SECOND
 
+    def crowd(self, key: bytes) -> None:
+        """Note that a key was refused; it is a hint only."""
+        if len(self.crowded) >= MOST_HEADS:
+            self.crowded.clear()
+        self.crowded.add(key)
+
     # --- keys that are watched ---------------------------------------------------------------------
 
-    def watch(self, ballot: Ballot) -> None:
-        """Have a ballot told of changes of its key."""
-        key = ballot.command.key
+    def watch(self, key: bytes, ballot: Ballot) -> None:
+        """Have a ballot told of changes of a key."""
         while True:
             ballots = self.watches.setdefault(key, [])
             ballots.append(ballot)
             if self.watches.get(key) is ballots:  # else it was forgotten meanwhile
                 return
 
-    def unwatch(self, ballot: Ballot) -> None:
+    def unwatch(self, key: bytes, ballot: Ballot) -> None:
         """Take it back."""
-        key = ballot.command.key
         ballots = self.watches.get(key)
         if ballots is not None and ballot in ballots:
             ballots.remove(ballot)

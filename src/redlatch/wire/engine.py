@@ -18,10 +18,10 @@ of `ext/redlatch/_c/wire/engine.pxd`.
 
   * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
 
-Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether
-any other number is to be kept, and whether the master is to say when it changes; `payload(dialect)`, its bytes for a server of that dialect; `releases`, whether it is a
-release that must not be forgotten; `token`, by which such a release is owed; `since_ns`, when the first command of that
-token was made; and `undo()`, what undoes it when the client closes.
+Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
+number is to be kept, and whether the master is to say when it changes; `payload(dialect)`, its bytes for a server of
+that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which such a release is owed;
+`since_ns`, when the first command of that token was made; and `undo()`, what undoes it when the client closes.
 
 It is longer than a module should be: all that touches a FIFO stands in one place.
 """
@@ -155,6 +155,8 @@ class Fleet:
                     self._unpark(link)
                 self._missed(link, ballot)
         self.torn = False
+        if ballot.behind is not None:
+            self.submit(ballot.behind)
 
     def flush(self) -> None:
         """Send what is staged, one system call a link."""

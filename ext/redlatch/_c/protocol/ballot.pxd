@@ -19,8 +19,9 @@ cdef class Ballot:
     cdef public dict causes
     cdef public tuple silent
     cdef public dict answers       # int: int
-    cdef public bint watching
+    cdef public int waits_for
     cdef public object waiter
+    cdef public Ballot behind
     cdef public object farewell
     cdef public object resent      # a bit for each link, of any number
 
@@ -33,6 +34,7 @@ cdef class Ballot:
     cpdef int undecided(self)
     cpdef bint won(self)
     cpdef watch(self, long long until_ns)
+    cpdef wait_for_all(self, long long until_ns)
     cpdef bint change(self, int index) except -1
     cpdef withdraw(self)
     cpdef bint refused(self)

@@ -62,6 +62,11 @@ cdef class Look(Command):
 
 
 @cython.final
+cdef class Called(Command):
+    pass
+
+
+@cython.final
 cdef class Note(Command):
     pass
 

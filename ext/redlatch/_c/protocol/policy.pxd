@@ -33,6 +33,9 @@ cdef class Policy:
     cdef readonly long long max_waiters
     cdef readonly bint refuse_late
 
+    cdef bytes _me
+
+    cpdef bytes me(self)
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)
 

@@ -35,6 +35,7 @@ cdef class Lines:
     cdef readonly dict lines       # bytes: Line
     cdef readonly dict watches     # bytes: list of Ballot
     cdef readonly object called    # deque of Ballot
+    cdef readonly set crowded
     cdef Py_ssize_t _most
     cdef dict _shunned
 
@@ -65,11 +66,13 @@ cdef class Lines:
     cpdef int first_of(self, Policy policy, bytes key, long long now_ns) except -2
     cpdef shun(self, int index, long long now_ns)
 
+    cpdef crowd(self, bytes key)
+
     # keys that are watched
     @cython.locals(ballots=list)
-    cpdef watch(self, Ballot ballot)
+    cpdef watch(self, bytes key, Ballot ballot)
     @cython.locals(ballots=list)
-    cpdef unwatch(self, Ballot ballot)
+    cpdef unwatch(self, bytes key, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cpdef changed(self, int index, bytes key)
     @cython.locals(ballot=Ballot)

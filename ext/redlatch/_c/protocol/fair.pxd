@@ -1,0 +1,10 @@
+# The types of src/redlatch/protocol/fair.py when it is compiled; as in quorum.py, its annotations are the rest.
+
+cimport cython
+
+from redlatch._c.protocol.ballot cimport Ballot
+from redlatch._c.protocol.commands cimport Called, Command, Extend, Look, Owned, Scripted
+from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.policy cimport Policy
+from redlatch._c.protocol.quorum cimport Tell
+from redlatch._c.protocol.waiting cimport Lines

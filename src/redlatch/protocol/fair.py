@@ -1,0 +1,131 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""The fair lock: a queue on every master, from which each is called when it is its turn, and nobody else.
+
+How order is agreed on N masters: each waiter draws one ticket, by its wall clock, and stands under it on every master;
+so all masters have one order. A master refuses a ticket that is more than a tenth of a second below the highest that it
+has, and the waiter takes a higher one: who comes after another was known to a quorum meets at least one master that
+knows it, and stands behind it, whatever the clocks say; only where clocks differ by less may it come before.
+
+Rules that each script keeps on its master (`family_scripts`):
+  * Where the lock is free, the first in the queue has been called: its own key says so, and it waits for a change of
+    that key alone. So a change of the lock wakes one waiter, however many there are.
+  * A waiter that has not asked for `ALIVE_MS` is dead, and passed over by whoever asks or leaves. Who holds the lock
+    stays in the queue as long as there is the lock's key.
+  * Nobody is called when the lock's key goes by itself, or is deleted by others. Who is next waits for that key, too;
+    and everybody asks once a second.
+
+Compiled as `redlatch._c.protocol.fair`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from redlatch.protocol import family_scripts as scripts
+
+from .acquire import wait_for_pushes
+from .ballot import FOREVER_MS, Ballot
+from .commands import NOTHING, REFUSAL, Called, Command, Extend, Look, Owned, Scripted
+from .family import ALIVE_MS, Kind, attempt
+from .hold import Hold
+from .policy import MILLISECOND, Policy
+from .quorum import Effect, Tell
+from .waiting import Lines
+
+# A place in the queue: one that is asked for, kept, or changed for a later one.
+KEPT, NEW, CHANGED = range(3)
+
+
+class Fair(Kind):
+    """First come, first served over all processes."""
+
+    orderly = True
+
+    def __init__(self, key: bytes) -> None:
+        self._keys = [key, key + b"\0queue"]
+        self._me = self._waiter = b""
+        self._ticket = 0
+        self._place = NEW
+        self._called: Ballot | None = None
+        self._answers: dict[int, int] = {}
+
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        self._me = policy.me()
+        self._waiter = hold.key + scripts.WAITER + self._me
+        self._ticket = policy.fences.propose()
+        self._place = NEW
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        self.rest(lines, hold)
+        place, self._place = self._place, KEPT
+        if place == NEW:  # who has waited in this client's line does not come so early that it is refused
+            self._ticket = max(self._ticket, policy.fences.propose() - scripts.SKEW_US // 2)
+        if place == NEW and hold.key in lines.crowded:  # then it is mostly refused
+            lines.crowded.discard(hold.key)
+            self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
+        self._answers = {}
+        arguments = [hold.token, b"%d" % ttl_ms, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS, b"%d" % place]
+        return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
+
+    def undoing(self, hold: Hold) -> Command:
+        arguments = [hold.token, self._me, b"%d" % ALIVE_MS]
+        return Scripted(hold, scripts.FAIR_UNDO, self._keys, arguments, NOTHING, True)
+
+    def releasing(self, hold: Hold) -> Command:
+        arguments = [hold.token, self._me, b"%d" % self._ticket]
+        return Scripted(hold, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Command:
+        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
+
+    def owned(self, hold: Hold) -> Command:
+        return Owned(hold.key, hold.token, hold.since_ns)
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Take a higher ticket where one is asked for; keep what else was answered."""
+        self._answers = ballot.answers or {}
+        highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
+        if highest < self._ticket:
+            return False
+        self._ticket = highest + 1
+        self._place = CHANGED
+        return True
+
+    def _watch(self, policy: Policy, lines: Lines, hold: Hold, until_ns: int) -> Ballot:
+        """Note that this client is to be told when it is called, and when it changes the lock itself."""
+        self._called = called = Ballot(Called(self._waiter), policy.size, policy.quorum, until_ns)
+        lines.watch(self._waiter, called)
+        lines.watch(hold.key, called)
+        return called
+
+    def rest(self, lines: Lines, hold: Hold) -> None:
+        called, self._called = self._called, None
+        if called is not None:
+            lines.unwatch(self._waiter, called)
+            lines.unwatch(hold.key, called)
+
+    def behind(self) -> Ballot | None:
+        return self._called
+
+    def _left_ns(self, policy: Policy) -> int:
+        """Return after which time a quorum should have the lock free, by what they answered."""
+        left = sorted([max(0, -1 - answer) for answer in self._answers.values()])
+        return min(left[policy.quorum - 1] if len(left) >= policy.quorum else FOREVER_MS, FOREVER_MS) * MILLISECOND
+
+    def try_again(
+        self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, times: tuple[int, int], pauses: int
+    ) -> Generator[Effect, None, bool]:
+        lines.crowd(hold.key)
+        called = self._called
+        if called is None:
+            called = self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
+            yield Tell([called])
+        if self._answers:  # next
+            yield Tell([Ballot(Look(hold.key), policy.size, policy.quorum)])
+        yield [called]
+        waited = called.yes >= called.quorum
+        if not waited:
+            waited = yield from wait_for_pushes(policy, called, self._left_ns(policy), pauses, times[0])
+        yield from attempt(policy, lines, hold, ttl_ms, times)
+        return waited
