@@ -24,6 +24,8 @@ POTTERY = Entry("pottery", "pottery")
 ASYNC_REDIS_PY = Entry("redis.asyncio Lock", "redis-py-aio")
 TURNS = Entry("redlatch asyncio, tenure=0", "redlatch-aio-tenure0-c")
 TURNS_THREADS = Entry("redlatch, tenure=0", "redlatch-tenure0-c")
+FAIR = Entry("redlatch asyncio, fair=True", "redlatch-aio-fair-c")
+FAIR_THREADS = Entry("redlatch, fair=True", "redlatch-fair-c")
 
 
 def hot_scenarios(masters: int) -> list[Scenario]:
@@ -77,7 +79,7 @@ def threads(masters: int) -> Scenario:
 def processes(masters: int) -> Scenario:
     """Return the scenario of some processes with one caller each; each release goes to the masters."""
     peers = (REDIS_PY, EAGER, LIST) if masters == 1 else (REDLOCK,)
-    entries = everybody((TURNS, TURNS_THREADS, *peers), masters, mode="hot", processes=PROCESSES)
+    entries = everybody((FAIR, FAIR_THREADS, TURNS, TURNS_THREADS, *peers), masters, mode="hot", processes=PROCESSES)
     title = f"One hot name, {PROCESSES} processes of one caller, N={masters}"
     return of_one_name(f"processes-n{masters}", title, entries, peers[0], rounds=4)
 

@@ -37,18 +37,20 @@ def handoff(tenure: float | None) -> Any:
 @contender("redlatch-c", implementation="c")
 @contender("redlatch-python", implementation="python")
 @contender("redlatch-tenure0-c", implementation="c", tenure=0.0)
+@contender("redlatch-fair-c", implementation="c", fair=True)
 class Redlatch(Contender):
     """redlatch.Client."""
 
     implementation = ""
     tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
+    fair = False
     package = "redlatch"
 
     def open(self, urls: list[str]) -> None:
         self.client = import_redlatch(self.implementation).Client(urls, handoff=handoff(self.tenure))
 
     def lock(self, name: str) -> Any:
-        return self.client.lock(name, ttl=TTL)
+        return self.client.lock(name, ttl=TTL, fair=self.fair)
 
     def acquire_many(self, names: list[str]) -> Any:
         locks = self.client.acquire_many(names, TTL)
@@ -79,18 +81,20 @@ class RedlatchNoWait(Redlatch):
 @contender("redlatch-aio-python", implementation="python")
 @contender("redlatch-uvloop-c", implementation="c", loop="uvloop")
 @contender("redlatch-aio-tenure0-c", implementation="c", tenure=0.0)
+@contender("redlatch-aio-fair-c", implementation="c", fair=True)
 class AsyncRedlatch(AsyncContender):
     """redlatch.AsyncClient."""
 
     implementation = ""
     tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
+    fair = False
     package = "redlatch"
 
     async def open(self, urls: list[str]) -> None:
         self.client = import_redlatch(self.implementation).AsyncClient(urls, handoff=handoff(self.tenure))
 
     def lock(self, name: str) -> Any:
-        return self.client.lock(name, ttl=TTL)
+        return self.client.lock(name, ttl=TTL, fair=self.fair)
 
     async def acquire_many(self, names: list[str]) -> Any:
         locks = await self.client.acquire_many(names, TTL)
