@@ -481,7 +481,7 @@ def test_a_push_that_comes_byte_by_byte_between_replies_is_understood(rig: Rig) 
         b">2\r\n$10\r\ninvalidate\r\n*0\r\n+OK\r\n+OK\r\n",
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n$-1\r\n+OK\r\n",
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n+OK\r\n",
-        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$513\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$577\r\n",
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n$999\r\n" + b"x" * 999 + b"\r\n",
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n$4294967295\r\n",
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n$0000000000000001\r\na\r\n",

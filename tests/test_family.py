@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -19,8 +21,13 @@ from redlatch import (
     LockError,
     LockLost,
     NotOwned,
+    QuorumUnavailable,
     Retry,
+    embedded,
+    impl,
 )
+from redlatch.locks import reentrant
+from redlatch.protocol import family
 
 
 @pytest.fixture(params=[1, 3])
@@ -435,3 +442,244 @@ def test_a_template_that_names_no_argument_is_refused_where_it_is_written(implem
 def test_the_family_is_no_lock_error_of_another_kind(implementation, url, name):
     with Client(url) as client, pytest.raises(LockError):
         client.fair_lock(name).release()
+
+
+# --- what a hostile reading found ---------------------------------------------------------------------------
+
+SOON = 0.45  # seconds: far more than a wake-up takes, far less than the backstop of one second
+
+
+def server(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, retry=None)
+
+
+def test_as_many_as_there_are_permits_get_a_semaphore_at_once_without_waiting(connect, masters, name):
+    client = connect(masters)
+    calls = [client.semaphore(name, 5).start("acquire", blocking=False) for _ in range(5)]
+    assert [call.result(PATIENCE) for call in calls] == [True] * 5
+
+
+def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_missed(connect, url, proxies, name):
+    (before,) = proxies([url])
+    client = connect(before.url)
+    held, waiting = client.semaphore(name, 1), client.semaphore(name, 1)
+    assert held.acquire()
+    asked, go = threading.Event(), threading.Event()
+    attempts: list[bytes] = []
+
+    def spoil(command: Any, reply: bytes) -> bytes:
+        if command[0].startswith(b"EVAL") and len(command) == 10:
+            attempts.append(reply)
+            if len(attempts) == 2:  # the one that goes out behind the look; it is refused
+                asked.set()
+                go.wait(PATIENCE)
+        return reply
+
+    before.spoil = spoil
+    call = waiting.start("acquire")
+    assert asked.wait(PATIENCE)
+    held.release(wait=False)
+    began = time.monotonic()
+    go.set()
+    assert call.result(PATIENCE)
+    assert time.monotonic() - began < SOON
+    waiting.release()
+
+
+def test_a_slot_can_be_extended_at_maxmemory(connect, name):
+    with embedded.masters(1) as urls:
+        lock = connect(urls).semaphore(name, 2)
+        assert lock.acquire()
+        server(urls[0]).config_set("maxmemory", "1mb")
+        lock.extend()  # as every other lock of the family
+        lock.release()
+
+
+def test_a_writer_that_has_waited_for_a_while_is_told_when_the_last_reader_leaves(connect, masters, name):
+    reader, writer = connect(masters).rw_lock(name).read(), connect(masters).rw_lock(name).write()
+    assert reader.acquire()
+    call = writer.start("acquire")
+    time.sleep(1.3)  # it has asked again by then: that has changed the key, and ended its own watch
+    reader.release()
+    began = time.monotonic()
+    assert call.result(PATIENCE)
+    assert time.monotonic() - began < SOON / 1.5
+    writer.release()
+
+
+def test_who_has_lost_a_read_lock_may_write(implementation, masters, name):
+    with Client(masters) as client:
+        both = client.rw_lock(name, ttl=0.1)
+        reader = both.read()
+        assert reader.acquire()
+        await_true(lambda: not reader.remaining())
+        assert both.write().acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer", "semaphore"])
+def test_whether_it_is_locked_can_be_asked_of_any_kind(connect, masters, name, kind):
+    client = connect(masters)
+    lock = {
+        "reader": lambda: client.rw_lock(name).read(),
+        "writer": lambda: client.rw_lock(name).write(),
+        "semaphore": lambda: client.semaphore(name, 1),
+    }[kind]()
+    assert lock.acquire()
+    assert lock.locked()
+    lock.release()
+    assert not lock.locked()
+
+
+@pytest.mark.parametrize("kind", ["writer", "semaphore"])
+def test_a_name_of_the_greatest_length_breaks_no_connection(connect, masters, kind, caplog):
+    make = {
+        "writer": lambda client: client.rw_lock("n" * 512).write(),
+        "semaphore": lambda client: client.semaphore("n" * 512, 1),
+    }[kind]
+    caplog.set_level("INFO", "redlatch")
+    held, waiting = make(connect(masters)), make(connect(masters))
+    assert held.acquire()
+    call = waiting.start("acquire")
+    time.sleep(0.1)
+    held.release()
+    assert call.result(PATIENCE)
+    waiting.release()
+    assert not [record for record in caplog.records if "broke" in record.getMessage()]
+
+
+def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_answered(
+    implementation, farm, proxies, name
+):
+    urls = farm.urls(3)
+    before = proxies(urls)
+    turns = range(40)
+    for turn in turns:
+        for url in urls[:2]:
+            server(url).set(f"{name}-{turn}\0fence", int(time.time() * 1e6) + 10**9, px=600_000)
+    together = threading.Barrier(2)
+
+    def spoiled(master: redis.Redis) -> Any:
+        def spoil(command: Any, reply: bytes) -> bytes:
+            if reply.startswith(b":-") and command[0] == b"EVALSHA":
+                master.delete(command[3])  # by an operator, or it ran out, between the two rounds
+            elif len(command) == 8 and reply == b":0\r\n":  # the second round is refused
+                together.wait(PATIENCE)
+            return reply
+
+        return spoil
+
+    with Client([proxy.url for proxy in before], attempt_timeout=1.0) as client:
+        before[2].replies.clear()
+        for proxy, url in zip(before[:2], urls, strict=False):
+            proxy.spoil = spoiled(server(url))
+        for turn in turns:
+            lock = client.lock(f"{name}-{turn}", ttl=PATIENCE, fence=True)
+            if lock.acquire(timeout=0.02):  # by a second attempt
+                lock.release()
+        for proxy in before:
+            proxy.spoil = None
+            proxy.replies.set()
+        await_true(lambda: not any(server(urls[2]).exists(f"{name}-{turn}") for turn in turns), 3.0)
+
+
+def test_an_rlock_whose_release_failed_can_be_acquired_again_as_any_lock(implementation, masters, proxies, name):
+    before = proxies(masters)
+    with Client([proxy.url for proxy in before], attempt_timeout=0.1) as client:
+        plain, lock = client.lock(name + "-plain"), client.rlock(name)
+        for each in (plain, lock):
+            assert each.acquire()
+        for proxy in before:
+            proxy.replies.clear()
+        for each in (plain, lock):
+            with pytest.raises(QuorumUnavailable):
+                each.release()
+        for proxy in before:
+            proxy.replies.set()
+        assert plain.acquire(timeout=PATIENCE)
+        assert lock.acquire(timeout=PATIENCE)  # NotOwned, for ever, until release() is called once more
+        lock.release()
+
+
+def test_an_interrupt_where_an_rlock_notes_that_it_is_held_leaves_no_key_behind(implementation, masters, name):
+    done: list[bool] = []
+
+    def strike(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is reentrant.BaseRLock._won.__code__ and not done:
+            done.append(True)
+            raise KeyboardInterrupt
+        return None
+
+    with Client(masters) as client:
+        lock = client.rlock(name, ttl=PATIENCE)
+        sys.settrace(strike)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+        finally:
+            sys.settrace(None)
+        try:
+            lock.release()
+        except LockError:
+            pass
+        await_true(lambda: not any(server(url).exists(name) for url in masters), 2.0)
+
+
+def test_the_repr_of_an_rlock_of_asyncio_needs_no_loop(implementation, masters, name):
+    async def make() -> Any:
+        async with AsyncClient(masters) as client:
+            return client.rlock(name)
+
+    assert name in repr(asyncio.run(make()))
+
+
+def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(implementation, masters, name):
+    with Client(masters) as client:
+        try:
+
+            @client.locked(name)
+            def numbers() -> Any:
+                yield [server(url).exists(name) for url in masters]
+
+        except TypeError:
+            return  # refused, as a coroutine function is
+        assert all(next(iter(numbers())))
+
+
+def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_raised(farm, name, monkeypatch):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    url = farm.urls(1)[0]
+    steps = []
+
+    def step(frame: Any, event: str, _: Any) -> Any:
+        if event == "opcode":
+            steps.append(event)
+            if len(steps) == 12:  # between its two statements
+                raise KeyboardInterrupt
+        return step
+
+    def strike(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is family.Reader.won.__code__:
+            frame.f_trace_opcodes = True
+            return step
+        return None
+
+    with Client(url) as client:
+        lock = client.rw_lock(name, ttl=PATIENCE).read()
+        sys.settrace(strike)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+        finally:
+            sys.settrace(None)
+        await_true(lambda: not server(url).exists(f"{name}\0rw"), 2.0)
+
+
+def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_semaphore(connect, masters, name):
+    client = connect(masters)
+    kept = client.semaphore(name, 3, ttl=PATIENCE)
+    assert kept.acquire()
+    assert all(client.semaphore(name, 3, ttl=0.5).acquire() for _ in range(2))  # and are never released
+    for url in masters:
+        server(url).delete(f"{name}\0slots")
+    time.sleep(0.7)
+    assert client.semaphore(name, 3).acquire(timeout=3.0)

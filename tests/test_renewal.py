@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import sys
+import threading
 import time
 from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, await_true
+from faces import PATIENCE, await_true, in_thread
 
-from redlatch import AsyncClient, LockLost
+from redlatch import AsyncClient, Client, LockLost, QuorumUnavailable
 
 SHORT = 0.4  # a ttl that a test can outlive
 
@@ -267,3 +270,142 @@ def test_what_the_body_raises_is_kept_with_a_note_of_the_loss(implementation, th
             assert any("LockLost" in note for note in caught.value.__notes__)
 
     asyncio.run(main())
+
+
+# --- what a hostile reading found ---------------------------------------------------------------------------
+
+
+def test_who_asks_for_the_event_behind_a_loss_finds_it_set_and_the_callback_is_not_called_again(connect, three, name):
+    told: list[str] = []
+    lock = connect(three).lock(name, ttl=0.1, on_lost=lambda _, reason: told.append(reason))
+    assert lock.acquire()
+    await_true(lambda: bool(told))
+    was_set = lock.lost.is_set()
+    passed(0.6)
+    assert (len(told), was_set) == (1, True)
+
+
+def test_the_clients_callback_is_told_of_the_loss_of_a_multi_lock(connect, three, name):
+    told: list[Any] = []
+    lock = connect(three, on_lost=lambda lock, reason: told.append(lock)).multi_lock([name, name + "-b"], ttl=0.1)
+    assert lock.acquire()
+    await_true(lambda: bool(told), 2.0)
+
+
+def test_a_loss_that_an_extension_finds_sets_the_event(connect, three, name):
+    lock = connect(three).lock(name, ttl=PATIENCE)
+    lost = lock.lost
+    assert lock.acquire()
+    delete(three, name)
+    with pytest.raises(LockLost):
+        lock.extend()
+    assert not lock.remaining()
+    await_true(lost.is_set, 2.0)
+
+
+def test_an_extension_that_fails_and_leaves_a_nearer_deadline_has_the_loss_told_there(connect, three, proxies, name):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before], attempt_timeout=0.1).lock(name, ttl=PATIENCE)
+    lost = lock.lost
+    assert lock.acquire()
+    for proxy in before:
+        proxy.replies.clear()
+    with pytest.raises(QuorumUnavailable):
+        lock.extend(0.5)
+    assert lock.remaining() < 0.5
+    try:
+        await_true(lost.is_set, 2.0)
+    finally:
+        for proxy in before:
+            proxy.replies.set()
+
+
+def test_a_lock_that_its_client_was_closed_under_tells_its_loss(connect, three, name):
+    client = connect(three)
+    lock = client.lock(name, ttl=0.3, auto_renew=True)
+    lost = lock.lost
+    assert lock.acquire()
+    client.close()
+    await_true(lambda: not lock.remaining())
+    await_true(lost.is_set, 2.0)
+
+
+def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(connect, three, proxies, name):
+    before = proxies(three)
+    client = connect([proxy.url for proxy in before])
+    slow, quick = client.lock(name + "-slow", ttl=100.0, auto_renew=True), client.lock(name, ttl=0.9, auto_renew=True)
+    assert slow.acquire()
+    assert quick.acquire()
+    lost = quick.lost
+    slow.extend((200 / 3 + 0.31) / 0.99)  # both are due in 0.3 s
+    for proxy in before:
+        proxy.replies.clear()
+    try:
+        await_true(lambda: not quick.remaining())
+        await_true(lost.is_set, 1.0)
+    finally:
+        for proxy in before:
+            proxy.replies.set()
+
+
+def test_a_warden_that_cannot_start_a_thread_once_goes_on(implementation, three, name, monkeypatch):
+    start, failed = _thread.start_new_thread, []
+
+    def fail_once(function: Any, *args: Any) -> Any:
+        if not failed and "_renew" in repr(function):
+            failed.append(function)
+            raise RuntimeError("can't start new thread")
+        return start(function, *args)
+
+    with Client(three) as client:
+        lock = client.lock(name, ttl=1.0, auto_renew=True)
+        lost = lock.lost
+        assert lock.acquire()
+        monkeypatch.setattr(_thread, "start_new_thread", fail_once)
+        await_true(lambda: bool(failed))
+        passed(1.5)
+        assert lock.remaining() or lost.is_set()  # renewed by the next try, or told; never silent
+
+
+def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation, three, name):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Client(three) as client:
+            for _ in range(3000):
+                lock = client.lock(name)
+                barrier = threading.Barrier(2)
+
+                def ask(lock: Any = lock, barrier: Any = barrier) -> Any:
+                    barrier.wait()
+                    return lock.lost
+
+                one, two = in_thread(ask), in_thread(ask)
+                assert one.result(PATIENCE) is two.result(PATIENCE)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("ttl", [0.1, 0.25])
+def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name, ttl):
+    client = connect(three)
+    beside = client.lock(name + "-long", ttl=PATIENCE, auto_renew=True)
+    lock = client.lock(name, ttl=ttl, auto_renew=True)
+    lost = lock.lost
+    assert beside.acquire()
+    assert lock.acquire()
+    passed(4 * ttl + 0.3)
+    assert not lost.is_set()
+    lock.release()
+
+
+def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(connect, three, proxies, name):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before]).lock(name, ttl=0.6, auto_renew=True)
+    assert lock.acquire()
+    for _ in range(20):
+        lock.extend()
+    sent = before[0].count(b"EVALSHA", name, b"600")
+    passed(0.9)  # four renewals, one each fifth of a second
+    assert before[0].count(b"EVALSHA", name, b"600") - sent <= 6
+    lock.release()

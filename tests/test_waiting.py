@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import random
 import threading
+import time
 
 import pytest
 import redis
@@ -31,6 +32,7 @@ from redlatch import (
     embedded,
     impl,
 )
+from redlatch.protocol.commands import Extend
 
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
 SHORT = 0.1
@@ -1190,3 +1192,72 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(th
         assert call.result(PATIENCE)
         assert client.lock(f"{name}-other").locked() is False  # behind whatever the interrupt had sent
         assert lock.owned() or not lock.remaining()
+
+
+# --- what a hostile reading found ---------------------------------------------------------------------------
+
+
+def test_a_plain_lock_that_was_handed_a_numbered_lease_once_passes_no_old_number_on(connect, three, name):
+    client, other = connect(three), connect(three)
+    first, plain, last = client.lock(name, fence=True), client.lock(name), client.lock(name, fence=True)
+    holder = client.lock(name)
+    assert holder.acquire()
+    one = first.start("acquire")
+    await_true(lambda: in_line(client, name) == 1)
+    two = plain.start("acquire")  # first takes a block of numbers, since plain waits behind it
+    await_true(lambda: in_line(client, name) == 2)
+    holder.release()
+    assert one.result(PATIENCE)
+    first.release()  # to plain, with a number
+    assert two.result(PATIENCE)
+    plain.release()
+    foreign = other.lock(name, fence=True)
+    assert foreign.acquire()
+    highest = foreign.fence
+    foreign.release()
+    assert plain.acquire()  # by a plain SET: it has no number
+    three = last.start("acquire")
+    await_true(lambda: in_line(client, name) == 1)
+    plain.release()
+    assert three.result(PATIENCE)
+    assert last.fence > highest
+    last.release()
+
+
+def test_a_renewal_that_was_begun_before_a_hand_off_does_not_shorten_the_lease_of_the_next(
+    farm, name, monkeypatch, keys
+):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    urls = farm.urls(3)
+    begun, go = threading.Event(), threading.Event()
+    with Client(urls, handoff=Handoff(tenure=PATIENCE)) as client:  # by default a tenure ends after 0.1 s: ttl < 0.3
+        driver = client._driver
+        tell = driver._tell
+
+        def preempted(ballots):  # the renewing thread loses the GIL just before its command is put into the inbox
+            if threading.current_thread() not in mine and any(isinstance(each.command, Extend) for each in ballots):
+                begun.set()
+                assert go.wait(PATIENCE)
+            tell(ballots)
+
+        mine = {threading.current_thread()}
+        short = client.lock(name, ttl=0.9, auto_renew=True)
+        long = client.lock(name, ttl=PATIENCE)
+        assert short.acquire()
+
+        def take():
+            mine.add(threading.current_thread())
+            return long.acquire()
+
+        call = in_thread(take)
+        await_true(lambda: bool(client._driver.lines.lines))
+        driver._tell = preempted
+        assert begun.wait(PATIENCE)
+        short.release()
+        assert call.result(PATIENCE)
+        go.set()
+        time.sleep(0.2)
+        left = sorted(keys(urls, name).values())
+        assert left[1] / 1000 >= long.remaining() - 1.0, f"{left} ms on the masters, {long.remaining()} s believed"
+        assert not client.lock(name).acquire(blocking=False)
+        long.release()

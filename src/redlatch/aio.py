@@ -113,8 +113,10 @@ class AsyncLock(BaseLock):
             ConfigurationError, TypeError: the ttl cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        await self._shared.driver.run(self._extending(ttl))
-        self._begin_care()
+        try:
+            await self._shared.driver.run(self._extending(ttl))
+        finally:
+            self._go_on()
 
     @property
     def lost(self) -> asyncio.Event:
@@ -457,8 +459,10 @@ class AsyncClient(BaseClient):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         batch = Batch(self._shared, locks)
-        await self._driver.run(batch.extending(ttl))
-        batch.go_on()
+        try:
+            await self._driver.run(batch.extending(ttl))
+        finally:
+            batch.go_on()
         return batch.verdicts()
 
     async def connect(self) -> None:

@@ -91,8 +91,10 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: the ttl cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        self._shared.driver.run(self._extending(ttl))
-        self._begin_care()
+        try:
+            self._shared.driver.run(self._extending(ttl))
+        finally:
+            self._go_on()
 
     @property
     def lost(self) -> threading.Event:
@@ -409,8 +411,10 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         batch = Batch(self._shared, locks)
-        self._driver.run(batch.extending(ttl))
-        batch.go_on()
+        try:
+            self._driver.run(batch.extending(ttl))
+        finally:
+            batch.go_on()
         return batch.verdicts()
 
     def connect(self) -> None:

@@ -250,6 +250,9 @@ class Driver:
             if timer is not None:
                 timer.cancel()
         self._timer = self._attending = None
+        next_ns = self._agenda.next_ns(self._clock.now())
+        if next_ns:  # the loss of what is still held is told
+            self._attend_at(next_ns)
         for ballot in self._deadlines.clear() + self.lines.everybody():
             self._wake_soon(ballot)
 
@@ -416,7 +419,7 @@ class Driver:
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
             self._attending.cancel()
-        if self._loop is not None and self._roster.usable:
+        if self._loop is not None and not (self._roster.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
             self._attending = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._attend)
 
@@ -426,6 +429,11 @@ class Driver:
         now = self._clock.now()
         renewed, lost = self._agenda.due(self._policy, now)
         tell_all(lost)
+        if not self._roster.usable:  # what is still held runs out, and that is told
+            next_ns = self._agenda.next_ns(now)
+            if next_ns:
+                self._attend_at(next_ns)
+            return
         if renewed and self._loop is not None:
             task = self._loop.create_task(self._renew(renewed))
             self._renewals.add(task)
@@ -449,8 +457,9 @@ class Driver:
             error = failure
         finally:
             tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
-            if self._attending is None:
-                self._attend_at(now)
+            due_ns = min([care.due_ns for care in renewed])
+            if self._attending is None or due_ns < self._attending_ns:
+                self._attend_at(due_ns)
 
     # --- dialling ----------------------------------------------------------------------------------
 

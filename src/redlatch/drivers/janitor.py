@@ -10,10 +10,11 @@ never on the way of a call that finds the client's sockets free, and its bell is
 from __future__ import annotations
 
 import _thread
-import threading
 import time
 import weakref
 from typing import Any
+
+from .bell import Bell
 
 # Seconds from the bell to the look: long enough that a busy client has read everything itself.
 PERIOD = 0.25
@@ -23,9 +24,8 @@ class Janitor:
     """Calls `driver.tidy()` a moment after `ring()`, until that returns False or the driver is no more."""
 
     def __init__(self, driver: Any) -> None:
-        self._bell = bell = threading.Lock()  # free when it was rung and nobody came yet
-        bell.acquire()
-        self._driver = weakref.ref(driver, lambda _: _ring(bell))  # the thread must not keep a client alive
+        self._bell = bell = Bell()
+        self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
 
     def start(self) -> None:
         """Begin to listen for the bell."""
@@ -33,20 +33,12 @@ class Janitor:
 
     def ring(self) -> None:
         """Say that there is something to look after; cheap when it was said already."""
-        _ring(self._bell)
+        self._bell.ring()
 
 
-def _ring(bell: threading.Lock) -> None:
-    if bell.locked():
-        try:
-            bell.release()
-        except RuntimeError:
-            pass  # another thread rang at the same time
-
-
-def _work(bell: threading.Lock, reference: weakref.ref[Any]) -> None:
+def _work(bell: Bell, reference: weakref.ref[Any]) -> None:
     while True:
-        bell.acquire()
+        bell.wait()
         time.sleep(PERIOD)
         driver = reference()
         if driver is None or not driver.tidy():

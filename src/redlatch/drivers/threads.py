@@ -61,7 +61,7 @@ from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
 from ..protocol.hold import HELD, Hold
-from ..protocol.policy import SECOND, Policy
+from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
@@ -285,9 +285,13 @@ class Driver:
         try:
             self._take_all()
             self._fleet.abandon()
+            self._wake_waiters()  # who leave the masters' queues
             until = self._clock.now() + DRAIN_NS
-            while self._fleet.owing() and self._clock.now() < until:
-                self._await_replies(until - self._clock.now())
+            while (owing := self._fleet.owing()) or self.lines.everybody() or self._inbox:
+                left = until - self._clock.now()
+                if left <= 0:
+                    break
+                self._await_replies(left if owing else min(left, MILLISECOND))
                 self._take_all()
         finally:
             self._roster.close()
@@ -295,12 +299,16 @@ class Driver:
             self._wake_all()
             while self._sleepers:
                 self._sleepers.popleft().wake()
-            for ballot in self.lines.everybody():
-                if ballot.waiter is not None:
-                    ballot.waiter.wake()
+            self._wake_waiters()
             self._janitor.ring()  # it ends
-            self._warden.ring(0)  # it, too
+            self._warden.ring(0)  # it, too, when nothing is held any more
         self._roster.mourn()
+
+    def _wake_waiters(self) -> None:
+        """Wake everybody who waits in a line or for a change; for a client that closes."""
+        for ballot in self.lines.everybody():
+            if ballot.waiter is not None:
+                ballot.waiter.wake()
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
@@ -663,14 +671,25 @@ class Driver:
 
         Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
         """
-        if not self._roster.usable:
+        if self._roster.forked:
             return None
         now = self._clock.now()
         renewed, lost = self._agenda.due(self._policy, now)
         if lost:
-            _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
+            try:
+                _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
+            except RuntimeError:  # no more threads are to be had
+                tell_all(lost)
+        if not self._roster.usable:  # what is still held runs out, and that is told
+            next_ns = self._agenda.next_ns(now)
+            self._warden.wake_ns = next_ns
+            return max(0, next_ns - now) / SECOND if next_ns else None
         if renewed:
-            _thread.start_new_thread(self._renew, (renewed,))
+            try:
+                _thread.start_new_thread(self._renew, (renewed,))
+            except RuntimeError as error:
+                failure = LockError(f"the renewal could not begin: {error}")
+                tell_all(self._agenda.settle(self._policy, renewed, {}, failure, now))
         line_ns = self.lines.expire(now)
         self._wake_called()
         self._warden.wake_ns = now + LONGEST_NS
@@ -691,7 +710,9 @@ class Driver:
         except LockError as failure:
             error = failure
         finally:
-            tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
+            lost = self._agenda.settle(policy, renewed, errors, error, self._clock.now())
+            self._warden.ring(min([care.due_ns for care in renewed]))
+            tell_all(lost)
 
     # --- dialling ----------------------------------------------------------------------------------
 

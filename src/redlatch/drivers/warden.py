@@ -7,9 +7,16 @@ in line behind a lock that may run out. It sleeps until then, and does nothing i
 from __future__ import annotations
 
 import _thread
-import threading
+import logging
 import weakref
 from typing import Any
+
+from .bell import Bell
+
+logger = logging.getLogger("redlatch")
+
+# Seconds until it tries again what an error has kept it from.
+AGAIN = 0.25
 
 
 class Warden:
@@ -20,37 +27,51 @@ class Warden:
     """
 
     def __init__(self, driver: Any) -> None:
-        self._bell = bell = threading.Lock()  # free when it was rung
-        bell.acquire()
-        self._driver = weakref.ref(driver, lambda _: _ring(bell))  # the thread must not keep a client alive
+        self._bell = bell = Bell()
+        self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
         self._unstarted = [None]  # taken by who starts it
         self.wake_ns = 0
 
     def ring(self, due_ns: int) -> None:
         """Say that something is due then; cheap where it wakes early enough."""
         if self._unstarted:
-            try:
-                self._unstarted.pop()
-            except IndexError:
-                return  # another thread was faster
-            _thread.start_new_thread(_work, (self._bell, self._driver))
+            if _take(self._unstarted):
+                try:
+                    _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
+                except BaseException:
+                    self._unstarted.append(None)
+                    raise
         elif due_ns < self.wake_ns:
-            _ring(self._bell)
+            self._bell.ring()
 
 
-def _ring(bell: threading.Lock) -> None:
-    if bell.locked():
-        try:
-            bell.release()
-        except RuntimeError:
-            pass  # another thread rang at the same time
+def _take(unstarted: list[None]) -> bool:
+    """Tell whether it is up to this thread to go on; of several that ask one is told so."""
+    try:
+        unstarted.pop()
+    except IndexError:
+        return False
+    return True
 
 
-def _work(bell: threading.Lock, reference: weakref.ref[Any]) -> None:
+def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
     while True:
-        driver = reference()
-        seconds = None if driver is None else driver.attend()
+        seconds = _attend(reference)
         if seconds is None:
-            return
-        del driver
-        bell.acquire(timeout=seconds)
+            unstarted.append(None)  # who rings from now on starts another one; what was said before is seen here
+            seconds = _attend(reference)
+            if seconds is None or not _take(unstarted):
+                return
+        bell.wait(seconds)
+
+
+def _attend(reference: weakref.ref[Any]) -> float | None:
+    driver = reference()
+    if driver is None:
+        return None
+    try:
+        seconds: float | None = driver.attend()
+    except Exception:
+        logger.exception("what is due for held locks is done %s s later", AGAIN)
+        return AGAIN
+    return seconds

@@ -77,12 +77,16 @@ class Batch(Generic[AnyLock]):
         """
         self._raise_unavailable()
         won = [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
+        self.care()
+        return won
+
+    def care(self) -> None:
+        """Have the loss of those that are held told, where somebody wants to know."""
         if self._shared.on_lost is not None:
-            for lock in won:
-                if lock is not None:
+            for lock in self._present():
+                if lock._hold.state == HELD:
                     lock._care = Care(lock, lock._hold, lock._ttl_ms)
                     lock._begin_care()
-        return won
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.
@@ -97,10 +101,9 @@ class Batch(Generic[AnyLock]):
         return [lock is not None and next(succeeded) for lock in self._locks]
 
     def go_on(self) -> None:
-        """Care for what was extended by its new deadline."""
+        """Care for each by its deadline, which may have moved."""
         for lock in self._present():
-            if lock._care is not None and lock._hold.state == HELD:
-                lock._begin_care()
+            lock._go_on()
 
     def undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed."""

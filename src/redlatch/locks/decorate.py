@@ -32,7 +32,7 @@ def namer(template: object, function: Callable[..., Any]) -> Callable[..., str]:
         if first not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
             raise ConfigurationError(
-                f"template: {{{field}}} is no argument of {function.__qualname__}, whose arguments are: {known}"
+                f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
             )
 
     def name(*args: Any, **named: Any) -> str:
@@ -43,6 +43,10 @@ def namer(template: object, function: Callable[..., Any]) -> Callable[..., str]:
     return name
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
 def locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
@@ -50,7 +54,12 @@ def locking(
 
     def decorate(function: AnyFunction) -> AnyFunction:
         if inspect.iscoroutinefunction(function):
-            raise TypeError(f"locked: {function.__qualname__} is a coroutine function; use an AsyncClient for it")
+            raise TypeError(f"locked: {_name_of(function)} is a coroutine function; use an AsyncClient for it")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"locked: {_name_of(function)} is a generator function, which returns before it runs; "
+                "use a with statement in its body"
+            )
         name = namer(template, function)
 
         @functools.wraps(function)
@@ -70,7 +79,7 @@ def async_locking(
 
     def decorate(function: AnyFunction) -> AnyFunction:
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"locked: {function.__qualname__} is no coroutine function; use a Client for it")
+            raise TypeError(f"locked: {_name_of(function)} is no coroutine function; use a Client for it")
         name = namer(template, function)
 
         @functools.wraps(function)

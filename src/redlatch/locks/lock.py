@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import logging
+import operator
+import os
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
@@ -18,6 +21,11 @@ from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 
 logger = logging.getLogger("redlatch")
+
+# Of two threads that ask for an event at once the second gets that of the first. In a forked child a thread of the
+# parent may hold the lock for ever: there it is another one.
+_one_at_a_time = [threading.Lock()]
+os.register_at_fork(after_in_child=lambda: operator.setitem(_one_at_a_time, 0, threading.Lock()))
 
 
 class Driver(Protocol):
@@ -156,15 +164,24 @@ class BaseLock:
             care.begin(self._shared.policy.clock.now())
             self._shared.driver.care_for(care)
 
+    def _go_on(self) -> None:
+        """Care for it by its deadline, which an extension may have moved, also where that failed."""
+        if self._care is not None and self._care.live():
+            self._begin_care()
+
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
         """Return the event of that kind that tells of its loss."""
-        if self._care is None:
-            self._care = Care(self, self._hold, self._ttl_ms)
-        if self._care.event is None:
-            self._care.event = kind()
-            if self._hold.state == HELD and self._care.token is None:
-                self._begin_care()
-        return self._care.event
+        with _one_at_a_time[0]:
+            care = self._care
+            if care is None:
+                self._care = care = Care(self, self._hold, self._ttl_ms)
+            if care.event is None:
+                care.event = kind()
+                if care.reason is not None and self._hold.state == HELD:  # it is lost already
+                    care.event.set()
+                elif self._hold.state == HELD and care.token is None:
+                    self._begin_care()
+            return care.event
 
     def mark_lost(self, reason: str) -> None:
         """Set the event of its loss, and cancel its body where that was asked for; the drivers call it."""

@@ -121,7 +121,10 @@ class MultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks)
         try:
             self._shared.driver.run(self._acquiring(batch, seconds))
-            return self._all_held()
+            won = self._all_held()
+            if won:
+                batch.care()
+            return won
         except BaseException:
             batch.undo()
             raise
@@ -149,7 +152,10 @@ class MultiLock(BaseMultiLock):
             LockLost: one of them is lost.
         """
         batch = Batch(self._shared, self._locks)
-        self._shared.driver.run(batch.extending(ttl))
+        try:
+            self._shared.driver.run(batch.extending(ttl))
+        finally:
+            batch.go_on()
         self._judge(batch, batch.verdicts(), "extended")
 
     def __enter__(self) -> Self:
@@ -179,7 +185,10 @@ class AsyncMultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks)
         try:
             await self._shared.driver.run(self._acquiring(batch, seconds))
-            return self._all_held()
+            won = self._all_held()
+            if won:
+                batch.care()
+            return won
         except BaseException:
             batch.undo()
             raise
@@ -207,7 +216,10 @@ class AsyncMultiLock(BaseMultiLock):
             LockLost: one of them is lost.
         """
         batch = Batch(self._shared, self._locks)
-        await self._shared.driver.run(batch.extending(ttl))
+        try:
+            await self._shared.driver.run(batch.extending(ttl))
+        finally:
+            batch.go_on()
         self._judge(batch, batch.verdicts(), "extended")
 
     async def __aenter__(self) -> Self:

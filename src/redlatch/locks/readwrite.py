@@ -23,7 +23,7 @@ class RWLock(Generic[AnyLock]):
 
     def __init__(self, make: Callable[..., AnyLock], family: Any, owner: Callable[[], Any]) -> None:
         self._make = make
-        self._readers: dict[Any, int] = {}  # how many read locks of this object each thread, or task, holds
+        self._readers: dict[Any, list[Any]] = {}  # what each thread, or task, reads through this object
         self._reader = partial(family.Reader, readers=self._readers, owner=owner)
         self._writer = partial(family.Writer, readers=self._readers, owner=owner)
         self.name = self.write().name

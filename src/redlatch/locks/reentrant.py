@@ -8,9 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
-from ..errors import NotOwned
+from ..errors import LockError, NotOwned
+from ..protocol.hold import HELD
 from .batch import AnyLock
-from .lock import BaseLock
+from .lock import BaseLock, note_failure
 
 
 class BaseRLock(Generic[AnyLock]):
@@ -76,6 +77,9 @@ class BaseRLock(Generic[AnyLock]):
         lock, count = self._held.get(me, (None, 0))
         if lock is None:
             return False
+        if lock._hold.state != HELD:  # its release failed, and may be sent again, or was done by others
+            self._held.pop(me, None)
+            return False
         lock.check()
         self._held[me] = lock, count + 1
         return True
@@ -114,10 +118,18 @@ class RLock(BaseRLock[Any]):
         if self._again():
             return True
         lock = self._make()
-        won = bool(lock.acquire(blocking, timeout))
-        if won:
-            self._won(lock)
-        return won
+        try:
+            won = bool(lock.acquire(blocking, timeout))
+            if won:
+                self._won(lock)
+            return won
+        except BaseException as error:
+            if lock._left_to_release and not self.count:  # an interrupt: nobody else knows of it
+                try:
+                    lock.release(wait=False)
+                except LockError as failure:
+                    note_failure(error, failure)
+            raise
 
     def release(self, wait: bool = True) -> None:
         """Count one less; release the lock where that was the last; as `Lock.release`.
@@ -152,11 +164,19 @@ class RLock(BaseRLock[Any]):
                 self._released(lock)
 
 
+def _task() -> asyncio.Task[Any] | None:
+    """Return the task that is running, if any."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # there is no loop
+        return None
+
+
 class AsyncRLock(BaseRLock[Any]):
     """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        super().__init__(make, asyncio.current_task)
+        super().__init__(make, _task)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock, or count one more where this task holds it; as `AsyncLock.acquire`.

@@ -26,7 +26,7 @@ from redlatch.protocol import family_scripts as scripts
 
 from .acquire import wait_for_pushes
 from .ballot import FOREVER_MS, Ballot
-from .commands import NOTHING, REFUSAL, Called, Command, Extend, Look, Owned, Scripted
+from .commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
 from .family import ALIVE_MS, Kind, attempt
 from .hold import Hold
 from .policy import MILLISECOND, Policy
@@ -45,7 +45,7 @@ class Fair(Kind):
     def __init__(self, key: bytes) -> None:
         self._keys = [key, key + b"\0queue"]
         self._me = self._waiter = b""
-        self._ticket = 0
+        self._ticket = self._next = 0
         self._place = NEW
         self._called: Ballot | None = None
         self._answers: dict[int, int] = {}
@@ -53,14 +53,15 @@ class Fair(Kind):
     def begin(self, policy: Policy, hold: Hold) -> None:
         self._me = policy.me()
         self._waiter = hold.key + scripts.WAITER + self._me
-        self._ticket = policy.fences.propose()
+        self._next = policy.fences.propose()
         self._place = NEW
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         self.rest(lines, hold)
         place, self._place = self._place, KEPT
         if place == NEW:  # who has waited in this client's line does not come so early that it is refused
-            self._ticket = max(self._ticket, policy.fences.propose() - scripts.SKEW_US // 2)
+            self._next = max(self._next, policy.fences.propose() - scripts.SKEW_US // 2)
+        self._ticket = self._next  # not before: until now the last attempt may have to be undone
         if place == NEW and hold.key in lines.crowded:  # then it is mostly refused
             lines.crowded.discard(hold.key)
             self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
@@ -76,19 +77,13 @@ class Fair(Kind):
         arguments = [hold.token, self._me, b"%d" % self._ticket]
         return Scripted(hold, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
 
-    def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
-
-    def owned(self, hold: Hold) -> Command:
-        return Owned(hold.key, hold.token, hold.since_ns)
-
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Take a higher ticket where one is asked for; keep what else was answered."""
         self._answers = ballot.answers or {}
         highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
         if highest < self._ticket:
             return False
-        self._ticket = highest + 1
+        self._next = highest + 1
         self._place = CHANGED
         return True
 

@@ -18,7 +18,7 @@ from redlatch.protocol import family_scripts as scripts
 
 from .acquire import reach_the_head, wait_for_pushes
 from .ballot import Ballot
-from .commands import NOTHING, REFUSAL, AcquireFenced, Command, Confirm, Extend, Look, Owned, Release, Scripted
+from .commands import NOTHING, REFUSAL, AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted
 from .hold import ASKING, WAITING, Hold
 from .policy import UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, no_quorum
@@ -63,15 +63,19 @@ class Kind:
 
     def releasing(self, hold: Hold) -> Command:
         """Return what releases it, or undoes the last attempt."""
-        raise NotImplementedError
+        return Release(hold.key, hold.token, hold.since_ns)
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
         """Return what extends it."""
-        raise NotImplementedError
+        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
 
     def owned(self, hold: Hold) -> Command:
         """Return the question whether it is ours."""
-        raise NotImplementedError
+        return Owned(hold.key, hold.token, hold.since_ns)
+
+    def locked(self, hold: Hold) -> Command:
+        """Return the question whether anybody has it; of a semaphore, whether all permits are taken."""
+        return Locked(hold.key, b"", 0)
 
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
         """Return what is to be asked when a quorum would say yes in a second round; None where it need not."""
@@ -147,38 +151,42 @@ class Fenced(Kind):
     def won(self, policy: Policy, hold: Hold) -> None:
         policy.fences.note(hold.fence_end)
 
-    def releasing(self, hold: Hold) -> Command:
-        return Release(hold.key, hold.token, hold.since_ns)
 
-    def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
+class ReaderOrWriter(Kind):
+    """What readers and writers have in common.
 
-    def owned(self, hold: Hold) -> Command:
-        return Owned(hold.key, hold.token, hold.since_ns)
+    Args:
+        key: of who is in.
+        readers: what each thread, or task, reads through one object.
+        owner: names whoever calls.
+    """
+
+    def __init__(self, key: bytes, readers: dict[Any, list[Hold]], owner: Callable[[], Any]) -> None:
+        self._keys = [key, key + b"\0writer", key + b"\0waits"]
+        self._readers = readers
+        self._owner = owner
+
+    def locked(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.RW_LOCKED, self._keys, [])
 
 
-class Reader(Kind):
+class Reader(ReaderOrWriter):
     """One of any number of readers, while no writer is in or waits for them to leave."""
 
     queues = False
     shares = True
-
-    def __init__(self, key: bytes, readers: dict[Any, int], owner: Callable[[], Any]) -> None:
-        self._keys = [key, key + b"\0writer"]
-        self._readers = readers
-        self._owner = owner
-        self._reader: Any = None
+    _reader: Any = None
 
     def won(self, policy: Policy, hold: Hold) -> None:
         self._reader = self._owner()
-        self._readers[self._reader] = self._readers.get(self._reader, 0) + 1
+        self._readers.setdefault(self._reader, []).append(hold)
 
     def end(self, hold: Hold) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            self._readers[reader] -= 1
-            if not self._readers[reader]:
-                del self._readers[reader]
+        holds = self._readers.get(self._reader, [])  # an interrupt may have struck before it was noted
+        if hold in holds:
+            holds.remove(hold)
+        if not holds:
+            self._readers.pop(self._reader, None)
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token, b"%d" % ttl_ms]
@@ -194,16 +202,12 @@ class Reader(Kind):
         return Scripted(hold, scripts.READ_OWNED, self._keys, [hold.token])
 
 
-class Writer(Kind):
+class Writer(ReaderOrWriter):
     """The one writer, while nobody else is in; readers are kept out while it waits for those who are in to leave."""
 
-    def __init__(self, key: bytes, readers: dict[Any, int], owner: Callable[[], Any]) -> None:
-        self._keys = [key, key + b"\0writer"]
-        self._readers = readers
-        self._owner = owner
-
     def begin(self, policy: Policy, hold: Hold) -> None:
-        if self._owner() in self._readers:
+        now = policy.clock.now()
+        if any([reader.held(now) for reader in self._readers.get(self._owner(), [])]):
             raise AlreadyHeld(
                 f"{hold.name!r} is read by the same thread or task, which would wait for itself; "
                 "a read lock cannot be upgraded, release it first",
@@ -235,20 +239,27 @@ class Slot(Kind):
     def __init__(self, key: bytes, permits: int) -> None:
         self._keys = [key, key + b"\0tokens"]
         self._permits = permits
-        self._slot = self._first = 0
+        self._slot = self._next = 0
+        self._unseen: list[int] = []  # windows that nothing is known of yet
 
     def begin(self, policy: Policy, hold: Hold) -> None:
-        self._choose(policy, range(self._permits))
+        self._start_over(policy)
 
-    def _choose(self, policy: Policy, slots: range | list[int]) -> None:
-        self._slot = slots[int(policy.random() * len(slots))]
-        self._first = self._slot - self._slot % WINDOW
+    def _start_over(self, policy: Policy) -> None:
+        self._next = self._any_of(policy, range(self._permits))
+        self._unseen = list(range(0, self._permits, WINDOW))
 
-    def _known(self) -> int:
-        return min(WINDOW, self._permits - self._first)
+    def _any_of(self, policy: Policy, slots: range | list[int]) -> int:
+        return slots[int(policy.random() * len(slots))]
+
+    def _window(self) -> range:
+        first = self._slot - self._slot % WINDOW
+        return range(first, min(first + WINDOW, self._permits))
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, self._first, self._known())]
+        self._slot = self._next  # not before: until now the last attempt may have to be undone
+        window = self._window()
+        arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, window.start, len(window))]
         return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
@@ -261,20 +272,30 @@ class Slot(Kind):
     def owned(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.SLOT_OWNED, self._keys, [hold.token, b"%d" % self._slot])
 
+    def locked(self, hold: Hold) -> Command:
+        return Scripted(hold, scripts.SLOT_LOCKED, self._keys, [b"%d" % self._permits])
+
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
-        """Choose another slot; tell whether one looks free on a quorum."""
-        taken = [-answer for answer in (ballot.answers or {}).values() if answer < 0]
+        """Choose another slot; tell whether it may be free on a quorum: it looks so, or nothing is known of it yet."""
+        taken = [-answer for answer in (ballot.answers or {}).values()]
         lost = policy.size - policy.quorum
+        window = self._window()
         free = [
-            self._first + place
-            for place in range(self._known())
-            if sum([mask >> place & 1 for mask in taken]) <= lost and self._first + place != self._slot
+            slot
+            for place, slot in enumerate(window)
+            if sum([mask >> place & 1 for mask in taken]) <= lost and slot != self._slot
         ]
+        if window.start in self._unseen:
+            self._unseen.remove(window.start)
         if free:
-            self._choose(policy, free)
+            self._next = self._any_of(policy, free)
             return True
-        self._choose(policy, range(self._permits))
-        return self._permits > WINDOW
+        if self._unseen:
+            first = self._any_of(policy, self._unseen)
+            self._next = self._any_of(policy, range(first, min(first + WINDOW, self._permits)))
+            return True
+        self._start_over(policy)
+        return False
 
 
 def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
@@ -283,7 +304,9 @@ def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_
     hold.state = WAITING
     kind.begin(policy, hold)
     until = UNBOUNDED if give_up_ns is None else give_up_ns
-    if kind.queues and not lines.enter(hold, policy.clock.now()):
+    now = policy.clock.now()
+    alone = not kind.queues or (kind.shares and now >= until)  # who has no time asks once, whoever is at the head
+    if not alone and not lines.enter(hold, now):
         reached = yield from reach_the_head(policy, lines, hold, ttl_ms, until)
         if not reached:
             return
@@ -342,7 +365,7 @@ def attempt(
         undo, leave = kind.undoing(hold), kind.releasing(hold)  # of this attempt: the next one may be another slot's
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
         over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
-        if over or ballot.no < ballot.size:  # else all have refused
+        if over or ballot.no < policy.size:  # else all have refused
             yield Tell([Ballot(leave if over else undo, policy.size, policy.quorum)])
         if over:
             lines.leave(hold, now, False)

@@ -113,58 +113,70 @@ return 1""",
     keys=2,
 )
 
-# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token ------
-# Members of KEYS[1] are the readers' tokens, "w" for the writer, and "i" while a writer waits for readers to leave.
+# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] is there
+# while a writer waits for readers to leave. Members of KEYS[1] are the readers' tokens, and "w" for the writer. Who is
+# refused changes nothing of KEYS[1]: who changes a key is not told any more of what others do to it.
 
-_PRUNED = _NOW + 'redis.call("zremrangebyscore",KEYS[1],"-inf",now)\n'
+_IN = (
+    _NOW
+    + """local function is_in(who)
+local over=redis.call("zscore",KEYS[1],who)
+return over and tonumber(over)>now
+end
+local function prune() redis.call("zremrangebyscore",KEYS[1],"-inf",now) end
+"""
+)
 
 # ARGV[1] token, [2] ttl. Let a reader in unless a writer is in, or waits.
 READ_ACQUIRE = Script(
-    _PRUNED
-    + """if redis.call("zscore",KEYS[1],"w") or redis.call("zscore",KEYS[1],"i") then return 0 end
+    _IN
+    + """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
+prune()
 stay(KEYS[1],ARGV[2])
 return 1""",
-    keys=2,
+    keys=3,
 )
-READ_RELEASE = Script('return redis.call("zrem",KEYS[1],ARGV[1])', keys=2)
+READ_RELEASE = Script('return redis.call("zrem",KEYS[1],ARGV[1])', keys=3)
 READ_EXTEND = Script(
-    _PRUNED
-    + """if not redis.call("zscore",KEYS[1],ARGV[1]) then return 0 end
+    _IN
+    + """prune()
+if not is_in(ARGV[1]) then return 0 end
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
 stay(KEYS[1],ARGV[2])
 return 1""",
-    keys=2,
+    keys=3,
 )
-READ_OWNED = Script(_PRUNED + 'if redis.call("zscore",KEYS[1],ARGV[1]) then return 1 else return 0 end', keys=2)
+READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
 # ARGV[1] token, [2] ttl, [3] milliseconds for which readers are kept out. Let the writer in if nobody is; where readers
 # are, keep others out until it asks again.
 WRITE_ACQUIRE = Script(
-    _PRUNED
-    + """if redis.call("zscore",KEYS[1],"w") then return 0 end
-local waits=redis.call("zscore",KEYS[1],"i") and 1 or 0
-if redis.call("zcard",KEYS[1])>waits then
-redis.call("zadd",KEYS[1],now+ARGV[3],"i")
-stay(KEYS[1],ARGV[3])
+    _IN
+    + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
+if not is_in("w") then redis.call("set",KEYS[3],"","PX",ARGV[3]) end
 return 0
 end
-redis.call("zrem",KEYS[1],"i")
-redis.call("zadd",KEYS[1],now+ARGV[2],"w")
 redis.call("set",KEYS[2],ARGV[1],"PX",ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],"w")
+prune()
+redis.call("del",KEYS[3])
 stay(KEYS[1],ARGV[2])
 return 1""",
-    keys=2,
+    keys=3,
 )
 
-# ARGV[1] token, [2] "1" if it waits no more. Let the writer out.
+# ARGV[1] token, [2] "1" if it waits no more. Let the writer out; readers who were kept out are told of a change.
 WRITE_RELEASE = Script(
-    """if ARGV[2]=="1" then redis.call("zrem",KEYS[1],"i") end
+    """if ARGV[2]=="1" and redis.call("del",KEYS[3])==1 then
+redis.call("zadd",KEYS[1],0,"i")
+redis.call("zrem",KEYS[1],"i")
+end
 if redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[2])
 redis.call("zrem",KEYS[1],"w")
 return 1""",
-    keys=2,
+    keys=3,
 )
 WRITE_EXTEND = Script(
     _NOW
@@ -173,17 +185,20 @@ redis.call("pexpire",KEYS[2],ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],"w")
 stay(KEYS[1],ARGV[2])
 return 1""",
-    keys=2,
+    keys=3,
 )
-WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else return 0 end', keys=2)
+WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else return 0 end', keys=3)
+
+# Is anybody in?
+RW_LOCKED = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>0 and 1 or 0', keys=3)
 
 # --- semaphores: KEYS[1] the slots that are taken (each by when it is over), KEYS[2] the token of each -
 
-_FREED = (
+_TAKEN = (
     _NOW
-    + """for _,slot in ipairs(redis.call("zrangebyscore",KEYS[1],"-inf",now)) do
-redis.call("zrem",KEYS[1],slot)
-redis.call("hdel",KEYS[2],slot)
+    + """local function taken(slot)
+local over=redis.call("zscore",KEYS[1],slot)
+return over and tonumber(over)>now
 end
 """
 )
@@ -191,18 +206,19 @@ end
 # ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to be told of, 50 at most. Take the slot if it
 # is free; else answer minus the sum of 2^i of those that are taken, the i-th from the first.
 SLOT_ACQUIRE = Script(
-    _FREED
-    + """if redis.call("hsetnx",KEYS[2],ARGV[3],ARGV[1])==1 then
+    _TAKEN
+    + """if not taken(ARGV[3]) then
+redis.call("hset",KEYS[2],ARGV[3],ARGV[1])
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[3])
 stay(KEYS[1],ARGV[2])
 stay(KEYS[2],ARGV[2])
 return 1
 end
-local taken=0
+local mask=0
 for i=0,ARGV[5]-1 do
-if redis.call("hexists",KEYS[2],ARGV[4]+i)==1 then taken=taken+2^i end
+if taken(ARGV[4]+i) then mask=mask+2^i end
 end
-return -taken""",
+return -mask""",
     keys=2,
 )
 
@@ -215,18 +231,22 @@ return 1""",
     keys=2,
 )
 
-# ARGV[1] token, [2] slot, [3] ttl.
+# ARGV[1] token, [2] slot, [3] ttl. PEXPIRE comes first, which works at maxmemory, and all after it.
 SLOT_EXTEND = Script(
-    _FREED
-    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
+    _TAKEN
+    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not taken(ARGV[2]) then return 0 end
+redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
 redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
 stay(KEYS[1],ARGV[3])
-stay(KEYS[2],ARGV[3])
 return 1""",
     keys=2,
 )
-SLOT_OWNED = Script(_FREED + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] then return 1 else return 0 end', keys=2)
+SLOT_OWNED = Script(
+    _TAKEN + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] and taken(ARGV[2]) then return 1 else return 0 end', keys=2
+)
 
+# ARGV[1] permits. Are all slots taken?
+SLOT_LOCKED = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0', keys=2)
 ALL = (
     FAIR_ACQUIRE,
     FAIR_RELEASE,
@@ -239,8 +259,10 @@ ALL = (
     WRITE_RELEASE,
     WRITE_EXTEND,
     WRITE_OWNED,
+    RW_LOCKED,
     SLOT_ACQUIRE,
     SLOT_RELEASE,
     SLOT_EXTEND,
     SLOT_OWNED,
+    SLOT_LOCKED,
 )

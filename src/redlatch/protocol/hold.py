@@ -86,6 +86,7 @@ class Hold:
     def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
         """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it."""
         self.ask(policy.tokens.take(), started_ns)
+        self.fence = self.fence_end = 0  # those of a lease that it was handed once are used up
         command = Acquire(self.key, self.token, started_ns, ttl_ms)
         return Ballot(command, policy.size, policy.quorum, until_ns)
 

@@ -9,6 +9,9 @@ from redlatch.errors import ConfigurationError
 
 MAX_BYTES = 512
 
+# What the lock family puts behind a name is not longer than that.
+MAX_SUFFIX = 64
+
 
 def key_of(prefix: bytes, name: object) -> bytes:
     """Return the key that stands for a lock's name on the masters.

@@ -114,6 +114,9 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot 
         return None
     hold.renewed_ns = 0
     hold.extending = ballot  # no call since the question, so that of two threads only one goes on
+    if hold.state != HELD:  # who passes the lease on looks for an extension last: one of us sees the other
+        hold.extending = None
+        raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
     return ballot
 
 
@@ -187,7 +190,8 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """Answer whether anybody holds the name: a quorum of masters has a key for it."""
-    for ballot in _inquiry(policy, hold, Locked(hold.key, b"", 0), patience_ns):
+    question = Locked(hold.key, b"", 0) if hold.kind is None else hold.kind.locked(hold)
+    for ballot in _inquiry(policy, hold, question, patience_ns):
         yield ballot
     yield Answer(ballot.yes >= ballot.quorum)
 

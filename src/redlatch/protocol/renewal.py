@@ -40,6 +40,7 @@ class Care:
     Attributes:
         event: set when it is lost; None where nobody asked for it.
         reason: why it was lost; None while it is not.
+        number: of its entry in the heap; others are of no use any more.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Care:
         "hold",
         "lock",
         "max_hold_ns",
+        "number",
         "on_lost",
         "reason",
         "renew_ns",
@@ -80,7 +82,7 @@ class Care:
         self.reason: str | None = None
         self.scope: Any = None
         self.token: bytes | None = None  # of the lease that is cared for; None when there is none
-        self.began_ns = self.renew_ns = self.due_ns = 0
+        self.began_ns = self.renew_ns = self.due_ns = self.number = 0
 
     def begin(self, now_ns: int) -> None:
         """Care for the lease that was just won, or extended."""
@@ -128,7 +130,7 @@ class Agenda:
     def next_ns(self, now_ns: int) -> int:
         """Return when to look again, a quarter of a second from now at the latest; 0 while there is nothing."""
         self._take_fresh()
-        while self._heap and not self._heap[0][2].live():
+        while self._heap and not _counts(self._heap[0]):
             heapq.heappop(self._heap)
         return min(self._heap[0][0], now_ns + LONGEST_NS) if self._heap else 0
 
@@ -142,9 +144,10 @@ class Agenda:
         renewed: list[Care] = []
         lost: list[tuple[Any, str]] = []
         while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if renewed else 0):
-            due_ns, _, care = heapq.heappop(self._heap)
+            entry = heapq.heappop(self._heap)
+            care = entry[2]
             lock = care.lock()
-            if lock is None or not care.live() or due_ns != care.due_ns:
+            if lock is None or not _counts(entry):
                 continue
             care.hold.adopt(now_ns)
             if now_ns >= care.hold.deadline_ns:
@@ -155,16 +158,10 @@ class Agenda:
             else:
                 care.plan(care.renew_ns)
                 self._push(care)
-        return [care for care in renewed if self._may_renew(policy, care, now_ns)], lost
-
-    def _may_renew(self, policy: Policy, care: Care, now_ns: int) -> bool:
-        """Tell whether a renewal would make it live longer; else it runs out."""
-        ttl_ms = care.ttl_left_ms(now_ns)
-        if ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > care.hold.deadline_ns:
-            return True
-        care.plan(care.hold.deadline_ns)
-        self._push(care)
-        return False
+        for care in renewed:  # its loss is told in time, whatever becomes of the renewal
+            care.plan(care.hold.deadline_ns)
+            self._push(care)
+        return [care for care in renewed if _may_renew(policy, care, now_ns)], lost
 
     def settle(
         self, policy: Policy, renewed: list[Care], errors: dict[int, LockError], failure: LockError | None, now_ns: int
@@ -203,8 +200,21 @@ class Agenda:
 
     def _push(self, care: Care) -> None:
         self._count += 1
+        care.number = self._count
         heapq.heappush(self._heap, (care.due_ns, self._count, care))
         if len(self._heap) > self._most:
-            self._heap = [entry for entry in self._heap if entry[2].live() and entry[2].due_ns == entry[0]]
+            self._heap = [entry for entry in self._heap if _counts(entry)]
             heapq.heapify(self._heap)
             self._most = SLACK + 2 * len(self._heap)
+
+
+def _counts(entry: tuple[int, int, Care]) -> bool:
+    """Tell whether an entry is the last one of a lock that is still held."""
+    _, number, care = entry
+    return number == care.number and care.live()
+
+
+def _may_renew(policy: Policy, care: Care, now_ns: int) -> bool:
+    """Tell whether a renewal would make it live longer; else it runs out."""
+    ttl_ms = care.ttl_left_ms(now_ns)
+    return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > care.hold.deadline_ns

@@ -169,6 +169,8 @@ class Lines:
         line = self.lines.get(hold.key)
         if line is None or self.heads.get(hold.key) is not hold:
             return False
+        if hold.extending is not None and not hold.renewed_ns:  # it may reach the masters behind the next one's own
+            return False
         if hold.passed >= policy.tenure_count or now_ns - hold.since_ns >= policy.tenure_ns:
             return False
         turn = _next(line)
@@ -308,6 +310,7 @@ class Lines:
         return waiting + [ballot for ballots in list(self.watches.values()) for ballot in list(ballots)]
 
     def _call(self, ballot: Ballot) -> None:
+        ballot.yes = max(ballot.yes, ballot.quorum)  # so that a watch that begins only now ends at once
         if not ballot.decided:
             self.called.append(ballot)
             ballot.decided = True

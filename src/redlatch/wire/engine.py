@@ -36,7 +36,7 @@ from hiredis import Reader
 
 from ..protocol.ballot import Ballot
 from ..protocol.commands import FULL_TEXT, NO, OK, Command, Note
-from ..protocol.key import MAX_BYTES
+from ..protocol.key import MAX_BYTES, MAX_SUFFIX
 from . import net
 
 # A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
@@ -344,7 +344,7 @@ class Fleet:
         elif found[1] is None:
             self.changed.append((link.index, None))
             return found.end()
-        elif int(found[1]) <= MAX_BYTES:
+        elif int(found[1]) <= MAX_BYTES + MAX_SUFFIX:
             end = found.end() + int(found[1])
             if len(came) < end + 2:
                 return start

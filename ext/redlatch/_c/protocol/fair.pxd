@@ -3,7 +3,7 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Called, Command, Extend, Look, Owned, Scripted
+from redlatch._c.protocol.commands cimport Called, Command, Look, Scripted
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Tell
