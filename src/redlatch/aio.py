@@ -127,7 +127,7 @@ class AsyncLock(BaseLock):
         """Ask the masters whether anybody holds the lock.
 
         Returns:
-            Whether a quorum of masters has a key for its name.
+            Whether a quorum of masters says so; of a semaphore, that all its permits are taken.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -459,8 +459,9 @@ class AsyncClient(BaseClient):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         batch = Batch(self._shared, locks)
+        steps = batch.extending(ttl)
         try:
-            await self._driver.run(batch.extending(ttl))
+            await self._driver.run(steps)
         finally:
             batch.go_on()
         return batch.verdicts()

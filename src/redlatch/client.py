@@ -105,7 +105,7 @@ class Lock(BaseLock):
         """Ask the masters whether anybody holds the lock.
 
         Returns:
-            Whether a quorum of masters has a key for its name.
+            Whether a quorum of masters says so; of a semaphore, that all its permits are taken.
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -411,8 +411,9 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         batch = Batch(self._shared, locks)
+        steps = batch.extending(ttl)
         try:
-            self._driver.run(batch.extending(ttl))
+            self._driver.run(steps)
         finally:
             batch.go_on()
         return batch.verdicts()

@@ -11,7 +11,7 @@ import logging
 import weakref
 from typing import Any
 
-from .bell import Bell
+from .janitor import Bell
 
 logger = logging.getLogger("redlatch")
 

@@ -3,7 +3,9 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted
+from redlatch._c.protocol.commands cimport (
+    AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted,
+)
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.quorum cimport Pause, Tell
