@@ -44,8 +44,8 @@ class Queue:
     def release(self, client, token, ticket):
         return self.run(scripts.FAIR_RELEASE, token, client, ticket)
 
-    def undo(self, client, token):
-        return self.run(scripts.FAIR_UNDO, token, client, ALIVE_MS)
+    def undo(self, client, token, ticket):
+        return self.run(scripts.FAIR_UNDO, token, client, ticket, ALIVE_MS)
 
     def called(self, client):
         return self.master.get(self.key_of(client)) == "c"
@@ -149,7 +149,7 @@ def test_a_call_makes_nobody_live_longer(queue, master):
 def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue, master, name):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
-    assert queue.undo(A, token) == 1
+    assert queue.undo(A, token, NOW) == 1
     assert not master.exists(name)
     assert (queue.first(), queue.called(A), queue.called(B)) == (A, True, False)
     assert queue.ask(B, NOW + 1, place=0)[1] == 0
@@ -159,7 +159,7 @@ def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue, master, 
 def test_to_undo_what_was_not_won_changes_nothing(queue, master, name):
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
-    assert queue.undo(B, other) == 0
+    assert queue.undo(B, other, NOW + 1) == 0
     assert master.get(name) == token
     assert not queue.called(B)
 
@@ -246,7 +246,7 @@ def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name,
             assert queue.release(client, tokens[client], tickets.pop(client)) == (client == holder)
             holder = None if client == holder else holder
         elif what == "undo" and client in tickets:
-            assert queue.undo(client, tokens[client]) == (client == holder)
+            assert queue.undo(client, tokens[client], tickets[client]) == (client == holder)
             holder = None if client == holder else holder
         elif what == "die" and client != holder:
             queue.die(client)
@@ -366,7 +366,7 @@ def test_who_comes_again_at_once_stands_behind_who_waits(connect, masters, name,
 def test_who_gives_up_leaves_the_queue(connect, masters, name):
     holder = held_by(connect(masters), name)
     assert not connect(masters).fair_lock(name, timeout=0.05).acquire()
-    assert queue_length(masters[0], name) == 1
+    assert queue_length(masters[0], name) == 0
     holder.release()
     await_true(lambda: not left_behind(masters, name))
 

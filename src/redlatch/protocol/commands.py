@@ -301,4 +301,9 @@ def _call(script: Script, dialect: int, *arguments: bytes) -> bytes:
     """Build the call of a script: its keys first, then the other arguments."""
     if dialect == FULL_TEXT:
         return pack(b"EVAL", script.text, script.keys, *arguments)
-    return pack(b"EVALSHA", script.sha, script.keys, *arguments)
+    parts = [script.begin(len(arguments))]
+    for argument in arguments:
+        parts.append(_LENGTHS[len(argument)])
+        parts.append(argument)
+        parts.append(b"\r\n")
+    return b"".join(parts)

@@ -10,10 +10,9 @@ knows it, and stands behind it, whatever the clocks say; only where clocks diffe
 Rules that each script keeps on its master (`family_scripts`):
   * Where the lock is free, the first in the queue has been called: its own key says so, and it waits for a change of
     that key alone. So a change of the lock wakes one waiter, however many there are.
-  * A waiter that has not asked for `ALIVE_MS` is dead, and passed over by whoever asks or leaves. Who holds the lock
-    stays in the queue as long as there is the lock's key.
-  * Nobody is called when the lock's key goes by itself, or is deleted by others. Who is next waits for that key, too;
-    and everybody asks once a second.
+  * A waiter that has not asked for `ALIVE_MS` is dead, and passed over by whoever asks or leaves.
+  * Nobody is called when the lock's key goes by itself, or is deleted by others. Who knows that it is first waits for
+    that key, too; and everybody asks once a second.
 
 Compiled as `redlatch._c.protocol.fair`, too (see `redlatch._c`).
 """
@@ -70,7 +69,7 @@ class Fair(Kind):
         return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
-        arguments = [hold.token, self._me, b"%d" % ALIVE_MS]
+        arguments = [hold.token, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS]
         return Scripted(hold, scripts.FAIR_UNDO, self._keys, arguments, NOTHING, True)
 
     def releasing(self, hold: Hold) -> Command:
@@ -116,7 +115,7 @@ class Fair(Kind):
         if called is None:
             called = self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
             yield Tell([called])
-        if self._answers:  # next
+        if self._answers:  # it is first somewhere
             yield Tell([Ballot(Look(hold.key), policy.size, policy.quorum)])
         yield [called]
         waited = called.yes >= called.quorum

@@ -16,9 +16,9 @@ if redis.call("pttl",key)<tonumber(ms) then redis.call("pexpire",key,ms) end
 end
 """
 
-# --- fair: KEYS[1] the lock, KEYS[2] the queue: clients by ticket ----------------------------------------
-# Each that waits has a key of its own, which is empty and becomes "c" when it is called. It goes when the client has
-# not asked for a while; who holds the lock has none.
+# --- fair: KEYS[1] the lock, KEYS[2] the queue: clients that wait, by ticket -----------------------------
+# Each has a key of its own, which is empty and becomes "c" when it is called. It goes when the client has not asked for
+# a while.
 
 # Tickets are drawn by the waiters' clocks; what is out of order by less than this came at the same time.
 SKEW_US = 100_000
@@ -26,69 +26,75 @@ SKEW_US = 100_000
 # Between the lock's key and a client's name: the client's key.
 WAITER = b"\0waits:"
 
-# Return the first in the queue, for how long it is alive (below 0 if it holds), the second, and whether there were
-# others before, who are dead and passed over.
-_NEXT = """local function waits(id) return KEYS[1].."\\0waits:"..id end
-local function next(free,me)
+# `next` returns the first in the queue who is alive, or is asking; for how long it is; and whether others were before,
+# who are dead and leave the queue. `call` calls it; at maxmemory that may fail: then the first looks for itself, within
+# a second.
+_QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
+local function next(me)
 local dead=false
 while true do
-local two=redis.call("zrange",KEYS[2],0,1)
-if not two[1] or two[1]==me then return two[1],0,nil,dead end
-local left=redis.call("pttl",waits(two[1]))
-if left>0 or not free then return two[1],left,two[2],dead end
-redis.call("zrem",KEYS[2],two[1])
+local first=redis.call("zrange",KEYS[2],0,0)[1]
+if not first or first==me then return first,0,dead end
+local alive=redis.call("pttl",waits(first))
+if alive>0 then return first,alive,dead end
+redis.call("zrem",KEYS[2],first)
 dead=true
 end
 end
-"""
-
-# Call the first; the lock is free. At maxmemory it may fail: then the first looks for itself, within a second.
-_CALL = (
-    _NEXT
-    + """local function call()
-local first,left=next(true)
-if first then redis.pcall("set",waits(first),"c","XX","PX",left) end
+local function call()
+local first,alive=next()
+if first then redis.pcall("set",waits(first),"c","XX","PX",alive) end
+end
+local function stand(me,ticket,ms)
+redis.call("zadd",KEYS[2],ticket,me)
+redis.call("set",waits(me),"","PX",ms)
+if redis.call("pttl",KEYS[2])<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
 end
 """
-)
 
 # ARGV[1] token, [2] ttl, [3] client, [4] ticket, [5] milliseconds until a waiter counts as dead, [6] "1" if it is new
-# in the queue, "2" if its ticket has changed. Stand in the queue, and take the lock if it is free and nobody alive is
-# before us; the first has been called already, unless it is another one than before. Answers 1, 0, or of who is next
+# in the queue, "2" if its ticket has changed. Take the lock if it is free and nobody alive is before us; else stand in
+# the queue. The first has been called already, unless it is another one than before. Answers 1, 0, or of who is first
 # minus (1 + the milliseconds that the lock's key will stay), or minus the highest ticket where ours is far below it.
 FAIR_ACQUIRE = Script(
-    _CALL
-    + f"""local me,stays=ARGV[3],ARGV[5]
+    _QUEUE
+    + f"""local me,ticket=ARGV[3],ARGV[4]
+local waited=ARGV[6]~="1"
+local others=true
 if ARGV[6]~="0" then
-local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")[2]
-if last and tonumber(last)>tonumber(ARGV[4])+{SKEW_US} then return -tonumber(last) end
+local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
+others=last[1]
+if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then return -tonumber(last[2]) end
 end
-redis.call("zadd",KEYS[2],ARGV[4],me)
-local held=redis.call("pttl",KEYS[1])
-local first,alive,second,dead=next(held==-2,me)
-local won=held==-2 and first==me
-if won then
+local left=redis.call("pttl",KEYS[1])
+if left==-2 then
+local first,alive,dead=me,0,false
+if others then
+redis.call("zadd",KEYS[2],ticket,me)
+first,alive,dead=next(me)
+end
+if first==me then
 redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-redis.call("del",waits(me))
-stays=ARGV[2]
-else
-redis.call("set",waits(me),"","PX",stays)
-if held==-2 and (dead or ARGV[6]=="2") then call() end
+if others then redis.call("zrem",KEYS[2],me) end
+if waited then redis.call("del",waits(me)) end
+return 1
 end
-if redis.call("pttl",KEYS[2])<tonumber(stays) then redis.call("pexpire",KEYS[2],stays*2) end
-if won then return 1 end
-if held==-2 or first~=me and (alive>0 or second~=me) then return 0 end
-return held<0 and -1e13 or -1-math.min(held,1e13)""",
+stand(me,ticket,ARGV[5])
+if dead or ARGV[6]=="2" then call() end
+return 0
+end
+stand(me,ticket,ARGV[5])
+if next(me)~=me then return 0 end
+return left<0 and -1e13 or -1-math.min(left,1e13)""",
     keys=2,
 )
 
-# ARGV[1] token, [2] client, [3] ticket. Release the lock if it is ours, leave the queue, and call who is first now.
+# ARGV[1] token, [2] client, [3] ticket. Release the lock if it is ours, else leave the queue; call who is first now.
 FAIR_RELEASE = Script(
-    _CALL
+    _QUEUE
     + """local me=ARGV[2]
 if redis.call("get",KEYS[1])==ARGV[1] then
 redis.call("del",KEYS[1])
-redis.call("zrem",KEYS[2],me)
 call()
 return 1
 end
@@ -101,13 +107,13 @@ return 0""",
     keys=2,
 )
 
-# ARGV[1] token, [2] client, [3] milliseconds until it counts as dead. Release the lock if it is ours, but keep the
-# place in the queue.
+# ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until it counts as dead. Release the lock if it is ours, and
+# stand in the queue again.
 FAIR_UNDO = Script(
-    _CALL
+    _QUEUE
     + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[1])
-redis.call("set",waits(ARGV[2]),"","PX",ARGV[3])
+stand(ARGV[2],ARGV[3],ARGV[4])
 call()
 return 1""",
     keys=2,

@@ -14,12 +14,22 @@ import hashlib
 class Script:
     """One script: its text, how many keys it takes, and the SHA-1 that EVALSHA names it by (hexadecimal, as bytes)."""
 
-    __slots__ = ("keys", "sha", "text")
+    __slots__ = ("_begins", "keys", "sha", "text")
 
     def __init__(self, text: str, keys: int = 1) -> None:
         self.text = text.encode()
         self.keys = b"%d" % keys
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+        self._begins: dict[int, bytes] = {}
+
+    def begin(self, arguments: int) -> bytes:
+        """Return how a call by EVALSHA begins in RESP, by how many keys and other arguments follow."""
+        begin = self._begins.get(arguments)
+        if begin is None:
+            head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
+            begin = head % (3 + arguments, self.sha, len(self.keys), self.keys)
+            self._begins[arguments] = begin
+        return begin
 
 
 # ARGV[1] token. Delete the key if it is still ours.
