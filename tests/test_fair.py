@@ -264,6 +264,11 @@ def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name,
 # --- its waiters -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def three(farm):
+    return farm.urls(3)
+
+
 @pytest.fixture(params=[1, 3])
 def masters(request, farm):
     return farm.urls(request.param)
@@ -487,3 +492,178 @@ def test_the_waiters_of_a_client_have_their_turn_with_those_of_others(connect, m
 def waiting_in(client):
     """Count who stands in the lines of a client."""
     return sum(len(line.turns) for line in list(client.raw._driver.lines.lines.values()))
+
+
+# --- what a hostile reading found ------------------------------------------------------------------------
+
+
+def test_high_fence_numbers_do_not_let_one_client_overtake_for_ever(connect, three, name, no_backstop):
+    """A client that has seen a fence number above the wall clock draws the same fair ticket every time."""
+    first, second = connect(three), connect(three)
+    first.raw._policy.fences.note(
+        time.time_ns() // 1000 + 3_600_000_000
+    )  # as one fenced lock does, where a clock was ahead
+    holder = held_by(connect(three), name)
+    lock, calling = wait_for(first, name)
+    other, call = wait_for(second, name)
+    holder.release()
+    assert calling.result(PATIENCE)
+    for _ in range(5):
+        again = first.fair_lock(name, ttl=LONG)
+        calling = again.start("acquire")
+        await_true(lambda: waiting_in(first) == 1)
+        lock.release()
+        with contextlib.suppress(TimeoutError):
+            call.result(0.3)
+        if call.done():
+            break
+        assert calling.result(PATIENCE)
+        lock = again
+    else:
+        lock.release()
+        call.result(PATIENCE)
+        other.release()
+        raise AssertionError("who came again overtook who waited, five times")
+    other.release()
+    assert calling.result(PATIENCE)
+    again.release()
+
+
+def test_an_undo_behind_the_question_calls_its_own_client(connect, proxies, farm, name, no_backstop):
+    """N=3, one down: one key is somebody else's, ours on the other is undone, and that call is not pushed (NOLOOP)."""
+    before = proxies(farm.urls(3))
+    before[2].refusing = True
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    with ask(farm.urls(3)[1]) as other:
+        other.set(name, "somebody", px=400)
+    client.raw._driver.lines.crowd(name.encode())
+    lock = client.fair_lock(name, ttl=LONG)
+    call = lock.start("acquire")
+    assert call.result(3.0)
+    lock.release()
+
+
+def test_who_gave_up_while_a_master_was_away_has_no_place_there_when_it_is_back(connect, proxies, farm, name):
+    [proxy] = proxies(farm.urls(1))
+    client = connect([proxy.url])
+    client.connect()
+    proxy.spoil = lambda command, reply: None if b"EVALSHA" in command[0:1] else reply
+    proxy.refusing = True
+    with pytest.raises(Exception):
+        client.fair_lock(name, ttl=LONG).acquire(timeout=5)
+    proxy.spoil, proxy.refusing = None, False
+    await_true(lambda: not queue_held(farm.urls(1)[0], name))
+    assert queue_length(farm.urls(1)[0], name) == 0, "a ghost was left in the queue"
+
+
+def queue_held(url, name):
+    with ask(url) as master:
+        return master.exists(name)
+
+
+def test_a_poller_that_is_closed_leaves_the_queue(connect, farm, name):
+    [url] = farm.urls(1)
+    holder = held_by(connect([url]), name)
+    poller = connect([url], wakeups="poll")
+    poller.fair_lock(name, ttl=LONG).start("acquire")
+    await_true(lambda: queue_length(url, name) == 1)
+    poller.close()
+    assert queue_length(url, name) == 0
+    holder.release()
+
+
+def test_a_first_attempt_that_failed_gains_no_place(connect, proxies, farm, name, no_backstop):
+    """Its ticket is not checked any more by the second: a clock that is behind goes before who waits."""
+    [url] = farm.urls(1)
+    [proxy] = proxies([url])
+    late = connect([proxy.url])
+    late.connect()
+    late.raw._policy.fences._wall = lambda: time.time_ns() // 1000 - 3_600_000_000
+    holder = held_by(connect([url]), name)
+    first, first_call = wait_for(connect([url]), name)
+    proxy.requests.clear()
+    second = late.fair_lock(name, ttl=LONG)
+    second_call = second.start("acquire")
+    await_true(lambda: proxy.count(b"EVALSHA") > 0)
+    proxy.cut()
+    proxy.requests.set()
+    await_true(lambda: queue_length(url, name) == 2)
+    holder.release()
+    await_true(lambda: first_call.done() or second_call.done())
+    overtaken = second_call.done() and not first_call.done()
+    for lock, call in ([second, second_call], [first, first_call])[:: 1 if overtaken else -1]:
+        assert call.result(PATIENCE)
+        lock.release()
+    assert not overtaken
+
+
+def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect, farm, name, no_backstop):
+    """It is sent in full behind what the next one asked, and its own client is not told of the change."""
+    [url] = farm.urls(1)
+    client, other = connect([url]), connect([url])
+    holder = held_by(client, name)
+    lock = client.fair_lock(name, ttl=LONG)
+    call = lock.start("acquire")
+    await_true(lambda: waiting_in(client) == 1)
+    with ask(url) as master:
+        master.script_flush()
+    held_by(other, name + "-other").release()  # so that the script that acquires is there again
+    with ask(url) as master:
+        master.script_flush()
+        master.script_load(scripts.FAIR_ACQUIRE.text)
+    client.raw._driver.lines.crowd(name.encode())  # it was refused before
+    holder.release()
+    assert call.result(3.0)
+    lock.release()
+
+
+@pytest.mark.parametrize("kind", ["writer", "semaphore"])
+def test_what_was_won_on_one_master_and_undone_is_not_waited_for(connect, proxies, farm, name, no_backstop, kind):
+    """N=3, one down, one taken: after our own undo the third does not tell us of anything (NOLOOP)."""
+    urls = farm.urls(3)
+    before = proxies(urls)
+    before[2].refusing = True
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    make = {
+        "writer": lambda: client.rw_lock(name, ttl=LONG).write(),
+        "semaphore": lambda: client.semaphore(name, 1, ttl=LONG),
+    }
+    with ask(urls[1]) as other:
+        # somebody is in on the second master alone, as after a split vote
+        members = [key for key in ("x",)] if kind == "writer" else ["0"]
+        key = keys_of(client, make[kind]())
+        other.zadd(key, {members[0]: int(time.time() * 1000) + 60_000})
+        other.pexpire(key, 60_000)
+        lock = make[kind]()
+        call = lock.start("acquire")
+        await_true(lambda: watches_key(client, key))
+        time.sleep(0.3)
+        assert not call.done()
+        other.zrem(key, members[0])
+    assert call.result(3.0)
+    lock.release()
+
+
+def keys_of(client, lock):
+    return lock.raw._hold.key
+
+
+def watches_key(client, key):
+    lines = client.raw._driver.lines
+    return any(ballot.waits_for for ballot in list(lines.watches.get(key, ())))
+
+
+def test_who_leaves_while_it_takes_a_higher_ticket_leaves_no_place(farm, name):
+    """A master that refuses the higher ticket of a waiter keeps its old place, under the old one."""
+    [url] = farm.urls(1)
+    with redis.Redis.from_url(url, decode_responses=True) as master:
+        queue = Queue(master, name)
+        queue.ask(A, NOW)
+        queue.ask(B, NOW + 1)
+        queue.ask(C, NOW + 10_000_000)
+        other, answer = queue.ask(B, NOW + 5_000_000, place=2)  # another master asked for that
+        assert answer < -NOW
+        queue.release(B, other, NOW + 5_000_000)
+        assert master.zscore(f"{name}\0queue", B) is None

@@ -57,6 +57,7 @@ class Driver:
         self._agenda = Agenda()
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
         self._attending_ns = 0  # and when that is
+        self._pauses: set[Verdict] = set()  # of those who wait for nothing but time
         self._renewals: set[asyncio.Task[None]] = set()
         self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
@@ -142,7 +143,22 @@ class Driver:
             if not self._roster.usable:
                 self._roster.check()
         else:
-            await asyncio.sleep(max(0, effect.until_ns - self._clock.now()) / SECOND)
+            await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not on when the client closes."""
+        loop = asyncio.get_running_loop()
+        verdict = Verdict(loop)
+        timer = loop.call_later(seconds, self._end_pause, verdict)
+        self._pauses.add(verdict)
+        try:
+            await verdict
+        finally:
+            timer.cancel()
+            self._pauses.discard(verdict)
+
+    def _end_pause(self, verdict: Verdict) -> None:
+        verdict.wake_soon()
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""
@@ -225,6 +241,8 @@ class Driver:
             self._settle()
             for ballot in self.lines.everybody():  # who waits leaves the masters' queues
                 self._wake_soon(ballot)
+            for verdict in list(self._pauses):
+                verdict.wake_soon()
             await asyncio.sleep(0)  # whose verdict came this very turn goes on, and undoes what was not won
             await asyncio.sleep(0)  # and that is sent
             until = self._clock.now() + DRAIN_NS

@@ -60,7 +60,7 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
-from ..protocol.hold import HELD, Hold
+from ..protocol.hold import ASKING, HELD, Hold
 from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..protocol.waiting import Lines, Turn
@@ -287,7 +287,7 @@ class Driver:
             self._fleet.abandon()
             self._wake_waiters()  # who leave the masters' queues
             until = self._clock.now() + DRAIN_NS
-            while (owing := self._fleet.owing()) or self.lines.everybody() or self._inbox:
+            while (owing := self._fleet.owing()) or self.lines.everybody() or self._asking() or self._inbox:
                 left = until - self._clock.now()
                 if left <= 0:
                     break
@@ -303,6 +303,10 @@ class Driver:
             self._janitor.ring()  # it ends
             self._warden.ring(0)  # it, too, when nothing is held any more
         self._roster.mourn()
+
+    def _asking(self) -> bool:
+        """Tell whether anybody is between two steps of an acquire, and has something to undo yet."""
+        return any([head.state == ASKING for head in list(self.lines.heads.values())])
 
     def _wake_waiters(self) -> None:
         """Wake everybody who waits in a line or for a change; for a client that closes."""

@@ -81,13 +81,13 @@ class Ballot:
         the key is not ours (any more). It is settled when one kind of vote has decided it, or all have come.
         And a question on which a waiter waits is settled when a quorum has said yes, or will push that.
         """
-        if self.waits_for != VERDICT:
+        if self.waits_for:  # not for a verdict
             wanted, told = self.quorum, self.yes
             if self.waits_for == ALL:
                 wanted, told = self.size, told + self.no + self.failed + self.undecided()
             return told >= wanted
         lost = self.size - self.quorum
-        if self.command.tells == NO:
+        if self.command.tells and self.command.tells == NO:  # a constant costs a look-up, nothing else does
             kept = 0 if self.answers is None else len(self.answers)
             return self.yes + kept >= self.quorum or self.no - kept + self.failed > lost
         undecided = self.undecided()

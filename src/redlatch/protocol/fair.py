@@ -46,20 +46,24 @@ class Fair(Kind):
         self._me = self._waiter = b""
         self._ticket = self._next = 0
         self._place = NEW
+        self._since_ns = 0
         self._called: Ballot | None = None
         self._answers: dict[int, int] = {}
 
     def begin(self, policy: Policy, hold: Hold) -> None:
         self._me = policy.me()
         self._waiter = hold.key + scripts.WAITER + self._me
-        self._next = policy.fences.propose()
+        self._next = policy.fences.now()
         self._place = NEW
+        self._since_ns = policy.clock.now()
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         self.rest(lines, hold)
-        place, self._place = self._place, KEPT
-        if place == NEW:  # who has waited in this client's line does not come so early that it is refused
-            self._next = max(self._next, policy.fences.propose() - scripts.SKEW_US // 2)
+        place = self._place
+        if place == NEW:
+            self._place = CHANGED  # until a quorum has answered: its ticket may be unchecked so far
+            # Who has waited in this client's line does not come so early that it is refused.
+            self._next = max(self._next, policy.fences.now() - scripts.SKEW_US // 2)
         self._ticket = self._next  # not before: until now the last attempt may have to be undone
         if place == NEW and hold.key in lines.crowded:  # then it is mostly refused
             lines.crowded.discard(hold.key)
@@ -74,13 +78,16 @@ class Fair(Kind):
 
     def releasing(self, hold: Hold) -> Command:
         arguments = [hold.token, self._me, b"%d" % self._ticket]
-        return Scripted(hold, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+        command = Scripted(hold, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+        command.since_ns = self._since_ns  # its place may be there since its first attempt
+        return command
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Take a higher ticket where one is asked for; keep what else was answered."""
         self._answers = ballot.answers or {}
         highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
         if highest < self._ticket:
+            self._place = KEPT
             return False
         self._next = highest + 1
         self._place = CHANGED

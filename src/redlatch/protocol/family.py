@@ -367,6 +367,11 @@ def attempt(
         over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
         if over or ballot.no < policy.size:  # else all have refused
             yield Tell([Ballot(leave if over else undo, policy.size, policy.quorum)])
+            if (
+                look is not None and ballot.yes > 0
+            ):  # where it is undone nothing will be told, and nothing is waited for
+                look.quorum = min(look.quorum, max(1, policy.quorum - ballot.yes))
+            kind.rest(lines, hold)  # what was asked before is not told of what the undo changes: it is asked anew
         if over:
             lines.leave(hold, now, False)
             hold.free()

@@ -64,7 +64,13 @@ local others=true
 if ARGV[6]~="0" then
 local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
 others=last[1]
-if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then return -tonumber(last[2]) end
+if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
+if waited and redis.call("zrem",KEYS[2],me)==1 then
+redis.call("del",waits(me))
+if redis.call("exists",KEYS[1])==0 then call() end
+end
+return -tonumber(last[2])
+end
 end
 local left=redis.call("pttl",KEYS[1])
 if left==-2 then

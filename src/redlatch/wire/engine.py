@@ -118,6 +118,7 @@ class Fleet:
         self.changed: list[tuple[int, Any]] = []  # (index, key or None for all) that a master said has changed
         self.torn = False
         self.staged = False  # a reply made us stage something: flush
+        self.resent = False  # whether a script was ever sent in full instead
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -139,7 +140,7 @@ class Fleet:
                 if link.dialect != dialect:
                     dialect = link.dialect
                     payload = command.payload(dialect)
-                if command.tells == NO:
+                if command.tells and command.tells == NO:  # a constant costs a look-up
                     self._announce(link)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
@@ -302,7 +303,8 @@ class Fleet:
         while start < size:
             if link.head < len(link.pending):  # the usual reply costs one comparison and makes no object
                 ballot = link.pending[link.head]
-                if self.wires.stands_at(came, start, ballot.command.yes_line):
+                resent = self.resent and ballot.resent
+                if not resent and self.wires.stands_at(came, start, ballot.command.yes_line):
                     start += len(ballot.command.yes_line)
                     link.advance()
                     ballot.yes += 1
@@ -393,7 +395,14 @@ class Fleet:
         else:
             self._drop(link, _unexpected(link, repr(reply[:20] if isinstance(reply, bytes) else reply)))
             return False
+        if self.resent and ballot.resent:
+            self._stir(link, ballot)
         return True
+
+    def _stir(self, link: Link, ballot: Ballot) -> None:
+        """Tell of a change by a script that was sent in full behind questions that came after it: no master does."""
+        if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
+            self.changed.append((link.index, ballot.command.key))
 
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
         """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
@@ -406,6 +415,7 @@ class Fleet:
                 link.dialect = FULL_TEXT  # else it might be missed every time
             elif text != ballot.command.payload(link.dialect):
                 ballot.resent |= bit
+                self.resent = True
                 self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
                 self.wires.stage(link.index, text)

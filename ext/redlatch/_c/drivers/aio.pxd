@@ -29,6 +29,7 @@ cdef class Driver:
     cdef object _attending
     cdef long long _attending_ns
     cdef set _renewals
+    cdef set _pauses
     cdef object _arrivals      # deque of (index, Outcome)
     cdef object _quorate
     cdef object _complete

@@ -44,6 +44,7 @@ cdef class Fleet:
     cdef public list changed       # of (index, key or None)
     cdef public bint torn
     cdef public bint staged
+    cdef public bint resent
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t max_owed
@@ -86,5 +87,6 @@ cdef class Fleet:
     cdef _failed(self, Link link, Ballot ballot, cause)
     cdef _missed(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
+    cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)
