@@ -99,6 +99,12 @@ def urls(farm: Farm) -> list[str]:
 
 
 @pytest.fixture
+def three(farm: Farm) -> list[str]:
+    """Three healthy Valkey masters, shared by the whole run."""
+    return farm.urls(3)
+
+
+@pytest.fixture
 def url(farm: Farm) -> str:
     """One healthy Valkey master, shared by the whole run."""
     return farm.urls(1)[0]

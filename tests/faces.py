@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+import redis
 
 from redlatch import AsyncClient, Client
 
@@ -25,6 +26,11 @@ def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.005)
+
+
+def ask(url: str) -> redis.Redis:
+    """Return a client of one master, to see what stands there."""
+    return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
 
 
 def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:

@@ -18,11 +18,6 @@ from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeo
 LONG = 60.0
 
 
-@pytest.fixture
-def three(farm):
-    return farm.urls(3)
-
-
 def run(coroutine):
     """Run a coroutine in a new loop; one that hangs fails."""
 

@@ -16,11 +16,6 @@ LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
 SHORT = 0.2
 
 
-@pytest.fixture
-def three(farm):
-    return farm.urls(3)
-
-
 def forget(urls, *names):
     """Delete keys as an operator would."""
     for url in urls:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, await_true, in_thread
+from faces import PATIENCE, ask, await_true, in_thread
 
 from redlatch import (
     AlreadyHeld,
@@ -449,10 +451,6 @@ def test_the_family_is_no_lock_error_of_another_kind(implementation, url, name):
 SOON = 0.45  # seconds: far more than a wake-up takes, far less than the backstop of one second
 
 
-def server(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, retry=None)
-
-
 def test_as_many_as_there_are_permits_get_a_semaphore_at_once_without_waiting(connect, masters, name):
     client = connect(masters)
     calls = [client.semaphore(name, 5).start("acquire", blocking=False) for _ in range(5)]
@@ -490,7 +488,7 @@ def test_a_slot_can_be_extended_at_maxmemory(connect, name):
     with embedded.masters(1) as urls:
         lock = connect(urls).semaphore(name, 2)
         assert lock.acquire()
-        server(urls[0]).config_set("maxmemory", "1mb")
+        ask(urls[0]).config_set("maxmemory", "1mb")
         lock.extend()  # as every other lock of the family
         lock.release()
 
@@ -555,7 +553,7 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
     turns = range(40)
     for turn in turns:
         for url in urls[:2]:
-            server(url).set(f"{name}-{turn}\0fence", int(time.time() * 1e6) + 10**9, px=600_000)
+            ask(url).set(f"{name}-{turn}\0fence", int(time.time() * 1e6) + 10**9, px=600_000)
     together = threading.Barrier(2)
 
     def spoiled(master: redis.Redis) -> Any:
@@ -571,7 +569,7 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
     with Client([proxy.url for proxy in before], attempt_timeout=1.0) as client:
         before[2].replies.clear()
         for proxy, url in zip(before[:2], urls, strict=False):
-            proxy.spoil = spoiled(server(url))
+            proxy.spoil = spoiled(ask(url))
         for turn in turns:
             lock = client.lock(f"{name}-{turn}", ttl=PATIENCE, fence=True)
             if lock.acquire(timeout=0.02):  # by a second attempt
@@ -579,7 +577,7 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
         for proxy in before:
             proxy.spoil = None
             proxy.replies.set()
-        await_true(lambda: not any(server(urls[2]).exists(f"{name}-{turn}") for turn in turns), 3.0)
+        await_true(lambda: not any(ask(urls[2]).exists(f"{name}-{turn}") for turn in turns), 3.0)
 
 
 def test_an_rlock_whose_release_failed_can_be_acquired_again_as_any_lock(implementation, masters, proxies, name):
@@ -600,6 +598,16 @@ def test_an_rlock_whose_release_failed_can_be_acquired_again_as_any_lock(impleme
         lock.release()
 
 
+@contextlib.contextmanager
+def traced(strike: Callable[..., Any]) -> Iterator[None]:
+    """Have the interpreter call this at every line, or opcode, of the body."""
+    sys.settrace(strike)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
 def test_an_interrupt_where_an_rlock_notes_that_it_is_held_leaves_no_key_behind(implementation, masters, name):
     done: list[bool] = []
 
@@ -611,17 +619,13 @@ def test_an_interrupt_where_an_rlock_notes_that_it_is_held_leaves_no_key_behind(
 
     with Client(masters) as client:
         lock = client.rlock(name, ttl=PATIENCE)
-        sys.settrace(strike)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                lock.acquire()
-        finally:
-            sys.settrace(None)
+        with pytest.raises(KeyboardInterrupt), traced(strike):
+            lock.acquire()
         try:
             lock.release()
         except LockError:
             pass
-        await_true(lambda: not any(server(url).exists(name) for url in masters), 2.0)
+        await_true(lambda: not any(ask(url).exists(name) for url in masters), 2.0)
 
 
 def test_the_repr_of_an_rlock_of_asyncio_needs_no_loop(implementation, masters, name):
@@ -638,7 +642,7 @@ def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(impl
 
             @client.locked(name)
             def numbers() -> Any:
-                yield [server(url).exists(name) for url in masters]
+                yield [ask(url).exists(name) for url in masters]
 
         except TypeError:
             return  # refused, as a coroutine function is
@@ -665,13 +669,9 @@ def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_rai
 
     with Client(url) as client:
         lock = client.rw_lock(name, ttl=PATIENCE).read()
-        sys.settrace(strike)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                lock.acquire()
-        finally:
-            sys.settrace(None)
-        await_true(lambda: not server(url).exists(f"{name}\0rw"), 2.0)
+        with pytest.raises(KeyboardInterrupt), traced(strike):
+            lock.acquire()
+        await_true(lambda: not ask(url).exists(f"{name}\0rw"), 2.0)
 
 
 def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_semaphore(connect, masters, name):
@@ -680,6 +680,6 @@ def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_s
     assert kept.acquire()
     assert all(client.semaphore(name, 3, ttl=0.5).acquire() for _ in range(2))  # and are never released
     for url in masters:
-        server(url).delete(f"{name}\0slots")
+        ask(url).delete(f"{name}\0slots")
     time.sleep(0.7)
     assert client.semaphore(name, 3).acquire(timeout=3.0)

@@ -46,12 +46,6 @@ def fleet():
         yield start
 
 
-@pytest.fixture
-def three(farm):
-    """Three healthy masters, shared by the whole run."""
-    return farm.urls(3)
-
-
 def ask(url):
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None, decode_responses=True)
 

@@ -39,11 +39,6 @@ def raises(kind, call, *args, **named):
 
 
 @pytest.fixture
-def three(farm):
-    return farm.urls(3)
-
-
-@pytest.fixture
 def run(implementation):
     def run(text, *args):
         process = run_script(PREAMBLE + text, implementation.name, *args, wait=False, options=IGNORED)

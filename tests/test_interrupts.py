@@ -22,11 +22,6 @@ from redlatch import AsyncClient, Client, ClientUnusable, LockError, QuorumUnava
 LONG = 60.0
 
 
-@pytest.fixture
-def three(farm):
-    return farm.urls(3)
-
-
 def no_key_without_ttl(urls):
     """Tell whether every key on the masters has a ttl."""
     for url in urls:

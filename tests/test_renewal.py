@@ -30,11 +30,6 @@ def delete(urls: list[str], name: str) -> None:
             master.delete(name)
 
 
-@pytest.fixture
-def three(farm: Any) -> list[str]:
-    return farm.urls(3)  # type: ignore[no-any-return]
-
-
 # --- renewal ------------------------------------------------------------------------------------------------
 
 

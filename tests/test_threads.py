@@ -16,11 +16,6 @@ from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, N
 LONG = 60.0
 
 
-@pytest.fixture
-def three(farm):
-    return farm.urls(3)
-
-
 class Counter:
     """A counter that loses counts where two holders overlap."""
 

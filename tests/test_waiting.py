@@ -16,8 +16,7 @@ import threading
 import time
 
 import pytest
-import redis
-from faces import PATIENCE, at_once, await_true, in_thread
+from faces import PATIENCE, ask, at_once, await_true, in_thread
 
 from redlatch import (
     AlreadyHeld,
@@ -41,11 +40,6 @@ EVERY_TIME = Handoff(tenure=0)  # each release goes to the masters
 POLLS = "does not say when a key changes"
 
 UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
-
-
-@pytest.fixture
-def three(farm):
-    return farm.urls(3)
 
 
 @pytest.fixture
@@ -96,10 +90,6 @@ def held_by(client, name, ttl=LONG):
     lock = client.lock(name, ttl=ttl)
     assert lock.acquire(timeout=PATIENCE)
     return lock
-
-
-def ask(url):
-    return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
 
 
 def values(urls, name):

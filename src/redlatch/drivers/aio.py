@@ -158,7 +158,7 @@ class Driver:
             self._pauses.discard(verdict)
 
     def _end_pause(self, verdict: Verdict) -> None:
-        verdict.wake_soon()
+        verdict.wake_soon()  # a compiled method of `Verdict` is no callback
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle for an acquire or a release that was interrupted, or that failed."""

@@ -177,10 +177,11 @@ class BaseLock:
                 self._care = care = Care(self, self._hold, self._ttl_ms)
             if care.event is None:
                 care.event = kind()
-                if care.reason is not None and self._hold.state == HELD:  # it is lost already
-                    care.event.set()
-                elif self._hold.state == HELD and care.token is None:
-                    self._begin_care()
+                if self._hold.state == HELD:
+                    if care.reason is not None:  # it is lost already
+                        care.event.set()
+                    elif care.token is None:
+                        self._begin_care()
             return care.event
 
     def mark_lost(self, reason: str) -> None:

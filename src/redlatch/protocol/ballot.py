@@ -144,17 +144,18 @@ class Ballot:
 
     def watch(self, until_ns: int) -> None:
         """Wait until so many of the masters that said "no" told of a change that a quorum may say "yes"."""
-        self.until_ns = until_ns
-        self.waits_for = CHANGE
-        self.decided = False
-        if self.yes >= self.quorum:  # they told meanwhile
-            self.decided = True
+        self._wait_on(CHANGE, until_ns)
 
     def wait_for_all(self, until_ns: int) -> None:
         """Wait, after the verdict, for those that have not answered."""
+        self._wait_on(ALL, until_ns)
+
+    def _wait_on(self, what: int, until_ns: int) -> None:
         self.until_ns = until_ns
-        self.waits_for = ALL
-        self.decided = self.settled()
+        self.waits_for = what
+        self.decided = False  # before the question: what another thread counts meanwhile decides it again
+        if self.settled():
+            self.decided = True
 
     def change(self, index: int) -> bool:
         """Turn the "no" of a master that told of a change into a "yes"; tell whether that decides it."""

@@ -167,7 +167,7 @@ class ReaderOrWriter(Kind):
         self._owner = owner
 
     def locked(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.RW_LOCKED, self._keys, [])
+        return Scripted(hold, scripts.FULL, self._keys[:1], [b"1"])
 
 
 class Reader(ReaderOrWriter):
@@ -273,7 +273,7 @@ class Slot(Kind):
         return Scripted(hold, scripts.SLOT_OWNED, self._keys, [hold.token, b"%d" % self._slot])
 
     def locked(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.SLOT_LOCKED, self._keys, [b"%d" % self._permits])
+        return Scripted(hold, scripts.FULL, self._keys[:1], [b"%d" % self._permits])
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Choose another slot; tell whether it may be free on a quorum: it looks so, or nothing is known of it yet."""
@@ -362,15 +362,13 @@ def attempt(
             ballot.wait_for_all(min(now + 2 * (now - started), until_ns))  # mostly there is nothing to undo then
             yield [ballot]
             now = policy.clock.now()
-        undo, leave = kind.undoing(hold), kind.releasing(hold)  # of this attempt: the next one may be another slot's
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
         over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
         if over or ballot.no < policy.size:  # else all have refused
-            yield Tell([Ballot(leave if over else undo, policy.size, policy.quorum)])
-            if (
-                look is not None and ballot.yes > 0
-            ):  # where it is undone nothing will be told, and nothing is waited for
-                look.quorum = min(look.quorum, max(1, policy.quorum - ballot.yes))
+            undo = kind.releasing(hold) if over else kind.undoing(hold)
+            yield Tell([Ballot(undo, policy.size, policy.quorum)])
+            if look is not None:  # where it is, or may be, undone nothing is told: it counts as free
+                look.quorum = min(look.quorum, max(1, policy.quorum - (ballot.size - ballot.no - ballot.failed)))
             kind.rest(lines, hold)  # what was asked before is not told of what the undo changes: it is asked anew
         if over:
             lines.leave(hold, now, False)

@@ -125,26 +125,30 @@ return 1""",
     keys=2,
 )
 
-# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] is there
-# while a writer waits for readers to leave. Members of KEYS[1] are the readers' tokens, and "w" for the writer. Who is
-# refused changes nothing of KEYS[1]: who changes a key is not told any more of what others do to it.
+# --- readers, writers and semaphores: KEYS[1] who is in, or which slots are taken, each by when it is over --
 
 _IN = (
     _NOW
-    + """local function is_in(who)
-local over=redis.call("zscore",KEYS[1],who)
+    + """local function is_in(member)
+local over=redis.call("zscore",KEYS[1],member)
 return over and tonumber(over)>now
 end
-local function prune() redis.call("zremrangebyscore",KEYS[1],"-inf",now) end
 """
 )
+
+# ARGV[1] how many. Are there so many, at least?
+FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
+
+# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] is there
+# while a writer waits for readers to leave. Members of KEYS[1] are the readers' tokens, and "w" for the writer. Who is
+# refused changes nothing of KEYS[1]: who changes a key is not told any more of what others do to it.
 
 # ARGV[1] token, [2] ttl. Let a reader in unless a writer is in, or waits.
 READ_ACQUIRE = Script(
     _IN
     + """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
-prune()
+redis.call("zremrangebyscore",KEYS[1],"-inf",now)
 stay(KEYS[1],ARGV[2])
 return 1""",
     keys=3,
@@ -152,7 +156,7 @@ return 1""",
 READ_RELEASE = Script('return redis.call("zrem",KEYS[1],ARGV[1])', keys=3)
 READ_EXTEND = Script(
     _IN
-    + """prune()
+    + """redis.call("zremrangebyscore",KEYS[1],"-inf",now)
 if not is_in(ARGV[1]) then return 0 end
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
 stay(KEYS[1],ARGV[2])
@@ -171,7 +175,7 @@ return 0
 end
 redis.call("set",KEYS[2],ARGV[1],"PX",ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],"w")
-prune()
+redis.call("zremrangebyscore",KEYS[1],"-inf",now)
 redis.call("del",KEYS[3])
 stay(KEYS[1],ARGV[2])
 return 1""",
@@ -201,25 +205,13 @@ return 1""",
 )
 WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else return 0 end', keys=3)
 
-# Is anybody in?
-RW_LOCKED = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>0 and 1 or 0', keys=3)
-
 # --- semaphores: KEYS[1] the slots that are taken (each by when it is over), KEYS[2] the token of each -
-
-_TAKEN = (
-    _NOW
-    + """local function taken(slot)
-local over=redis.call("zscore",KEYS[1],slot)
-return over and tonumber(over)>now
-end
-"""
-)
 
 # ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to be told of, 50 at most. Take the slot if it
 # is free; else answer minus the sum of 2^i of those that are taken, the i-th from the first.
 SLOT_ACQUIRE = Script(
-    _TAKEN
-    + """if not taken(ARGV[3]) then
+    _IN
+    + """if not is_in(ARGV[3]) then
 redis.call("hset",KEYS[2],ARGV[3],ARGV[1])
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[3])
 stay(KEYS[1],ARGV[2])
@@ -228,7 +220,7 @@ return 1
 end
 local mask=0
 for i=0,ARGV[5]-1 do
-if taken(ARGV[4]+i) then mask=mask+2^i end
+if is_in(ARGV[4]+i) then mask=mask+2^i end
 end
 return -mask""",
     keys=2,
@@ -245,8 +237,8 @@ return 1""",
 
 # ARGV[1] token, [2] slot, [3] ttl. PEXPIRE comes first, which works at maxmemory, and all after it.
 SLOT_EXTEND = Script(
-    _TAKEN
-    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not taken(ARGV[2]) then return 0 end
+    _IN
+    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not is_in(ARGV[2]) then return 0 end
 redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
 redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
 stay(KEYS[1],ARGV[3])
@@ -254,11 +246,9 @@ return 1""",
     keys=2,
 )
 SLOT_OWNED = Script(
-    _TAKEN + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] and taken(ARGV[2]) then return 1 else return 0 end', keys=2
+    _IN + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] and is_in(ARGV[2]) then return 1 else return 0 end', keys=2
 )
 
-# ARGV[1] permits. Are all slots taken?
-SLOT_LOCKED = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0', keys=2)
 ALL = (
     FAIR_ACQUIRE,
     FAIR_RELEASE,
@@ -271,10 +261,9 @@ ALL = (
     WRITE_RELEASE,
     WRITE_EXTEND,
     WRITE_OWNED,
-    RW_LOCKED,
     SLOT_ACQUIRE,
     SLOT_RELEASE,
     SLOT_EXTEND,
     SLOT_OWNED,
-    SLOT_LOCKED,
+    FULL,
 )

@@ -140,8 +140,8 @@ class Fleet:
                 if link.dialect != dialect:
                     dialect = link.dialect
                     payload = command.payload(dialect)
-                if command.tells and command.tells == NO:  # a constant costs a look-up
-                    self._announce(link)
+                if command.tells:
+                    self._announce(link, command)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
@@ -276,15 +276,14 @@ class Fleet:
             link.full_at, link.full_ns = came, now
         return bool(now - link.full_ns >= self.stall_ns)
 
-    def _announce(self, link: Link) -> None:
-        """Have the master note the key of the question that follows, so that it pushes when the key has changed."""
-        if link.traits.tracking:
+    def _announce(self, link: Link, command: Command) -> None:
+        """Have the master note the key of a question that follows, so that it pushes when the key has changed."""
+        if command.tells == NO and link.traits.tracking:
             self.wires.stage(link.index, self.note.payload(link.dialect))
             link.pending.append(self.ballot_of(self.note))
 
     def _resend(self, link: Link, ballot: Ballot) -> None:
-        if ballot.command.tells == NO:
-            self._announce(link)
+        self._announce(link, ballot.command)
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
 
@@ -411,9 +410,10 @@ class Fleet:
             # Only a script has another text, and it may go out again behind what was sent since; but not one that
             # acquires behind the release that undoes it.
             text = ballot.command.payload(FULL_TEXT)
-            if self._undone(link, ballot.command):
+            other = text != ballot.command.payload(link.dialect)
+            if other and self._undone(link, ballot.command):
                 link.dialect = FULL_TEXT  # else it might be missed every time
-            elif text != ballot.command.payload(link.dialect):
+            elif other:
                 ballot.resent |= bit
                 self.resent = True
                 self.staged = True

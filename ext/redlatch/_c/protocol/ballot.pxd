@@ -35,6 +35,7 @@ cdef class Ballot:
     cpdef bint won(self)
     cpdef watch(self, long long until_ns)
     cpdef wait_for_all(self, long long until_ns)
+    cdef _wait_on(self, int what, long long until_ns)
     cpdef bint change(self, int index) except -1
     cpdef withdraw(self)
     cpdef bint refused(self)

@@ -69,7 +69,7 @@ cdef class Fleet:
     # inside
     @cython.locals(came=cython.longlong, now=cython.longlong)
     cdef bint _stalled(self, Link link) except -1
-    cdef _announce(self, Link link)
+    cdef _announce(self, Link link, Command command)
     cdef _resend(self, Link link, Ballot ballot)
 
     @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
