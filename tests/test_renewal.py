@@ -95,6 +95,20 @@ def test_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):
     assert not keys(three, name)
 
 
+def test_a_renewal_is_not_held_up_by_a_lock_that_runs_out_a_moment_later(connect, three, name):
+    """It was: whoever looked for renewals that are due soon found that one again and again, and never ended."""
+    client = connect(three)
+    told: list[float] = []
+    renewed = client.lock(f"{name}-renewed", ttl=SHORT, auto_renew=True)
+    other = client.lock(f"{name}-other", ttl=SHORT / 3 + 0.02, on_lost=lambda *what: told.append(other.remaining()))
+    assert renewed.acquire()
+    assert other.acquire()
+    await_true(lambda: bool(told))
+    passed(2 * SHORT)
+    assert renewed.remaining() > 0
+    renewed.release()
+
+
 # --- loss ---------------------------------------------------------------------------------------------------
 
 

@@ -142,6 +142,7 @@ class Agenda:
         """
         self._take_fresh()
         renewed: list[Care] = []
+        kept: list[Care] = []  # put back at the end: what is due within TOGETHER_NS would come again and again
         lost: list[tuple[Any, str]] = []
         while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if renewed else 0):
             entry = heapq.heappop(self._heap)
@@ -157,9 +158,10 @@ class Agenda:
                 renewed.append(care)
             else:
                 care.plan(care.renew_ns)
-                self._push(care)
+                kept.append(care)
         for care in renewed:  # its loss is told in time, whatever becomes of the renewal
             care.plan(care.hold.deadline_ns)
+        for care in renewed + kept:
             self._push(care)
         return [care for care in renewed if _may_renew(policy, care, now_ns)], lost
 
