@@ -36,7 +36,7 @@ def implementation(request):
 def wired(implementation):
     """A fleet whose links are up, and the masters' ends of their sockets."""
     engine = implementation.module("wire.engine")
-    fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM)
+    fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM, implementation.module("wire.net").BootClock())
     ends = []
     for index in range(LINKS):
         ours, theirs = socket.socketpair()

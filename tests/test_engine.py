@@ -32,7 +32,8 @@ class Rig:
         self.ballot: Any = build.module("protocol.ballot").Ballot
         self.commands = build.module("protocol.commands")
         self.now_ns = build.module("wire.net").now_ns
-        self.fleet = self.engine.Fleet([f"master-{index}:1" for index in range(masters)], masters // 2 + 1)
+        addresses = [f"master-{index}:1" for index in range(masters)]
+        self.fleet = self.engine.Fleet(addresses, masters // 2 + 1, build.module("wire.net").BootClock())
         self.dialect = dialect
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
         self.far: dict[int, socket.socket] = {}

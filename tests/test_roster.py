@@ -12,6 +12,7 @@ from redlatch.drivers.roster import Roster
 from redlatch.errors import ConfigurationError
 from redlatch.wire.connect import Connection, dial
 from redlatch.wire.engine import Fleet
+from redlatch.wire.net import BootClock
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ class Watched:
 def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) -> None:
     # Else a caller between the two would take a wrong list for a good one.
     masters = masters_of([url, url.replace("127.0.0.1", "localhost")])
-    roster = Roster(masters, 2, Fleet, lambda index, outcome: None)
+    roster = Roster(masters, 2, BootClock(), Fleet, lambda index, outcome: None)
     roster.muster()
     try:
         roster.arrive(0, dial(masters[0], 10.0))

@@ -14,10 +14,19 @@ from collections.abc import Coroutine
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.roster import DIAL_TIMEOUT, DRAIN_NS, GRACE, Outcome, Roster, linger_at_exit, tell_all
+from redlatch.drivers.roster import (
+    DIAL_TIMEOUT,
+    DRAIN_NS,
+    GRACE,
+    MakeDialler,
+    Outcome,
+    Roster,
+    linger_at_exit,
+    tell_all,
+)
 from redlatch.errors import LockError, WrongLoop
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection
+from redlatch.wire.connect import Connection, Dialler
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -39,12 +48,14 @@ MANY = 64
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
-    def __init__(self, masters: list[Master], policy: Policy, tracking: bool = True) -> None:
+    def __init__(
+        self, masters: list[Master], policy: Policy, tracking: bool = True, dialler: MakeDialler = Dialler
+    ) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, Fleet, self._deliver, tracking)
+        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, self._deliver, tracking, dialler)
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterRefused
+from ..protocol.policy import Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from ..wire.net import now_ns
 
@@ -29,7 +30,8 @@ GRACE = 0.25
 
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
-Muster = Callable[[list[str], int], Any]
+MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
+Muster = Callable[[list[str], int, Clock], Any]
 
 # Where a thread stands while it is in a call of a client; compiled functions have no frames.
 _OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
@@ -46,13 +48,21 @@ class Roster:
     the dialling threads.
 
     Args:
-        muster: makes the engine's Fleet of these addresses and this quorum.
+        muster: makes the engine's Fleet of these addresses, this quorum and this clock.
         deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
         tracking: whether the masters are to say when a key that was looked at has changed.
+        dialler: what dials them.
     """
 
     def __init__(
-        self, masters: list[Master], quorum: int, muster: Muster, deliver: Deliver, tracking: bool = True
+        self,
+        masters: list[Master],
+        quorum: int,
+        clock: Clock,
+        muster: Muster,
+        deliver: Deliver,
+        tracking: bool = True,
+        dialler: MakeDialler = Dialler,
     ) -> None:
         # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
         self.fleet: Any = None
@@ -63,17 +73,18 @@ class Roster:
         self.forked = False
         self.usable = True  # what `check` would say, for the hot path
         self._misconfigured: ConfigurationError | None = None
+        self._clock = clock
         self._muster = muster
         self._masters = masters
         self._dialled: list[int] = []
         self._down: set[int] = set()  # masters that were told of as being of no use
         self._tracking = tracking
         self._told_of_polling = False
-        self._dialler = Dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
+        self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
         """Make the fleet, nobody connected yet, and return it."""
-        self.fleet = self._muster([master.address for master in self._masters], self.quorum)
+        self.fleet = self._muster([master.address for master in self._masters], self.quorum, self._clock)
         _alive.add(self)
         return self.fleet
 
@@ -205,7 +216,7 @@ class Roster:
     def __del__(self) -> None:
         if hasattr(self, "_dialler"):
             if self.fleet is not None and not self.closed and not self.forked:
-                self.fleet.linger(now_ns() + FORGOTTEN_NS)
+                self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
             self.close()
 
     def disown(self) -> None:

@@ -43,6 +43,7 @@ from redlatch.drivers.roster import (
     DIAL_TIMEOUT,
     DRAIN_NS,
     GRACE,
+    MakeDialler,
     Outcome,
     Roster,
     linger_at_exit,
@@ -53,7 +54,7 @@ from redlatch.drivers.roster import (
 from redlatch.drivers.warden import Warden
 from redlatch.errors import ClientUnusable, LockError
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection
+from redlatch.wire.connect import Connection, Dialler
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -89,7 +90,14 @@ APART_NS = 100_000_000
 class Driver:
     """Runs the protocol's generators for any number of threads."""
 
-    def __init__(self, masters: list[Master], policy: Policy, tracking: bool = True, gil_patience_ns: int = -1) -> None:
+    def __init__(
+        self,
+        masters: list[Master],
+        policy: Policy,
+        tracking: bool = True,
+        dialler: MakeDialler = Dialler,
+        gil_patience_ns: int = -1,
+    ) -> None:
         self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._caller = 0  # the thread that called last,
         self._alone_ns = 0  # and from when on it counts as the only one; 0 when it does
@@ -97,7 +105,7 @@ class Driver:
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, Fleet, weakly(self), tracking)
+        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler)
         self._janitor = Janitor(self)
         self._warden = Warden(self)
         self._agenda = Agenda()

@@ -15,6 +15,7 @@ from ..protocol.hold import Hold
 from ..protocol.key import prefix_of
 from ..protocol.policy import SECOND, UNBOUNDED, Handoff, Policy, Retry
 from ..protocol.renewal import Care
+from ..wire.connect import Dialler
 from .batch import AnyLock
 from .lock import Shared
 
@@ -51,23 +52,34 @@ class BaseClient:
         self._family: Any = implementation.module("protocol.family")
         self._fenced = self._family.Fenced()
         self._fair: Any = implementation.module("protocol.fair").Fair
-        policies = implementation.module("protocol.policy")
-        self._policy: Policy = policies.Policy(
+        self._policy = self._policy_of(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
             attempt_ns=_attempt_ns(attempt_timeout),
             retry=retry or Retry(),
-            clock=implementation.module("wire.net").BootClock(),
-            random=random.Random().random,
-            tokens=policies.Tokens(_draw_tokens),
-            fences=policies.Fences(lambda: time.time_ns() // 1000),
             handoff=handoff,
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,
         )
         drivers = implementation.module(f"drivers.{driver}")
-        self._driver = drivers.Driver(self._masters, self._policy, wakeups == "auto", **options)
+        self._driver = drivers.Driver(self._masters, self._policy, wakeups == "auto", self._dialler, **options)
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
+
+    # What a client takes from outside: time, chance, and connections. A simulation has its own.
+
+    _dialler: Callable[..., Any] = Dialler
+
+    def _policy_of(self, **numbers: Any) -> Policy:
+        """Make the policy of these numbers, with the machine's clocks and chance."""
+        policies = impl.current.module("protocol.policy")
+        policy: Policy = policies.Policy(
+            clock=impl.current.module("wire.net").BootClock(),
+            random=random.Random().random,
+            tokens=policies.Tokens(_draw_tokens),
+            fences=policies.Fences(lambda: time.time_ns() // 1000),
+            **numbers,
+        )
+        return policy
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

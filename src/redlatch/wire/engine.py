@@ -37,6 +37,7 @@ from hiredis import Reader
 from ..protocol.ballot import Ballot
 from ..protocol.commands import FULL_TEXT, NO, OK, Command, Note
 from ..protocol.key import MAX_BYTES, MAX_SUFFIX
+from ..protocol.policy import Clock
 from . import net
 
 # A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
@@ -107,7 +108,8 @@ class Link:
 class Fleet:
     """N links: submit a command to all, flush, pump the replies. One caller at a time."""
 
-    def __init__(self, addresses: list[str], quorum: int) -> None:
+    def __init__(self, addresses: list[str], quorum: int, clock: Clock) -> None:
+        self.clock = clock
         self.wires = net.Wires(len(addresses))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size = len(self.links)
@@ -244,7 +246,7 @@ class Fleet:
         """
         self.mend()
         self.flush()
-        while self.owing() and (left := until_ns - net.now_ns()) > 0:
+        while self.owing() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
 
     def abandon(self) -> None:
@@ -271,7 +273,7 @@ class Fleet:
 
     def _stalled(self, link: Link) -> bool:
         """Tell whether a link that owes too much has answered nothing for a while."""
-        came, now = link.cut + link.head, net.now_ns()
+        came, now = link.cut + link.head, self.clock.now()
         if came != link.full_at:
             link.full_at, link.full_ns = came, now
         return bool(now - link.full_ns >= self.stall_ns)
@@ -470,7 +472,7 @@ class Fleet:
         if not link.up:
             return
         link.cause = cause
-        link.lost_ns = net.now_ns()
+        link.lost_ns = self.clock.now()
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:

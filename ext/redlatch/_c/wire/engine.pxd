@@ -5,6 +5,7 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.policy cimport Clock
 from redlatch._c.wire.net cimport Wires
 
 
@@ -38,6 +39,7 @@ cdef class Fleet:
     cdef readonly list links
     cdef readonly int size
     cdef readonly int quorum
+    cdef readonly Clock clock
     cdef public list decided       # of Ballot
     cdef public list lost          # of Ballot
     cdef public list fallen        # of (Link, socket or None)
