@@ -1,0 +1,111 @@
+"""What must hold, whatever happens; and what must hold while nothing happens that locks are not promised under."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from redlatch.protocol import family_scripts, scripts
+from redlatch.protocol.policy import quorum_of
+
+from .lua import Status
+from .plan import PERMITS
+from .world import MILLISECOND, World
+
+# Which scripts acquire, by text and by SHA; all take the token first.
+_ACQUIRING = {
+    word: script.keys
+    for script in (
+        scripts.ACQUIRE_FENCED,
+        family_scripts.FAIR_ACQUIRE,
+        family_scripts.READ_ACQUIRE,
+        family_scripts.WRITE_ACQUIRE,
+        family_scripts.SLOT_ACQUIRE,
+    )
+    for word in (script.text, script.sha)
+}
+
+
+@dataclass(eq=False)
+class Grant:
+    """What one holder believes: that it has the lock, from when it was told until its deadline or its release.
+
+    Times are the world's, in nanoseconds.
+    """
+
+    who: str
+    name: str
+    kind: str
+    fence: int
+    asked: int
+    start: int
+    end: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.who} ({self.kind}) {self.start / MILLISECOND:.6f}..{self.end / MILLISECOND:.6f} ms"
+
+
+class Checker:
+    """Keeps the history of one schedule, and judges it.
+
+    Args:
+        masters: how many.
+        trusty: whether mutual exclusion is promised under what happens.
+    """
+
+    def __init__(self, world: World, masters: int, trusty: bool) -> None:
+        self._world = world
+        self._quorum = quorum_of(masters)
+        self._trusty = trusty
+        self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
+        self.grants: list[Grant] = []
+
+    def executed(self, index: int, words: list[bytes], reply: Any) -> None:
+        """Take note of a command that a master has executed."""
+        name = words[0].upper()
+        if name == b"SET":
+            if isinstance(reply, Status):
+                self._taken.setdefault(words[2], set()).add(index)
+        elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
+            keys = int(_ACQUIRING[words[1]])
+            fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
+            if reply > 0 or (fenced and reply):
+                self._taken.setdefault(words[3 + keys], set()).add(index)
+
+    def granted(self, grant: Grant, token: bytes) -> Grant:
+        """Take note that somebody was told that it has a lock, by so many masters as really gave it this token."""
+        self.grants.append(grant)
+        gave = self._taken.get(token, set())
+        if len(gave) < self._quorum:
+            self._world.violate(f"{grant.who} has {grant.name}, which only {sorted(gave)} gave: no quorum")
+        return grant
+
+    def judge(self) -> None:
+        """Look through the whole history."""
+        by_name: dict[str, list[Grant]] = {}
+        for grant in sorted(self.grants, key=lambda grant: grant.start):
+            if grant.end > grant.start:
+                by_name.setdefault(grant.name, []).append(grant)
+        for grants in by_name.values():
+            if self._trusty:
+                self._judge_overlaps(grants)
+            self._judge_fences([grant for grant in grants if grant.fence])
+
+    def _judge_overlaps(self, grants: list[Grant]) -> None:
+        held: list[Grant] = []
+        for grant in grants:
+            held = [other for other in held if other.end > grant.start]
+            for other in held:
+                if "reader" == grant.kind == other.kind or "semaphore" == grant.kind:
+                    continue
+                self._world.violate(f"{grant.name} has two holders: {other} and {grant}")
+            held.append(grant)
+            if grant.kind == "semaphore" and len(held) > PERMITS:
+                self._world.violate(f"{grant.name} has {len(held)} holders: {', '.join(map(str, held))}")
+
+    def _judge_fences(self, grants: list[Grant]) -> None:
+        for earlier, later in pairwise(grants):
+            after = self._trusty or later.asked > earlier.start
+            if later.fence == earlier.fence or (after and later.fence < earlier.fence):
+                self._world.violate(f"fences go back: {earlier.fence} of {earlier}, then {later.fence} of {later}")

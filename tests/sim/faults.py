@@ -1,0 +1,128 @@
+"""What can go wrong, by name."""
+
+from __future__ import annotations
+
+from .host import Host
+from .master import Master
+from .plan import Fault
+from .world import SECOND, World
+
+
+class Faults:
+    """Makes planned faults happen; `heal` ends those that last.
+
+    Args:
+        hosts, masters: whom they befall.
+    """
+
+    def __init__(self, world: World, hosts: list[Host], masters: list[Master]) -> None:
+        self._world = world
+        self._hosts = hosts
+        self._masters = masters
+
+    def plan(self, fault: Fault) -> None:
+        """Have one happen at its time."""
+        self._world.at(int(fault.at * SECOND), self._strike, fault)
+
+    def _strike(self, fault: Fault) -> None:
+        self._world.note(self._world.now, "FAULT", f"{fault.what} {' '.join(map(str, fault.details))}")
+        getattr(self, fault.what)(*fault.details)
+
+    def _later(self, seconds: float) -> int:
+        return self._world.now + int(seconds * SECOND)
+
+    # --- the network ---------------------------------------------------------------------------------------
+
+    def block(self, client: int, master: int, way: str, seconds: float) -> None:
+        """Let nothing through for a while, on one way or both."""
+        route = self._hosts[client].routes[master]
+        for name, one in (("there", route.there), ("back", route.back)):
+            if way in (name, "both"):
+                one.blocked_until = max(one.blocked_until, self._later(seconds))
+
+    def slow(self, client: int, master: int, seconds: float) -> None:
+        """Make a way longer, for good."""
+        self._hosts[client].routes[master].there.usual_ns += int(seconds * SECOND)
+
+    def reset(self, client: int, master: int) -> None:
+        """Break a connection."""
+        for connection in list(self._hosts[client].connections):
+            if connection.master.index == master:
+                connection.reset()
+
+    def cut(self, client: int, master: int, after: int) -> None:
+        """Break a connection as soon as so many bytes more would have got through."""
+        for connection in list(self._hosts[client].connections):
+            if connection.master.index == master:
+                connection.cut_after = after
+
+    # --- masters -------------------------------------------------------------------------------------------
+
+    def stop(self, master: int, seconds: float) -> None:
+        """Have it stand still."""
+        self._masters[master].stop(int(seconds * SECOND))
+
+    def restart(self, master: int, seconds: float) -> None:
+        """Kill it, and start it again with its data."""
+        self._masters[master].crash(int(seconds * SECOND), keeps=True)
+
+    def restart_empty(self, master: int, seconds: float) -> None:
+        """Kill it, and start it again without."""
+        self._masters[master].crash(int(seconds * SECOND), keeps=False)
+
+    def full(self, master: int, seconds: float) -> None:
+        """Have it at maxmemory."""
+        self._masters[master].set_full(True)
+        self._world.at(self._later(seconds), self._masters[master].set_full, False)
+
+    def readonly(self, master: int, seconds: float) -> None:
+        """Have it be a replica."""
+        self._masters[master].set_replica(True)
+        self._world.at(self._later(seconds), self._masters[master].set_replica, False)
+
+    def loading(self, master: int, seconds: float) -> None:
+        """Have it refuse everything."""
+        self._masters[master].set_loading(True)
+        self._world.at(self._later(seconds), self._masters[master].set_loading, False)
+
+    def forget_scripts(self, master: int) -> None:
+        """SCRIPT FLUSH."""
+        self._masters[master].keys.execute([b"SCRIPT", b"FLUSH"])
+
+    def flush(self, master: int) -> None:
+        """FLUSHALL."""
+        self._masters[master].keys.flush()
+
+    def evict(self, master: int) -> None:
+        """Have one key go, for its room."""
+        keys = self._masters[master].keys
+        for key in sorted(keys.values)[:1]:
+            keys.evict(key)
+
+    def set_back(self, master: int, seconds: float) -> None:
+        """Set its clock back: its keys stay longer."""
+        self._masters[master].clock.step(-int(seconds * SECOND))
+
+    def set_forward(self, master: int, seconds: float) -> None:
+        """Set its clock forward: its keys go sooner."""
+        self._masters[master].clock.step(int(seconds * SECOND))
+
+    def freeze(self, master: int, seconds: float) -> None:
+        """Have its clock stand still."""
+        clock = self._masters[master].clock
+        clock.freeze(self._world.now)
+        self._world.at(self._later(seconds), lambda: clock.thaw(self._world.now))
+
+    # --- clients -------------------------------------------------------------------------------------------
+
+    def pause(self, client: int, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        self._hosts[client].pause(int(seconds * SECOND))
+
+    def kill(self, client: int) -> None:
+        """SIGKILL."""
+        self._hosts[client].kill()
+
+    def set_wall(self, client: int, seconds: float) -> None:
+        """Set its wall clock."""
+        self._hosts[client].wall.step(int(seconds * SECOND))

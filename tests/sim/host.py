@@ -1,0 +1,218 @@
+"""A simulated process: an AsyncClient in a loop and with clocks of its own, which may be paused anywhere, or killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from redlatch import AsyncClient, impl
+from redlatch.config import Master as Address
+from redlatch.errors import MasterRefused
+from redlatch.wire.connect import SCRIPTS, Traits
+from redlatch.wire.connect import Connection as Dialled
+
+from .loop import SECOND, SimLoop
+from .master import Master
+from .network import Connection, Route
+from .world import EPOCH_MS, MICROSECOND, MILLISECOND, Drifting, World
+
+TEXTS = [script.text for script in SCRIPTS]
+
+# How long the steps of a process take: from one look at the clock to the next, and from one turn to the next.
+STEP_NS = 1 * MICROSECOND
+TURN_NS = 10 * MICROSECOND
+
+
+class Host:
+    """One process.
+
+    Args:
+        clock: for deadlines, since boot.
+        wall: since 1970.
+        pauses: how likely a step is to be the last for a while.
+
+    Attributes:
+        local: the time of the world that this process has reached; it is ahead within a turn, when it was paused there.
+    """
+
+    def __init__(
+        self, world: World, number: int, masters: list[Master], clock: Drifting, wall: Drifting, pauses: float
+    ) -> None:
+        self.world = world
+        self.number = number
+        self.name = f"client {number}"
+        self.masters = masters
+        self.clock, self.wall = clock, wall
+        self.pauses = pauses
+        self.local = 0
+        self.dead = False
+        self.connections: dict[Connection, None] = {}
+        self.routes: list[Route] = []
+        self.loop = SimLoop(self)
+        self.tokens: set[bytes] = set()
+        self._turn_ns = -1  # when the next turn is due
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def read_clock(self) -> int:
+        """Return nanoseconds since boot; now and then the process is paused before it sees them."""
+        self.local += STEP_NS
+        if self.pauses and self.world.chance.random() < self.pauses:
+            self.pause(int(self.world.chance.expovariate(1.0) * 150 * MILLISECOND))
+        return self.clock.read(self.local)
+
+    def pause(self, ns: int) -> None:
+        """Stand still, as after SIGSTOP."""
+        self.world.note(self.local, self.name, f"is paused for {ns / MILLISECOND:.3f} ms")
+        self.local = max(self.local, self.world.now) + ns
+
+    def read_wall(self) -> int:
+        """Return microseconds since 1970."""
+        return EPOCH_MS * 1000 + self.wall.read(self.local) // 1000
+
+    def draw_tokens(self) -> list[bytes]:
+        """Return some tokens that nobody has had, each with its client's number."""
+        first = len(self.tokens)
+        drawn = [b"t%02d-%06d" % (self.number, place) for place in range(first, first + 50)]
+        self.tokens.update(drawn)
+        return drawn
+
+    # --- turns ---------------------------------------------------------------------------------------------
+
+    def wants_turn(self) -> None:
+        """Take note that there is something to do."""
+        self._turn_at(max(self.world.now, self.local))
+
+    def has_bytes(self, connection: Connection) -> None:
+        """Take note that a connection has bytes for us, or is over."""
+        self.wants_turn()
+
+    def _turn_at(self, ns: int) -> None:
+        if not self.dead and (self._turn_ns < 0 or ns < self._turn_ns):
+            self._turn_ns = ns
+            self.world.at(ns, self._turn, ns)
+
+    def _turn(self, due_ns: int) -> None:
+        if self.dead or due_ns != self._turn_ns:
+            return  # it has had an earlier one
+        self._turn_ns = -1
+        if self.local > self.world.now:  # it was paused
+            self._turn_at(self.local)
+            return
+        self.local = self.world.now
+        self.loop.turn()
+        self.local += TURN_NS
+        for connection in list(self.connections):
+            connection.collect()
+        if self.dead:
+            return
+        if self.loop.ready or self.loop.has_input():
+            self._turn_at(self.local)
+            return
+        self._turn_ns = -1
+        timer = self.loop.next_timer()
+        if timer is not None:
+            self._turn_at(max(self.local, self.clock.when(int(timer * SECOND) + 1)))
+
+    def kill(self) -> None:
+        """Die as after SIGKILL: the kernel closes what was open, and sends what was written."""
+        self.world.note(self.world.now, self.name, "is killed")
+        for connection in list(self.connections):
+            connection.collect()
+        self.dead = True
+        for connection in list(self.connections):
+            connection.finish()
+
+    # --- connecting ----------------------------------------------------------------------------------------
+
+    def connect(self, index: int) -> Dialled:
+        """Make a connection to a master whose handshake is over.
+
+        Raises:
+            OSError, MasterRefused: why it has no vote.
+        """
+        master, route = self.masters[index], self.routes[index]
+        now = self.world.now
+        if max(route.there.blocked_until, route.back.blocked_until, master.stopped_until) > now:
+            raise TimeoutError(f"{master.name} does not answer")
+        if not master.up:
+            raise ConnectionRefusedError(f"{master.name} is down")
+        if master.loading:
+            raise ConnectionError(f"{master.name} is loading")
+        traits = Traits(master.info(), 3, master.pushes)
+        if traits.role != "master":
+            raise MasterRefused(f"{master.name} is a {traits.role}")
+        connection = Connection(self.world, self, master, route)
+        self.connections[connection] = None
+        master.welcome(connection, TEXTS)
+        self.world.note(now, self.name, f"has {master.name}")
+        return Dialled(connection.near, traits)
+
+
+class SimDialler:
+    """Dials in the world's time; as `redlatch.wire.connect.Dialler` does in threads."""
+
+    FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+    def __init__(
+        self,
+        host: Host,
+        masters: list[Address],
+        timeout: float,
+        ready: Callable[[int, Dialled], None],
+        failed: Callable[[int, Exception], None],
+        tracking: bool = True,
+    ) -> None:
+        self._host = host
+        self._ready, self._failed = ready, failed
+        self._closed = False
+
+    def start(self, index: int, pause: float = 0.0) -> None:
+        """Begin to dial master `index`, after `pause` seconds."""
+        host = self._host
+        shake_ns = 3 * host.routes[index].there.usual_ns + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
+        host.world.at(max(host.world.now, host.local) + shake_ns, self._try, index, pause)
+
+    def _try(self, index: int, pause: float) -> None:
+        host = self._host
+        if self._closed or host.dead:
+            return
+        try:
+            dialled = host.connect(index)
+        except Exception as error:
+            self._failed(index, error)
+            self.start(index, min(self.LONGEST_PAUSE, max(self.FIRST_PAUSE, pause * 2)))
+        else:
+            self._ready(index, dialled)
+
+    def close(self) -> None:
+        """Dial no more."""
+        self._closed = True
+
+
+class SimClient(AsyncClient):
+    """An `AsyncClient` whose time, chance and connections are its host's."""
+
+    def __init__(self, host: Host, **options: Any) -> None:
+        self._host = host
+        super().__init__([f"redis://master-{master.index}" for master in host.masters], **options)
+
+    def _policy_of(self, **numbers: Any) -> Any:
+        policies = impl.current.module("protocol.policy")
+        host = self._host
+
+        class HostClock(policies.Clock):  # type: ignore[misc,name-defined]
+            def now(self) -> int:
+                return host.read_clock()
+
+        return policies.Policy(
+            clock=HostClock(),
+            random=random.Random(host.world.chance.random()).random,
+            tokens=policies.Tokens(host.draw_tokens),
+            fences=policies.Fences(host.read_wall),
+            **numbers,
+        )
+
+    def _dialler(self, *args: Any) -> SimDialler:
+        return SimDialler(self._host, *args)

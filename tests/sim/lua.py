@@ -1,0 +1,88 @@
+"""The scripts' own text, run by Lua 5.1 as the servers run it (`lupa`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lupa.lua51 import LuaError, LuaRuntime, lua_type
+
+
+class Refusal(Exception):
+    """An error reply."""
+
+
+class Status(str):
+    """A reply such as +OK."""
+
+    __slots__ = ()
+
+
+Run = Callable[[list[bytes]], Any]
+
+_lua = LuaRuntime(encoding=None, unpack_returned_tuples=False, register_eval=False, register_builtins=False)
+_prepared: dict[bytes, Any] = {}  # text: function of (call, pcall, keys, arguments)
+
+
+def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], execute: Run) -> Any:
+    """Return the reply of a script.
+
+    Args:
+        execute: runs a command for it.
+    """
+
+    def call(*words: Any) -> Any:
+        return _to_lua(execute([_word(word) for word in words]))
+
+    def pcall(*words: Any) -> Any:
+        try:
+            return call(*words)
+        except Refusal as refusal:
+            return _lua.table_from({b"err": str(refusal).encode()})
+
+    function = _prepared.get(text)
+    if function is None:
+        wrapped = b"return function(call,pcall,KEYS,ARGV) local redis={call=call,pcall=pcall}\n" + text + b"\nend"
+        function = _prepared[text] = _lua.execute(wrapped)
+    try:
+        return _from_lua(function(call, pcall, _lua.table(*keys), _lua.table(*arguments)))
+    except LuaError as error:
+        raise Refusal(f"ERR {error}") from error
+
+
+def _word(word: Any) -> bytes:
+    """Return what a command gets for a word of a script: numbers are written as the servers write them."""
+    if isinstance(word, bytes):
+        return word
+    if isinstance(word, bool) or not isinstance(word, (int, float)):
+        raise Refusal("ERR Lua redis lib command arguments must be strings or integers")
+    return b"%d" % word if word == int(word) else b"%.17g" % word
+
+
+def _to_lua(reply: Any) -> Any:
+    if reply is None:
+        return False
+    if isinstance(reply, Status):
+        return _lua.table_from({b"ok": reply.encode()})
+    if isinstance(reply, list):
+        return _lua.table(*[_to_lua(item) for item in reply])
+    return reply
+
+
+def _from_lua(value: Any) -> Any:
+    if value is True:
+        return 1
+    if value is None or value is False:
+        return None
+    if isinstance(value, (int, float)):
+        return int(value)
+    if lua_type(value) == "table":
+        if value[b"err"] is not None:
+            return Refusal(value[b"err"].decode())
+        if value[b"ok"] is not None:
+            return Status(value[b"ok"].decode())
+        items = []
+        while (item := value[len(items) + 1]) is not None:
+            items.append(_from_lua(item))
+        return items
+    return value

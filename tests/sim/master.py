@@ -1,0 +1,223 @@
+"""Model masters: a keyspace behind connections, with a clock of its own, and all that may happen to a master."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hiredis import Reader
+
+from .keyspace import OK, READS, Keyspace
+from .lua import Refusal, Status
+from .world import EPOCH_MS, MILLISECOND, SECOND, Drifting, World
+
+if TYPE_CHECKING:
+    from .network import Connection
+
+NATIVE = {"valkey": frozenset([b"delifeq"]), "redis": frozenset([b"delex"]), "old": frozenset[bytes]()}
+VERSIONS = {"valkey": ("valkey", "9.0.0"), "redis": ("redis", "8.4.0"), "old": ("redis", "7.0.15")}
+
+# By how much later than its time a key that nobody touches goes, at most: ten times a second the servers look.
+SWEEP_NS = 100 * MILLISECOND
+
+
+class Visitor:
+    """What a master knows of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.reader = Reader()
+        self.waiting: deque[list[bytes]] = deque()  # commands that came while it was stopped
+        self.caching = False  # the next question is noted
+
+
+class Master:
+    """One of N independent servers.
+
+    Args:
+        kind: which server it is, of `VERSIONS`.
+        pushes: whether it tells when a key that was asked about has changed.
+        executed: is told of each command with its reply.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        index: int,
+        clock: Drifting,
+        kind: str,
+        pushes: bool,
+        executed: Callable[[int, list[bytes], Any], object],
+    ) -> None:
+        self.world = world
+        self.index = index
+        self.clock = clock
+        self.kind = kind
+        self.pushes = pushes
+        self.up = True
+        self.loading = False
+        self.stopped_until = 0
+        self.starts = 0
+        self.visitors: dict[Connection, Visitor] = {}
+        self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
+        self._executed = executed
+        self._tracked: dict[bytes, dict[Visitor, None]] = {}
+        self._asking: Visitor | None = None
+
+    @property
+    def name(self) -> str:
+        """How it is called in traces."""
+        return f"master {self.index}"
+
+    def info(self) -> dict[str, str]:
+        """Return what INFO says of it."""
+        server, version = VERSIONS[self.kind]
+        return {
+            "run_id": f"{self.index:04x}{self.starts:036x}",
+            "server_name": server,
+            f"{server}_version": version,
+            "role": "slave" if self.keys.replica else "master",
+        }
+
+    def _now_us(self) -> int:
+        return EPOCH_MS * 1000 + self.clock.read(self.world.now) // 1000
+
+    # --- connections ---------------------------------------------------------------------------------------
+
+    def welcome(self, connection: Connection, scripts: list[bytes]) -> None:
+        """Take a connection whose handshake has loaded the scripts."""
+        self.visitors[connection] = Visitor(connection)
+        for text in scripts:
+            self.keys.execute([b"SCRIPT", b"LOAD", text])
+
+    def forget(self, connection: Connection) -> None:
+        """Take note that a connection has ended."""
+        visitor = self.visitors.pop(connection, None)
+        if visitor is not None:
+            for noted in self._tracked.values():
+                noted.pop(visitor, None)
+
+    def receive(self, connection: Connection, data: bytes) -> None:
+        """Take bytes from a connection."""
+        visitor = self.visitors.get(connection)
+        if visitor is None:
+            return
+        visitor.reader.feed(data)
+        while (words := visitor.reader.gets()) is not False:
+            visitor.waiting.append(words)
+        self._serve(visitor)
+
+    def _serve(self, visitor: Visitor) -> None:
+        if self.world.now < self.stopped_until:
+            return
+        replies: list[bytes] = []
+        while visitor.waiting:
+            words = visitor.waiting.popleft()
+            self._asking = visitor
+            reply = self._answer(visitor, words)
+            self._asking = None
+            replies.append(encode(reply))
+        if replies:
+            visitor.connection.answer(b"".join(replies))
+
+    def _answer(self, visitor: Visitor, words: list[bytes]) -> Any:
+        name = words[0].lower()
+        if name == b"client":
+            visitor.caching = True
+            return OK
+        caching, visitor.caching = visitor.caching, False
+        if self.loading:
+            return Refusal("LOADING Redis is loading the dataset in memory")
+        if caching and name in READS:
+            self._tracked.setdefault(words[1], {})[visitor] = None
+        reply = self.keys.execute(words)
+        self._executed(self.index, words, reply)
+        return reply
+
+    def _changed(self, key: bytes | None) -> None:
+        """Tell who asked about a key that has changed; who changed it itself is not told (NOLOOP), nor kept."""
+        if key is not None:
+            over = self.keys.over.get(key)
+            if over is not None:
+                due = self.clock.when((over + 1 - EPOCH_MS) * MILLISECOND)
+                self.world.at(due + int(self.world.chance.random() * SWEEP_NS), self._sweep, key)
+            noted = self._tracked.pop(key, None)
+            push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
+        else:
+            noted = {visitor: None for visitors in self._tracked.values() for visitor in visitors}
+            self._tracked.clear()
+            push = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+        for visitor in noted or ():
+            if visitor is not self._asking and self.pushes:
+                visitor.connection.answer(push)
+
+    def _sweep(self, key: bytes) -> None:
+        if self.up and key in self.keys.over:
+            self.keys.expire(key)
+
+    # --- what may happen to it -----------------------------------------------------------------------------
+
+    def stop(self, ns: int) -> None:
+        """Let it stand still for a while, as after SIGSTOP or in a long script; what comes is read afterwards."""
+        self.stopped_until = max(self.stopped_until, self.world.now + ns)
+        self.world.at(self.stopped_until, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.world.now >= self.stopped_until and self.up:
+            for visitor in list(self.visitors.values()):
+                self._serve(visitor)
+
+    def crash(self, down_ns: int, keeps: bool) -> None:
+        """Die and start again after a while, with all keys (an AOF that is written always) or with none."""
+        self.up = False
+        self.starts += 1
+        for connection in list(self.visitors):
+            connection.reset()
+        self.visitors.clear()
+        self._tracked.clear()
+        self.keys.scripts.clear()
+        if not keeps:
+            self.keys.values.clear()
+            self.keys.over.clear()
+        self.stopped_until = 0
+        self.world.at(self.world.now + down_ns, self._start)
+
+    def _start(self) -> None:
+        self.up = True
+
+    def set_full(self, full: bool) -> None:
+        """Reach maxmemory, or get below it."""
+        self.keys.full = full
+
+    def set_replica(self, replica: bool) -> None:
+        """Become a replica, or a master again."""
+        self.keys.replica = replica
+
+    def set_loading(self, loading: bool) -> None:
+        """Refuse everything, as while a dataset is read."""
+        self.loading = loading
+
+    def has_no_ttl(self) -> list[bytes]:
+        """Return the keys that would stay for ever."""
+        return [key for key in self.keys.values if key not in self.keys.over]
+
+    def sleep_ns(self) -> int:
+        """Return how long every key lives that is there, at most."""
+        now = self._now_us() // 1000
+        return max([over - now for over in self.keys.over.values()], default=0) * MILLISECOND + SECOND
+
+
+def encode(reply: Any) -> bytes:
+    """Return a reply as RESP3."""
+    if reply is None:
+        return b"_\r\n"
+    if isinstance(reply, Status):
+        return b"+%b\r\n" % reply.encode()
+    if isinstance(reply, Refusal):
+        return b"-%b\r\n" % str(reply).encode()
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    return b"*%d\r\n%b" % (len(reply), b"".join([encode(item) for item in reply]))

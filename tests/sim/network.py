@@ -1,0 +1,141 @@
+"""Connections between clients and masters: bytes in order, late, or never; and cut off anywhere.
+
+A client has one end of a real socket pair, so that the real system calls, compiled or not, are what reads and writes.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from .world import MICROSECOND, World
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .master import Master
+
+ROOM = 1 << 20
+
+
+class Way:
+    """One direction between a client and a master, over all their connections.
+
+    Attributes:
+        usual_ns: how long bytes take, at least.
+        blocked_until: until when nothing gets through; it is sent again then (TCP).
+    """
+
+    def __init__(self, usual_ns: int) -> None:
+        self.usual_ns = usual_ns
+        self.blocked_until = 0
+
+    def arrival(self, world: World, sent_ns: int) -> int:
+        """Return when bytes arrive."""
+        chance = world.chance.random()
+        delay = self.usual_ns + int(self.usual_ns * chance * (0.5 if chance < 0.99 else 50.0))
+        return max(sent_ns, self.blocked_until) + delay
+
+
+class Route:
+    """Both ways between one client and one master."""
+
+    def __init__(self, there_ns: int, back_ns: int) -> None:
+        self.there, self.back = Way(there_ns), Way(back_ns)
+
+
+class Connection:
+    """One connection, from when its handshake is over.
+
+    Attributes:
+        far: our end of the client's socket.
+    """
+
+    def __init__(self, world: World, host: Host, master: Master, route: Route) -> None:
+        self.world = world
+        self.host = host
+        self.master = master
+        self.route = route
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.far.setblocking(False)
+        self.open = True
+        self.cut_after = -1  # so many bytes more get to the master, and then it breaks
+        self._last_there = self._last_back = 0
+
+    def collect(self) -> None:
+        """Take what the client has written, and send it on."""
+        if not self.open:
+            return
+        try:
+            data = self.far.recv(ROOM)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # the client closed its end with bytes unread
+            data = b""
+        self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
+        if self.cut_after >= 0 and len(data) > self.cut_after:
+            self.world.at(self._last_there, self._arrive, data[: self.cut_after])
+            self.world.at(self._last_there, self.reset)
+            self.cut_after = -1
+        else:
+            self.world.at(self._last_there, self._arrive, data)
+
+    def finish(self) -> None:
+        """Close it behind what was written, for a client that is dead."""
+        self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
+        self.world.at(self._last_there, self._arrive, b"")
+
+    def _arrive(self, data: bytes) -> None:
+        if not self.open:
+            return
+        if data:
+            self.world.note(self.world.now, self.master.name, f"< {self.host.name} {shown(data)}")
+            self.master.receive(self, data)
+        else:  # the client has closed it
+            self.close()
+
+    def answer(self, data: bytes) -> None:
+        """Send bytes to the client."""
+        if self.open:
+            self._last_back = max(self._last_back, self.route.back.arrival(self.world, self.world.now))
+            self.world.at(self._last_back, self._come_back, data)
+
+    def _come_back(self, data: bytes) -> None:
+        if not self.open:
+            return
+        if self.world.chance.random() < 0.02 and len(data) > 1:  # in two pieces
+            cut = self.world.chance.randrange(1, len(data))
+            self.world.at(self.world.now + 20 * MICROSECOND, self._come_back_for_sure, data[cut:])
+            self._last_back = max(self._last_back, self.world.now + 20 * MICROSECOND)
+            data = data[:cut]
+        self._come_back_for_sure(data)
+
+    def _come_back_for_sure(self, data: bytes) -> None:
+        if self.open:
+            self.world.note(self.world.now, self.host.name, f"< {self.master.name} {shown(data)}")
+            try:
+                self.far.send(data)
+            except OSError:  # the client has closed it
+                return
+            self.host.has_bytes(self)
+
+    def reset(self) -> None:
+        """Break: what is on its way is lost, and both ends are told."""
+        if self.open:
+            self.world.note(self.world.now, self.host.name, f"loses {self.master.name}")
+            self.close()
+            self.host.has_bytes(self)
+
+    def close(self) -> None:
+        """Be over, for the master and for us; the client's end is its own to close."""
+        self.open = False
+        self.far.close()
+        self.master.forget(self)
+        self.host.connections.pop(self, None)
+
+
+def shown(data: bytes) -> str:
+    """Return bytes as a short line."""
+    words = [word for word in data.split(b"\r\n") if word[:1] not in (b"$", b"*")]
+    text = b" ".join(words).replace(b"\0", b"~").decode(errors="replace")
+    return text if len(text) <= 160 else f"{text[:150]}...{len(text)}"

@@ -1,0 +1,171 @@
+"""What is to happen in one schedule, drawn from its seed; as data, so that a failing one can be made smaller."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+# Kinds of locks, and which may share a name.
+EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
+FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
+PERMITS = 2
+
+# Clocks go wrong by less than half of what the locks allow for (1 %), each.
+DRIFT = 0.004
+
+
+@dataclass(frozen=True)
+class Action:
+    """One use of a lock by one task.
+
+    Attributes:
+        kind: of lock; see `FAMILIES`.
+        names: what it locks: one, but for "multi" and "many".
+        ttl, timeout, hold: seconds; a timeout of None waits for ever.
+        extend: whether it is extended halfway.
+        renew: whether it is renewed until it is released.
+        wait: whether its release is waited for.
+        cancel: after how many seconds it is cancelled, wherever it is; or None.
+        pause: seconds before it begins.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    ttl: float
+    timeout: float | None
+    hold: float
+    extend: bool
+    renew: bool
+    wait: bool
+    cancel: float | None
+    pause: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong at a time, in seconds; `what` is a method of `faults.Faults`."""
+
+    at: float
+    what: str
+    details: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole schedule.
+
+    Attributes:
+        masters: of each (kind of server, whether it pushes, its clock's rate).
+        clients: of each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
+        tasks: of each (number of its client, its actions).
+        pauses: how likely a step of a client is to be the last for a while.
+        trusty: whether nothing happens that mutual exclusion is not promised under.
+    """
+
+    seed: int
+    masters: tuple[tuple[str, bool, float], ...]
+    clients: tuple[tuple[float, float, bool, float], ...]
+    tasks: tuple[tuple[int, tuple[Action, ...]], ...]
+    faults: tuple[Fault, ...]
+    far_us: int
+    pauses: float
+    drift_factor: float = 0.01
+    trusty: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def draw(seed: int) -> Plan:
+    """Draw a plan."""
+    chance = random.Random(f"plan {seed}")
+    masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
+    clients = chance.choice((1, 2, 2, 3, 3, 4))
+    names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
+    ttl = chance.choice((0.03, 0.1, 0.1, 0.4))
+    pushing = chance.random() < 0.8
+    trusty = chance.random() < 0.85
+    span = chance.choice((0.05, 0.2, 0.6))
+    tasks = tuple(
+        (client, tuple(_action(chance, names, ttl) for _ in range(chance.randint(1, 4))))
+        for client in range(clients)
+        for _ in range(chance.choice((1, 1, 2, 3)))
+    )
+    faults = [_fault(chance, masters, clients, span, trusty) for _ in range(chance.choice((0, 1, 1, 2, 3, 5, 8)))]
+    return Plan(
+        seed=seed,
+        masters=tuple(
+            (chance.choice(("valkey", "valkey", "redis", "old")), pushing or chance.random() < 0.3, _rate(chance))
+            for _ in range(masters)
+        ),
+        clients=tuple(
+            (
+                _rate(chance),
+                chance.choice((0.0, 0.0, chance.uniform(-0.2, 0.2), chance.uniform(-3600, 3600))),
+                chance.random() < 0.9,
+                chance.choice((0.0, 0.02, 0.1)),
+            )
+            for _ in range(clients)
+        ),
+        tasks=tasks,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        far_us=chance.choice((20, 100, 500, 3000)),
+        pauses=chance.choice((0.0, 0.0, 0.002, 0.01)),
+        trusty=trusty,
+    )
+
+
+def _rate(chance: random.Random) -> float:
+    return 1.0 + chance.choice((0.0, chance.uniform(-DRIFT, DRIFT)))
+
+
+def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float) -> Action:
+    name, kinds = chance.choice(names)
+    kind = chance.choice(kinds)
+    chosen = [name]
+    if kind in ("multi", "many"):
+        chosen = [other for other, kinds in names if kinds is EXCLUSIVE and (other == name or chance.random() < 0.7)]
+        chance.shuffle(chosen)
+    return Action(
+        kind=kind,
+        names=tuple(chosen),
+        ttl=ttl,
+        timeout=chance.choice((0.0, 0.05, 0.3, None, None)),
+        hold=chance.choice((0.0, 0.001, 0.01, ttl / 3, ttl * 1.5)),
+        extend=chance.random() < 0.2,
+        renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
+        wait=chance.random() < 0.8,
+        cancel=chance.choice((None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))),
+        pause=chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
+    )
+
+
+def _fault(chance: random.Random, masters: int, clients: int, span: float, trusty: bool) -> Fault:
+    client, master = chance.randrange(clients), chance.randrange(masters)
+    seconds = chance.choice((0.0005, 0.005, 0.05, 0.3))
+    kinds: list[tuple[str, tuple[Any, ...]]] = [
+        ("block", (client, master, chance.choice(("there", "back", "both")), seconds)),
+        ("block", (client, master, chance.choice(("there", "back", "both")), seconds)),
+        ("slow", (client, master, seconds / 10)),
+        ("reset", (client, master)),
+        ("cut", (client, master, chance.randrange(120))),
+        ("stop", (master, seconds)),
+        ("restart", (master, seconds / 3)),
+        ("full", (master, seconds)),
+        ("readonly", (master, seconds)),
+        ("loading", (master, seconds)),
+        ("forget_scripts", (master,)),
+        ("set_back", (master, seconds * chance.choice((1, 100)))),
+        ("freeze", (master, seconds)),
+        ("pause", (client, seconds)),
+        ("kill", (client,)),
+        ("set_wall", (client, chance.uniform(-5, 5))),
+    ]
+    if not trusty:
+        kinds += [
+            ("restart_empty", (master, seconds / 3)),
+            ("flush", (master,)),
+            ("evict", (master,)),
+            ("set_forward", (master, seconds * chance.choice((1, 100)))),
+        ] * 3
+    what, details = chance.choice(kinds)
+    return Fault(chance.uniform(0, span), what, details)

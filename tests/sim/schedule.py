@@ -1,0 +1,264 @@
+"""Runs a plan: the world, its masters and clients, what the clients do, and the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from redlatch import ConfigurationError, Handoff, LockError
+
+from .checker import Checker, Grant
+from .faults import Faults
+from .host import Host, SimClient
+from .master import Master
+from .network import Route
+from .plan import PERMITS, Action, Plan, draw
+from .world import MICROSECOND, SECOND, Drifting, World
+
+# The world's time for everything; and for what is left to end, once all faults are over.
+SPAN_NS = 20 * SECOND
+REST_NS = 4 * SECOND
+
+logging.getLogger("redlatch").setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a schedule.
+
+    Attributes:
+        wrong: the rules that were broken.
+        digest: of all that happened; the same for every run of the plan.
+        grants: how often a lock was had.
+    """
+
+    seed: int
+    wrong: tuple[str, ...]
+    digest: str
+    grants: int
+    steps: int
+    ended: int
+    trace: tuple[str, ...] = ()
+
+
+def simulate(seed: int) -> Result:
+    """Run the schedule of a seed."""
+    return run(draw(seed))
+
+
+def run(plan: Plan, tracing: bool = False) -> Result:
+    """Run a plan."""
+    enabled = gc.isenabled()
+    gc.disable()  # what it would finalize, and when, is not the seed's choice
+    try:
+        return _Schedule(plan, tracing).run()
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Schedule:
+    def __init__(self, plan: Plan, tracing: bool) -> None:
+        self.plan = plan
+        self.world = world = World(plan.seed, tracing)
+        self.checker = Checker(world, len(plan.masters), plan.trusty)
+        self.masters = [
+            Master(world, index, Drifting(0, rate), kind, pushes, self._executed)
+            for index, (kind, pushes, rate) in enumerate(plan.masters)
+        ]
+        self.hosts = [
+            Host(world, number, self.masters, Drifting(SECOND, rate), Drifting(int(ahead * SECOND), 1.0), plan.pauses)
+            for number, (rate, ahead, _, _) in enumerate(plan.clients)
+        ]
+        far = [(int(world.chance.uniform(0.5, 1.5) * plan.far_us * MICROSECOND)) for _ in self.masters]
+        for host in self.hosts:
+            host.routes = [Route(ns, ns) for ns in far]
+        self.clients = [
+            SimClient(
+                host,
+                drift_factor=plan.drift_factor,
+                wakeups="auto" if pushed else "poll",
+                handoff=Handoff(tenure=tenure),
+                **plan.options,
+            )
+            for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
+        ]
+        self.readwrite: dict[tuple[int, str], Any] = {}
+        self.busy = 0
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def run(self) -> Result:
+        world, plan = self.world, self.plan
+        faults = Faults(world, self.hosts, self.masters)
+        for fault in plan.faults:
+            faults.plan(fault)
+        for number, (client, actions) in enumerate(plan.tasks):
+            self.busy += 1
+            self._start(self.hosts[client], self._work(f"task {number}", client, actions))
+        world.run(SPAN_NS, lambda: bool(self._working()))
+        ended = world.now
+        for task in self._working():
+            world.violate(f"{task.get_name()} of client {self._host_of(task).number} never ended: {task.get_stack()}")
+        world.run(world.now + REST_NS)  # what is owed to a master that was away is sent when it is back
+        self._look_for_leftovers()
+        for host, client in zip(self.hosts, self.clients, strict=True):
+            if not host.dead:
+                self._start(host, client.close())
+        world.run(world.now + REST_NS)
+        self.checker.judge()
+        self._clean_up()
+        wrong = tuple(world.wrong)
+        trace = tuple(world.trace)
+        return Result(plan.seed, wrong, world.digest(), len(self.checker.grants), world.steps, ended, trace)
+
+    # --- what is looked at ---------------------------------------------------------------------------------
+
+    def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
+        self.checker.executed(index, words, reply)
+        for key in self.masters[index].has_no_ttl():
+            self.world.violate(f"master {index} has {key!r} without a ttl")
+
+    def _look_for_leftovers(self) -> None:
+        """Nobody holds anything any more: of a client that lives no token stands on any master."""
+        tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
+        for master in self.masters:
+            for key in list(master.keys.values):
+                master.keys.expire(key)
+            for key, value in master.keys.values.items():
+                values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
+                for found in values:
+                    if isinstance(found, bytes) and found in tokens:
+                        self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
+
+    # --- what clients do -----------------------------------------------------------------------------------
+
+    def _start(self, host: Host, work: Any) -> None:
+        def begin() -> None:
+            task = host.loop.create_task(work)
+            task.add_done_callback(partial(self._ended, host))
+            self.tasks.append(task)
+
+        host.loop.call_soon(begin)
+
+    def _ended(self, host: Host, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.violate(f"{host.name}: {type(error).__name__}: {error}")
+
+    def _host_of(self, task: asyncio.Task[None]) -> Host:
+        return task.get_loop().host  # type: ignore[attr-defined, no-any-return]
+
+    def _working(self) -> list[asyncio.Task[None]]:
+        if self.busy > len(self.tasks):
+            return self.tasks or [None]  # type: ignore[list-item]  # not all have begun
+        return [task for task in self.tasks if not task.done() and not self._host_of(task).dead]
+
+    async def _work(self, name: str, client: int, actions: tuple[Action, ...]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(name)
+        loop = self.hosts[client].loop
+        for action in actions:
+            await asyncio.sleep(action.pause)
+            timer = None
+            if action.cancel is not None:
+                timer = loop.call_later(action.cancel, task.cancel)
+            try:
+                await self._use(name, client, action)
+            except asyncio.CancelledError:
+                self._say(client, name, "was cancelled")
+                task.uncancel()
+            except (LockError, ConfigurationError) as error:
+                self._say(client, name, f"{type(error).__name__}: {error}")
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def _say(self, client: int, name: str, what: str) -> None:
+        host = self.hosts[client]
+        self.world.note(max(host.local, self.world.now), host.name, f"{name} {what}")
+
+    async def _use(self, name: str, client: int, action: Action) -> None:
+        if action.kind == "many":
+            await self._use_many(name, client, action)
+            return
+        lock = self._lock_of(client, action)
+        self._say(client, name, f"asks for {action.kind} {' '.join(action.names)}")
+        asked = self.hosts[client].local
+        if not await lock.acquire(timeout=action.timeout):
+            self._say(client, name, "did not get it")
+            return
+        parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
+        grants = [self._granted(name, client, action, part, asked) for part in parts]
+        try:
+            await asyncio.sleep(action.hold / 2)
+            if action.extend:
+                self._say(client, name, "extends it")
+                await lock.extend()
+            await asyncio.sleep(action.hold / 2)
+        finally:
+            self._released(client, name, zip(grants, parts, strict=True))
+            if action.kind in ("multi", "rlock"):
+                await lock.release()
+            else:
+                await lock.release(wait=action.wait)
+            self._say(client, name, "has released it")
+
+    async def _use_many(self, name: str, client: int, action: Action) -> None:
+        face = self.clients[client]
+        asked = self.hosts[client].local
+        locks = await face.acquire_many(action.names, action.ttl)
+        pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
+        try:
+            await asyncio.sleep(action.hold)
+            if action.extend:
+                await face.extend_many(locks)
+        finally:
+            self._released(client, name, pairs)
+            await face.release_many(locks, wait=action.wait)
+
+    def _lock_of(self, client: int, action: Action) -> Any:
+        face, name, ttl = self.clients[client], action.names[0], action.ttl
+        options = {"auto_renew": True} if action.renew else {}
+        if action.kind == "multi":
+            return face.multi_lock(action.names, ttl)
+        if action.kind == "rlock":
+            return face.rlock(name, ttl)
+        if action.kind == "semaphore":
+            return face.semaphore(name, PERMITS, ttl, **options)
+        if action.kind in ("reader", "writer"):
+            both = self.readwrite.get((client, name))
+            if both is None:
+                both = self.readwrite[client, name] = face.rw_lock(name, ttl, **options)
+            return both.read() if action.kind == "reader" else both.write()
+        return face.lock(name, ttl, fence=action.kind == "fence", fair=action.kind == "fair", **options)
+
+    def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
+        host, hold = self.hosts[client], lock._hold
+        fence = hold.fence if action.kind == "fence" else 0
+        self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
+        who = f"{host.name} {name}"
+        return self.checker.granted(Grant(who, str(hold.name), action.kind, fence, asked, host.local), hold.token)
+
+    def _released(self, client: int, name: str, pairs: Any) -> None:
+        host = self.hosts[client]
+        self._say(client, name, "releases it")
+        for grant, lock in pairs:
+            grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+
+    def _clean_up(self) -> None:
+        """Leave nothing to the garbage collector that would warn."""
+        for task in self.tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(RuntimeError, BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
+        for host in self.hosts:
+            host.dead = True
+            for connection in list(host.connections):
+                connection.far.close()

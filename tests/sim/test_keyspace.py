@@ -1,0 +1,244 @@
+"""The model master is held to real ones: the same random commands, the same replies."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import SERVERS
+from hiredis import PushNotification, Reader, ReplyError
+
+from redlatch import embedded
+from redlatch.protocol import commands, family_scripts, scripts
+from redlatch.protocol.commands import pack
+from sim.keyspace import Keyspace
+from sim.lua import Refusal, Status
+from sim.master import Master
+from sim.world import Drifting, World
+
+SCRIPTS = scripts.ALL + family_scripts.ALL
+KEYS = [b"a", b"b", b"c", b"d", b"e"]
+VALUES = [b"", b"x", b"y", b"7", b"123456789"]
+MEMBERS = [b"m1", b"m2", b"w", b"0", b"1"]
+SCORES = [b"0", b"1", b"2", b"1.5", b"-3", b"inf", b"200000", b"1800000000000"]
+COMMANDS = 36_000  # for each kind of server
+TOGETHER = 200  # of them in one round trip
+
+# The model reads its clock a little earlier than the server.
+LATE_MS = 5_000
+
+
+def words(chance: random.Random) -> list[bytes]:
+    """Draw a command."""
+    key, other, value = chance.choice(KEYS), chance.choice(KEYS), chance.choice(VALUES)
+    member, score, ms = chance.choice(MEMBERS), chance.choice(SCORES), b"%d" % chance.choice((60_000, 90_000_000))
+    edges = [chance.choice((b"-inf", b"+inf", b"(", b"")) for _ in range(2)]
+    least, most = [edge + (b"" if edge.endswith(b"inf") else chance.choice(SCORES)) for edge in edges]
+    return chance.choice(
+        [
+            [b"SET", key, value, b"NX", b"PX", ms],
+            [b"SET", key, value, b"NX", b"PX", ms],
+            [b"SET", key, value, b"PX", chance.choice((ms, b"0", b"-1", b"x"))],
+            [b"SET", key, value, b"XX", chance.choice((b"KEEPTTL", b"NX"))],
+            [b"SET", key, value],
+            [b"GET", key],
+            [b"STRLEN", key],
+            [b"EXISTS", key, other],
+            [b"DEL", key, other],
+            [b"PTTL", key],
+            [b"PEXPIRE", key, chance.choice((ms, ms, b"0", b"-5", b"x"))],
+            [b"ZADD", key, score, member, chance.choice(SCORES), chance.choice(MEMBERS)],
+            [b"ZADD", key, chance.choice((score, b"x")), member],
+            [b"ZREM", key, member, chance.choice(MEMBERS)],
+            [b"ZSCORE", key, member],
+            [b"ZCARD", key],
+            [b"ZRANGE", key, b"%d" % chance.randint(-3, 3), b"%d" % chance.randint(-3, 3)],
+            [b"ZRANGE", key, b"-1", b"-1", b"WITHSCORES"],
+            [b"ZCOUNT", key, least, most],
+            [b"ZREMRANGEBYSCORE", key, least, most],
+            [b"HSET", key, member, value],
+            [b"HGET", key, member],
+            [b"HLEN", key],
+            [b"HDEL", key, member],
+            [b"DELIFEQ", key, value],
+            [b"DELEX", key, b"IFEQ", value],
+            [b"SCRIPT", b"FLUSH"],
+            *[script_words(chance, key, value, ms) for _ in range(30)],
+        ]
+    )
+
+
+def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> list[bytes]:
+    """Draw the call of one of our scripts, on keys of its own and with arguments that suit it."""
+    script = chance.choice(SCRIPTS)
+    family = script in family_scripts.ALL
+    key = b"%d-" % SCRIPTS.index(script) + key if not family or chance.random() < 0.1 else family_key(script) + key
+    number = b"%d" % chance.choice((1, 2, 50, 100_000, 250_000, 10**15, 3 * 10**15))
+    token = chance.choice(VALUES)
+    arguments = {
+        "FAIR_ACQUIRE": [token, ms, chance.choice(MEMBERS), number, b"60000", chance.choice((b"0", b"1", b"2"))],
+        "FAIR_RELEASE": [token, chance.choice(MEMBERS), number],
+        "FAIR_UNDO": [token, chance.choice(MEMBERS), number, b"60000"],
+        "SLOT_ACQUIRE": [token, ms, chance.choice((b"0", b"1", b"2")), b"0", b"3"],
+        "SLOT_RELEASE": [token, chance.choice((b"0", b"1", b"2"))],
+        "SLOT_EXTEND": [token, chance.choice((b"0", b"1", b"2")), ms],
+        "SLOT_OWNED": [token, chance.choice((b"0", b"1", b"2"))],
+        "FULL": [b"1"],
+        "ACQUIRE_FENCED": [token, ms, number, b"%d" % (int(number) + 2)],
+        "CONFIRM": [token, number, b"%d" % (int(number) + 2)],
+    }.get(NAMES[script], [token, ms, ms])
+    suffixes = [b"", b"\0one", b"\0two"][: int(script.keys)]
+    whole = [b"%d" % len(suffixes), *[key + suffix for suffix in suffixes], *arguments]
+    if chance.random() < 0.5:
+        return [b"EVALSHA", script.sha, *whole]
+    return [b"EVAL", script.text, *whole]
+
+
+NAMES = {
+    script: name
+    for module in (scripts, family_scripts)
+    for name, script in vars(module).items()
+    if isinstance(script, scripts.Script)
+}
+
+
+def family_key(script: scripts.Script) -> bytes:
+    """Return a prefix that the scripts of one kind share."""
+    return NAMES[script].partition("_")[0].encode().replace(b"WRITE", b"READ").replace(b"FULL", b"SLOT") + b"-"
+
+
+class Server:
+    """A real server, asked over a bare socket."""
+
+    def __init__(self, url: str, protocol: int) -> None:
+        host, port = url.removeprefix("redis://").split("/")[0].split(":")
+        self.sock = socket.create_connection((host, int(port)), 10.0)
+        self.reader = Reader(replyError=lambda text: ReplyError(text.split(" ")[0]))
+        self.pushes: list[bytes | None] = []
+        self.ask([[b"HELLO", b"%d" % protocol]])
+
+    def ask(self, asked: list[list[bytes]]) -> list[Any]:
+        """Return the reply to each command; keep what is pushed meanwhile."""
+        self.sock.sendall(b"".join([pack(*command) for command in asked]))
+        replies: list[Any] = []
+        while len(replies) < len(asked):
+            reply = self.reader.gets()
+            if reply is False:
+                self.reader.feed(self.sock.recv(65536))
+            elif isinstance(reply, PushNotification):
+                self.pushes.append(reply[1] and reply[1][0])
+            else:
+                replies.append(reply)
+        return replies
+
+
+@pytest.fixture(params=list(SERVERS))
+def real(request: pytest.FixtureRequest) -> Iterator[str]:
+    server = SERVERS[request.param]
+    if server is None:
+        pytest.skip(f"there is no {request.param} server here")
+    with embedded.masters(1, server=server) as urls:
+        yield urls[0]
+
+
+def natives(server: Server) -> frozenset[bytes]:
+    """Return which native commands it has."""
+    asked = {b"delifeq": [b"DELIFEQ", b"no", b"no"], b"delex": [b"DELEX", b"no", b"IFEQ", b"no"]}
+    return frozenset(name for name, words in asked.items() if not isinstance(server.ask([words])[0], ReplyError))
+
+
+def plain(reply: Any) -> Any:
+    """Return a reply of either as what can be compared: of an error its first word."""
+    if isinstance(reply, (Refusal, ReplyError)):
+        return ("error", str(reply).split(" ")[0])
+    if isinstance(reply, Status):
+        return reply.encode()
+    return [plain(item) for item in reply] if isinstance(reply, list) else reply
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two replies are the same, but for the time that has passed between them."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if one == other:
+        return True
+    try:
+        first, second = float(one), float(other)
+    except (TypeError, ValueError):
+        return False
+    micros = abs(first) > 1e15
+    return abs(first) > 1000 and abs(first - second) <= LATE_MS * (1000 if micros else 1)
+
+
+def test_the_model_answers_as_real_servers_do(real: str) -> None:
+    chance = random.Random(0)
+    server = Server(real, 2)
+    model = Keyspace(lambda: time.time_ns() // 1000, lambda key: None, natives(server))
+    for _ in range(COMMANDS // TOGETHER):
+        asked = [words(chance) for _ in range(TOGETHER)]
+        replies = server.ask(asked)
+        for command, reply in zip(asked, replies, strict=True):
+            answer = plain(model.execute(command))
+            assert alike(answer, plain(reply)), f"{command}: the model says {answer!r}, the server {reply!r}"
+
+
+def test_keys_go_when_their_time_is_over(real: str) -> None:
+    server = Server(real, 2)
+    model = Keyspace(lambda: time.time_ns() // 1000, lambda key: None)
+    for asked in (
+        [
+            [b"SET", b"a", b"x", b"PX", b"5"],
+            [b"HSET", b"h", b"f", b"v"],
+            [b"PEXPIRE", b"h", b"5"],
+            [b"SET", b"b", b"x"],
+        ],
+        [[b"GET", b"a"], [b"PTTL", b"a"], [b"EXISTS", b"h", b"b"], [b"HGET", b"h", b"f"], [b"PTTL", b"b"]],
+        [[b"SET", b"a", b"y", b"NX", b"PX", b"5"], [b"SET", b"c", b"y", b"XX", b"KEEPTTL"]],
+        [[b"SET", b"a", b"z", b"XX", b"KEEPTTL"], [b"DEL", b"a"], [b"PEXPIRE", b"a", b"5"]],
+    ):
+        assert [plain(model.execute(words)) for words in asked] == [plain(reply) for reply in server.ask(asked)]
+        time.sleep(0.02)
+
+
+def test_the_model_pushes_as_real_servers_do(real: str) -> None:
+    """Three clients ask, note what they asked about, and change keys; each is told of the same changes."""
+
+    class Told:
+        def __init__(self) -> None:
+            self.reader, self.pushes = Reader(), []
+
+        def answer(self, data: bytes) -> None:
+            self.reader.feed(data)
+            while (reply := self.reader.gets()) is not False:
+                if isinstance(reply, PushNotification):
+                    self.pushes.append(reply[1] and reply[1][0])
+
+    chance = random.Random(1)
+    servers = [Server(real, 3) for _ in range(3)]
+    master = Master(World(0), 0, Drifting(0, 1.0), "old", True, lambda *told: None)
+    clients = [Told() for _ in servers]
+    for server, client in zip(servers, clients, strict=True):
+        server.ask([[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]])
+        master.welcome(client, [])  # type: ignore[arg-type]
+    note = commands.Note().payload(commands.FULL_TEXT)
+    for _ in range(3000):
+        who = chance.randrange(3)
+        asked = words(chance)
+        while asked[0] in (b"EVALSHA", b"DELIFEQ", b"DELEX", b"SCRIPT"):
+            asked = words(chance)
+        question = asked[0] in (b"GET", b"STRLEN", b"PTTL", b"EXISTS")
+        asked = asked[:2] if question else asked
+        if question and chance.random() < 0.7:
+            servers[who].ask([[b"CLIENT", b"CACHING", b"YES"]])
+            master.receive(clients[who], note)  # type: ignore[arg-type]
+        servers[who].ask([asked])
+        master.receive(clients[who], pack(*asked))  # type: ignore[arg-type]
+        for server, client in zip(servers, clients, strict=True):
+            server.ask([[b"PING"]])
+            assert server.pushes == client.pushes, f"after {asked} of client {who}"
+            server.pushes.clear()
+            client.pushes.clear()

@@ -1,0 +1,38 @@
+"""Schedules by the thousand, on both implementations; the rest is for `python -m tests.sim`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from redlatch import impl
+from sim.__main__ import every
+from sim.schedule import simulate
+
+SEEDS = {"c": 14_000, "python": 6_000}
+
+
+def test_no_schedule_breaks_a_rule(implementation: impl.Implementation) -> None:
+    wrong = []
+    for _, _, _, failed in every(0, SEEDS[implementation.name], os.cpu_count() or 1, implementation.name):
+        wrong += failed
+    assert not wrong, f"python -m tests.sim --impl {implementation.name} --seed {wrong[0].seed}"
+
+
+def test_a_seed_fixes_everything_that_happens(implementation: impl.Implementation) -> None:
+    for seed in range(100):
+        assert simulate(seed) == simulate(seed)
+
+
+def test_compiled_and_pure_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        both = impl.load("c"), impl.load("python")
+    except ImportError:
+        pytest.skip("the compiled implementation was not built")
+    for seed in range(300):
+        results = []
+        for chosen in both:
+            monkeypatch.setattr(impl, "current", chosen)
+            results.append(simulate(seed))
+        assert results[0] == results[1]
