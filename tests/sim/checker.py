@@ -9,7 +9,7 @@ from typing import Any
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.policy import quorum_of
 
-from .lua import Status
+from .lua import Refusal, Status
 from .plan import PERMITS
 from .world import MILLISECOND, World
 
@@ -60,11 +60,14 @@ class Checker:
         self._trusty = trusty
         self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
         self.grants: list[Grant] = []
+        self.refused: set[tuple[int, bytes]] = set()  # (master, word) of commands that were answered with an error
 
     def executed(self, index: int, words: list[bytes], reply: Any) -> None:
         """Take note of a command that a master has executed."""
         name = words[0].upper()
-        if name == b"SET":
+        if isinstance(reply, Refusal):
+            self.refused.update((index, word) for word in words)
+        elif name == b"SET":
             if isinstance(reply, Status):
                 self._taken.setdefault(words[2], set()).add(index)
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):

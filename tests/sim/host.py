@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import random
+import select
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +20,10 @@ from .master import Master
 from .network import Connection, Route
 from .world import EPOCH_MS, MICROSECOND, MILLISECOND, Drifting, World
 
-TEXTS = [script.text for script in SCRIPTS]
+TEXTS = {script.sha: script.text for script in SCRIPTS}
+
+# redis-py, which our URLs go through, reads the metadata of its own package for every master: a quarter of a schedule.
+importlib.metadata.version = functools.cache(importlib.metadata.version)  # type: ignore[assignment]
 
 # How long the steps of a process take: from one look at the clock to the next, and from one turn to the next.
 STEP_NS = 1 * MICROSECOND
@@ -31,13 +37,21 @@ class Host:
         clock: for deadlines, since boot.
         wall: since 1970.
         pauses: how likely a step is to be the last for a while.
+        killed: is told when it is killed.
 
     Attributes:
         local: the time of the world that this process has reached; it is ahead within a turn, when it was paused there.
     """
 
     def __init__(
-        self, world: World, number: int, masters: list[Master], clock: Drifting, wall: Drifting, pauses: float
+        self,
+        world: World,
+        number: int,
+        masters: list[Master],
+        clock: Drifting,
+        wall: Drifting,
+        pauses: float,
+        killed: Callable[[Host], object],
     ) -> None:
         self.world = world
         self.number = number
@@ -47,6 +61,9 @@ class Host:
         self.pauses = pauses
         self.local = 0
         self.dead = False
+        self._killed = killed
+        self._written = select.poll()  # by which the bytes that the client has written are found
+        self._by_fd: dict[int, Connection] = {}
         self.connections: dict[Connection, None] = {}
         self.routes: list[Route] = []
         self.loop = SimLoop(self)
@@ -103,10 +120,7 @@ class Host:
         self.local = self.world.now
         self.loop.turn()
         self.local += TURN_NS
-        for connection in list(self.connections):
-            connection.collect()
-        if self.dead:
-            return
+        self._collect()
         if self.loop.ready or self.loop.has_input():
             self._turn_at(self.local)
             return
@@ -115,12 +129,31 @@ class Host:
         if timer is not None:
             self._turn_at(max(self.local, self.clock.when(int(timer * SECOND) + 1)))
 
+    def _collect(self) -> None:
+        """Send on what the client has written."""
+        for fd, _ in self._written.poll(0):
+            self._by_fd[fd].collect()
+
+    def gain(self, connection: Connection) -> None:
+        """Take note of a new connection."""
+        self.connections[connection] = None
+        fd = connection.far.fileno()
+        self._by_fd[fd] = connection
+        self._written.register(fd, select.POLLIN)
+
+    def lose(self, connection: Connection) -> None:
+        """Take note that a connection is over."""
+        if self.connections.pop(connection, connection) is None:
+            fd = connection.far.fileno()
+            del self._by_fd[fd]
+            self._written.unregister(fd)
+
     def kill(self) -> None:
         """Die as after SIGKILL: the kernel closes what was open, and sends what was written."""
         self.world.note(self.world.now, self.name, "is killed")
-        for connection in list(self.connections):
-            connection.collect()
+        self._collect()
         self.dead = True
+        self._killed(self)
         for connection in list(self.connections):
             connection.finish()
 
@@ -144,7 +177,7 @@ class Host:
         if traits.role != "master":
             raise MasterRefused(f"{master.name} is a {traits.role}")
         connection = Connection(self.world, self, master, route)
-        self.connections[connection] = None
+        self.gain(connection)
         master.welcome(connection, TEXTS)
         self.world.note(now, self.name, f"has {master.name}")
         return Dialled(connection.near, traits)

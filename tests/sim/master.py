@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NATIVE = {"valkey": frozenset([b"delifeq"]), "redis": frozenset([b"delex"]), "old": frozenset[bytes]()}
 VERSIONS = {"valkey": ("valkey", "9.0.0"), "redis": ("redis", "8.4.0"), "old": ("redis", "7.0.15")}
 
+LOADING = "LOADING Redis is loading the dataset in memory"
+
 # By how much later than its time a key that nobody touches goes, at most: ten times a second the servers look.
 SWEEP_NS = 100 * MILLISECOND
 
@@ -85,11 +87,10 @@ class Master:
 
     # --- connections ---------------------------------------------------------------------------------------
 
-    def welcome(self, connection: Connection, scripts: list[bytes]) -> None:
-        """Take a connection whose handshake has loaded the scripts."""
+    def welcome(self, connection: Connection, scripts: dict[bytes, bytes]) -> None:
+        """Take a connection whose handshake has loaded the scripts, by SHA."""
         self.visitors[connection] = Visitor(connection)
-        for text in scripts:
-            self.keys.execute([b"SCRIPT", b"LOAD", text])
+        self.keys.scripts.update(scripts)
 
     def forget(self, connection: Connection) -> None:
         """Take note that a connection has ended."""
@@ -127,11 +128,9 @@ class Master:
             visitor.caching = True
             return OK
         caching, visitor.caching = visitor.caching, False
-        if self.loading:
-            return Refusal("LOADING Redis is loading the dataset in memory")
-        if caching and name in READS:
+        if caching and name in READS and not self.loading:
             self._tracked.setdefault(words[1], {})[visitor] = None
-        reply = self.keys.execute(words)
+        reply = Refusal(LOADING) if self.loading else self.keys.execute(words)
         self._executed(self.index, words, reply)
         return reply
 

@@ -61,6 +61,7 @@ class Connection:
         self.open = True
         self.cut_after = -1  # so many bytes more get to the master, and then it breaks
         self._last_there = self._last_back = 0
+        self._rest = b""  # of a reply that comes in two pieces
 
     def collect(self) -> None:
         """Take what the client has written, and send it on."""
@@ -103,12 +104,18 @@ class Connection:
     def _come_back(self, data: bytes) -> None:
         if not self.open:
             return
+        if self._rest:  # nothing overtakes it
+            self._rest += data
+            return
         if self.world.chance.random() < 0.02 and len(data) > 1:  # in two pieces
             cut = self.world.chance.randrange(1, len(data))
-            self.world.at(self.world.now + 20 * MICROSECOND, self._come_back_for_sure, data[cut:])
-            self._last_back = max(self._last_back, self.world.now + 20 * MICROSECOND)
-            data = data[:cut]
+            data, self._rest = data[:cut], data[cut:]
+            self.world.at(self.world.now + 20 * MICROSECOND, self._come_back_whole)
         self._come_back_for_sure(data)
+
+    def _come_back_whole(self) -> None:
+        rest, self._rest = self._rest, b""
+        self._come_back_for_sure(rest)
 
     def _come_back_for_sure(self, data: bytes) -> None:
         if self.open:
@@ -129,9 +136,9 @@ class Connection:
     def close(self) -> None:
         """Be over, for the master and for us; the client's end is its own to close."""
         self.open = False
+        self.host.lose(self)
         self.far.close()
         self.master.forget(self)
-        self.host.connections.pop(self, None)
 
 
 def shown(data: bytes) -> str:

@@ -223,7 +223,7 @@ def test_the_model_pushes_as_real_servers_do(real: str) -> None:
     clients = [Told() for _ in servers]
     for server, client in zip(servers, clients, strict=True):
         server.ask([[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]])
-        master.welcome(client, [])  # type: ignore[arg-type]
+        master.welcome(client, {})  # type: ignore[arg-type]
     note = commands.Note().payload(commands.FULL_TEXT)
     for _ in range(3000):
         who = chance.randrange(3)

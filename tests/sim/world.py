@@ -42,10 +42,10 @@ class World:
         self._made += 1
         heapq.heappush(self._events, (max(ns, self.now), self._made, call, args))
 
-    def run(self, until_ns: int, busy: Callable[[], bool] = lambda: True) -> None:
-        """Let happen what happens until then, or until nothing is worth going on for."""
+    def run(self, until_ns: int, while_any: object = True) -> None:
+        """Let happen what happens until then, or until nothing is left that is worth going on for."""
         events = self._events
-        while events and events[0][0] <= until_ns and busy():
+        while events and events[0][0] <= until_ns and while_any:
             self.now, _, call, args = heapq.heappop(events)
             self.steps += 1
             call(*args)
