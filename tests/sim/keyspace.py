@@ -45,6 +45,7 @@ class Keyspace:
         self._now_us = now_us
         self._changed = changed
         self._us = 0  # the time of the command under way
+        self._in_script = self._begun = False  # whether it is a script, which has written something
         known = READS | WRITES | {b"time", b"eval", b"evalsha", b"script", b"ping"}
         self._known = {
             name: getattr(self, "_" + name.decode())
@@ -83,8 +84,9 @@ class Keyspace:
         if name in WRITES:
             if self.replica:
                 raise Refusal(READONLY)
-            if self.full and name in GROWS:
+            if self.full and name in GROWS and not self._begun:
                 raise Refusal(OOM)
+            self._begun = self._in_script
         try:
             return call(*words[1:])
         except TypeError as error:
@@ -119,7 +121,7 @@ class Keyspace:
 
     def _set(self, key: bytes, value: bytes, *options: bytes) -> Any:
         words = [option.lower() for option in options]
-        absent, present, over = b"nx" in words, b"xx" in words, None
+        absent, present, keeps, over = b"nx" in words, b"xx" in words, b"keepttl" in words, None
         if b"px" in words:
             place = words.index(b"px")
             if place + 1 == len(words):
@@ -128,18 +130,15 @@ class Keyspace:
             if ms <= 0:
                 raise Refusal("ERR invalid expire time in 'set' command")
             over = self._us // 1000 + ms
-        if b"keepttl" in words and over is None:
-            words.remove(b"keepttl")
-            over = self.over.get(key)
-            if over is None:
-                words.append(b"")
-        if (absent and present) or len(words) != absent + present + (over is not None):
+        lasts = over is not None
+        if (absent and present) or (keeps and lasts) or len(words) != absent + present + keeps + lasts:
             raise Refusal(SYNTAX)
         there = self._look(key) is not None
         if there if absent else present and not there:
             return None
         self.values[key] = value
-        self.over.pop(key, None)
+        if not keeps:
+            self.over.pop(key, None)
         if over is not None:
             self.over[key] = over
         self._changed(key)
@@ -298,7 +297,11 @@ class Keyspace:
         number = _integer(keys)
         if number < 0 or number > len(arguments):
             raise Refusal("ERR Number of keys can't be greater than number of args")
-        return run(text, arguments[:number], arguments[number:], self._run)
+        self._in_script = True  # at maxmemory what a script has begun to write it may write to the end
+        try:
+            return run(text, arguments[:number], arguments[number:], self._run)
+        finally:
+            self._in_script = self._begun = False
 
 
 class Hash(dict[bytes, bytes]):
