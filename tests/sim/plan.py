@@ -25,6 +25,7 @@ class Action:
         ttl, timeout, hold: seconds; a timeout of None waits for ever.
         extend: whether it is extended halfway.
         renew: whether it is renewed until it is released.
+        watch: whether its loss is to be told.
         wait: whether its release is waited for.
         cancel: after how many seconds it is cancelled, wherever it is; or None.
         pause: seconds before it begins.
@@ -37,6 +38,7 @@ class Action:
     hold: float
     extend: bool
     renew: bool
+    watch: bool
     wait: bool
     cancel: float | None
     pause: float
@@ -133,6 +135,7 @@ def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...
         hold=chance.choice((0.0, 0.001, 0.01, ttl / 3, ttl * 1.5)),
         extend=chance.random() < 0.2,
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
+        watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
         wait=chance.random() < 0.8,
         cancel=chance.choice((None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))),
         pause=chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),

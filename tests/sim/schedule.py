@@ -18,11 +18,14 @@ from .host import Host, SimClient
 from .master import Master
 from .network import Route
 from .plan import PERMITS, Action, Plan, draw
-from .world import MICROSECOND, SECOND, Drifting, World
+from .world import MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 # The world's time for everything; and for what is left to end, once all faults are over.
-SPAN_NS = 60 * SECOND
+SPAN_NS = 20 * SECOND
 REST_NS = 4 * SECOND
+
+# By how much later than its deadline a loss may be told.
+LATE_NS = 5 * MILLISECOND
 
 logging.getLogger("redlatch").setLevel(logging.CRITICAL)
 
@@ -96,8 +99,9 @@ class _Schedule:
             )
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
-        self.readwrite: dict[tuple[int, str], Any] = {}
+        self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         self.held: dict[Grant, tuple[Host, Any]] = {}  # what was not released yet, and through which lock
+        self.told: list[Any] = []  # locks whose loss was told
         self.tasks: list[asyncio.Task[None]] = []
         self.working: dict[int, Host] = {}  # the tasks that have not ended, by number
 
@@ -109,7 +113,8 @@ class _Schedule:
         for number, (client, actions) in enumerate(plan.tasks):
             self.working[number] = self.hosts[client]
             self._start(self.hosts[client], self._work(f"task {number}", client, actions), number)
-        world.run(SPAN_NS, self.working)
+        longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
+        world.run(SPAN_NS + int(longer * SECOND), self.working)
         ended = world.now
         for number, host in self.working.items():
             world.violate(f"task {number} of {host.name} never ended")
@@ -212,7 +217,12 @@ class _Schedule:
             if action.extend:
                 self._say(client, name, "extends it")
                 await lock.extend()
+            if action.kind == "rlock":
+                await lock.acquire()
+                await lock.release()
             await asyncio.sleep(action.hold / 2)
+            if action.watch:
+                await self._see_the_loss(client, name, lock)
         finally:
             self._released(client, name, zip(grants, parts, strict=True))
             if action.kind in ("multi", "rlock"):
@@ -220,6 +230,14 @@ class _Schedule:
             else:
                 await lock.release(wait=action.wait)
             self._say(client, name, "has released it")
+
+    async def _see_the_loss(self, client: int, name: str, lock: Any) -> None:
+        """A lock whose validity is over has been told of, as soon as its process runs again."""
+        host, deadline = self.hosts[client], lock._hold.deadline_ns
+        if host.clock.read(host.local) > deadline + LATE_NS:
+            await asyncio.sleep(0.001)  # it may have been paused until now
+            if lock not in self.told:
+                self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
 
     async def _use_many(self, name: str, client: int, action: Action) -> None:
         face = self.clients[client]
@@ -236,7 +254,9 @@ class _Schedule:
 
     def _lock_of(self, client: int, action: Action) -> Any:
         face, name, ttl = self.clients[client], action.names[0], action.ttl
-        options = {"auto_renew": True} if action.renew else {}
+        options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
+        if action.watch:
+            options["on_lost"] = lambda lock, reason: self.told.append(lock)
         if action.kind == "multi":
             return face.multi_lock(action.names, ttl)
         if action.kind == "rlock":
@@ -244,9 +264,10 @@ class _Schedule:
         if action.kind == "semaphore":
             return face.semaphore(name, PERMITS, ttl, **options)
         if action.kind in ("reader", "writer"):
-            both = self.readwrite.get((client, name))
+            which = client, name, action.renew, action.watch
+            both = self.readwrite.get(which)
             if both is None:
-                both = self.readwrite[client, name] = face.rw_lock(name, ttl, **options)
+                both = self.readwrite[which] = face.rw_lock(name, ttl, **options)
             return both.read() if action.kind == "reader" else both.write()
         return face.lock(name, ttl, fence=action.kind == "fence", fair=action.kind == "fair", **options)
 
