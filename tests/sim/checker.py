@@ -52,12 +52,14 @@ class Checker:
     Args:
         masters: how many.
         trusty: whether mutual exclusion is promised under what happens.
+        fenced: whether it is promised that fences go up.
     """
 
-    def __init__(self, world: World, masters: int, trusty: bool) -> None:
+    def __init__(self, world: World, masters: int, trusty: bool, fenced: bool) -> None:
         self._world = world
         self._quorum = quorum_of(masters)
         self._trusty = trusty
+        self._fenced = fenced
         self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
         self.grants: list[Grant] = []
         self.refused: set[tuple[int, bytes]] = set()  # (master, word) of commands that were answered with an error
@@ -93,7 +95,8 @@ class Checker:
         for grants in by_name.values():
             if self._trusty:
                 self._judge_overlaps(grants)
-            self._judge_fences([grant for grant in grants if grant.fence])
+            if self._fenced:
+                self._judge_fences([grant for grant in grants if grant.fence])
 
     def _judge_overlaps(self, grants: list[Grant]) -> None:
         held: list[Grant] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 # Kinds of locks, and which may share a name.
 EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
@@ -65,6 +65,8 @@ class Plan:
         trusty: whether nothing happens that mutual exclusion is not promised under.
     """
 
+    FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "evict"])
+
     seed: int
     masters: tuple[tuple[str, bool, float], ...]
     clients: tuple[tuple[float, float, bool, float], ...]
@@ -75,6 +77,12 @@ class Plan:
     drift_factor: float = 0.01
     trusty: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+
+    def fences_hold(self) -> bool:
+        """Tell whether fences have to go up: not where masters forget, and wall clocks differ by more than a little."""
+        walls = [ahead for _, ahead, _, _ in self.clients]
+        agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
+        return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)
 
 
 def draw(seed: int) -> Plan:

@@ -69,7 +69,7 @@ class _Schedule:
     def __init__(self, plan: Plan, tracing: bool) -> None:
         self.plan = plan
         self.world = world = World(plan.seed, tracing)
-        self.checker = Checker(world, len(plan.masters), plan.trusty)
+        self.checker = Checker(world, len(plan.masters), plan.trusty, plan.fences_hold())
         self.masters = [
             Master(world, index, Drifting(0, rate), kind, pushes, self._executed)
             for index, (kind, pushes, rate) in enumerate(plan.masters)

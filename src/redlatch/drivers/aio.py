@@ -450,7 +450,9 @@ class Driver:
             self._attending.cancel()
         if self._loop is not None and not (self._roster.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
-            self._attending = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._attend)
+            # The loop's clock is read first: a pause between the two makes it too early, and never a loss told late.
+            when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
+            self._attending = self._loop.call_at(when, self._attend)
 
     def _attend(self) -> None:
         """Do what is due for held locks, and for who waits in line behind one that may run out."""
