@@ -1,0 +1,401 @@
+"""The mutants: what is replaced in which file, and whose bug that is (the numbers are those of SAFETY.md, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug.
+
+    Attributes:
+        name: what is wrong.
+        source: where the bug is known from.
+        file: in src/redlatch.
+        old, new: what is replaced, which stands there exactly once, by what.
+    """
+
+    name: str
+    source: str
+    file: str
+    old: str
+    new: str
+
+
+ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/family.py"
+QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
+COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
+WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
+ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
+
+MUTANTS = (
+    # --- validity --------------------------------------------------------------------------------------------
+    Mutant(
+        "no look at the clock after the votes",
+        "36, 37, 44, rule 2",
+        ACQUIRE,
+        "        if won and now < deadline:\n",
+        "        if won:\n",
+    ),
+    Mutant(
+        "the ttl counts from the last vote",
+        "32, 36, 50",
+        ACQUIRE,
+        "            hold.keep(deadline, now - started)\n            return\n        if split",
+        "            hold.keep(now + policy.validity_ns(ttl_ms), now - started)\n            return\n        if split",
+    ),
+    Mutant(
+        "no look at the clock after the votes of a batch",
+        "36, 37",
+        BATCH,
+        "        if won[place] and now < deadline:\n",
+        "        if won[place]:\n",
+    ),
+    Mutant(
+        "no look at the clock after the votes of the family",
+        "36, 37",
+        FAMILY,
+        "        if ballot.yes >= ballot.quorum and now < deadline:\n",
+        "        if ballot.yes >= ballot.quorum:\n",
+    ),
+    Mutant(
+        "no allowance for clocks that differ",
+        "33, 50",
+        POLICY,
+        "        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)\n",
+        "        return ttl_ms * 1_000_000\n",
+    ),
+    Mutant(
+        "an extension that came too late counts",
+        "17, 33, 37, D6",
+        QUORUM,
+        "            if settled >= limit or ballot.refused():\n",
+        "            if ballot.refused():\n",
+    ),
+    Mutant(
+        "an extension adds to what is left",
+        "40, rule 4",
+        QUORUM,
+        "                    hold.deadline_ns = deadline\n",
+        "                    hold.deadline_ns = max(hold.deadline_ns, limit) + policy.validity_ns(ttl_ms)\n",
+    ),
+    Mutant(
+        "an extension nobody waited for counts although it came too late",
+        "D6",
+        HOLD,
+        "            if ballot.yes >= ballot.quorum and now_ns < self.deadline_ns:\n",
+        "            if ballot.yes >= ballot.quorum:\n",
+    ),
+    # --- owners and quorums ----------------------------------------------------------------------------------
+    Mutant(
+        "half of the masters are a quorum",
+        "50",
+        POLICY,
+        "    return masters // 2 + 1\n",
+        "    return max(1, masters // 2)\n",
+    ),
+    Mutant(
+        "a failed vote counts as a yes",
+        "46",
+        ENGINE,
+        "        ballot.failed += 1\n",
+        "        ballot.yes += 1\n",
+    ),
+    Mutant(
+        "an answer of another type counts as a yes",
+        "46, D14",
+        ENGINE,
+        "        elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):\n"
+        "            link.advance()\n            ballot.no += 1\n",
+        "        elif reply is command.no or (type(reply) is type(command.no) and reply == command.no):\n"
+        "            link.advance()\n            ballot.yes += reply is None\n            ballot.no += reply is not None\n",
+    ),
+    Mutant(
+        "who is refused has the lock nevertheless",
+        "9, 48",
+        AIO,
+        "hold.state == HELD\n\n    async def _wait",
+        "True\n\n    async def _wait",
+    ),
+    Mutant(
+        "release deletes whoever's key",
+        "1.1",
+        SCRIPTS,
+        """RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then""",
+        """RELEASE = Script('if redis.call("get",KEYS[1]) then""",
+    ),
+    Mutant(
+        "extend extends whoever's key",
+        "45",
+        SCRIPTS,
+        """'if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
+        """'if redis.call("get",KEYS[1]) then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
+    ),
+    Mutant(
+        "extend brings a lost key back",
+        "23, 34, 39, D7",
+        SCRIPTS,
+        """return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
+        """return redis.call("pexpire",KEYS[1],ARGV[2]) """
+        """elseif redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 1 else return 0 end'""",
+    ),
+    Mutant(
+        "a lock without a ttl",
+        "3, 4, 6",
+        COMMANDS,
+        '        return b"".join((_SET, _LENGTHS[len(key)], key, b"\\r\\n", _LENGTHS[len(token)], token, ending))\n',
+        '        return pack(b"SET", key, token, b"NX")\n',
+    ),
+    Mutant(
+        "SET without NX",
+        "10",
+        COMMANDS,
+        '        return b"".join((_SET, _LENGTHS[len(key)], key, b"\\r\\n", _LENGTHS[len(token)], token, ending))\n',
+        '        return pack(b"SET", key, token, b"PX", self.ttl_ms)\n',
+    ),
+    # --- nothing is left behind ------------------------------------------------------------------------------
+    Mutant(
+        "an attempt that is not won is not undone",
+        "37, 44, 50, rule 3",
+        ACQUIRE,
+        "        if split or ballot.no < ballot.size:  # else all that were asked have refused\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a batch that is not won is not undone",
+        "12, 44",
+        BATCH,
+        "    if undone:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "an attempt of the family that is not won is not undone",
+        "12, 44",
+        FAMILY,
+        "        if over or ballot.no < policy.size:  # else all have refused\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a cancelled acquire leaves its key",
+        "3, 20, 44",
+        AIO,
+        "            command = hold.abandon(ticket)  # a release behind whatever was sent\n",
+        "            hold.free()\n",
+    ),
+    Mutant(
+        "a cancelled release is forgotten",
+        "1, 2",
+        HOLD,
+        "        if self.state not in (HELD, RELEASING):\n            return None\n",
+        "        self.free()\n        return None\n",
+    ),
+    Mutant(
+        "what a broken connection owes is forgotten",
+        "16, D1",
+        ENGINE,
+        "        link.owed[command.token] = command\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "what came while a connection was broken is forgotten",
+        "16, D1",
+        ENGINE,
+        "        if command.releases and command.since_ns <= link.lost_ns:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a script that was flushed acquires behind its own release",
+        "D1",
+        ENGINE,
+        "            if other and self._undone(link, ballot.command):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "one name of many is kept where others were refused",
+        "multi-lock",
+        BATCH,
+        "        if won:\n            yield Tell([",
+        "        if False:\n            yield Tell([",
+    ),
+    Mutant(
+        "the undo of a semaphore names the next slot",
+        "own, issue 4",
+        FAMILY,
+        "            self._next = self._any_of(policy, free)\n",
+        "            self._next = self._slot = self._any_of(policy, free)\n",
+    ),
+    # --- replies ---------------------------------------------------------------------------------------------
+    Mutant(
+        "a new connection goes on with the old one's half reply",
+        "8, D14",
+        ENGINE,
+        '        link.tail = b""\n        link.reader = Reader(',
+        "        link.reader = Reader(",
+    ),
+    Mutant(
+        "who has left takes his reply with him",
+        "8",
+        ENGINE,
+        "        while link.owing():\n            ballot = link.pending[link.head]\n",
+        "        while link.owing() > 1:\n            ballot = link.pending[link.head]\n",
+    ),
+    Mutant(
+        "a half reply is dropped",
+        "19 of section 6",
+        ENGINE,
+        "        link.tail = came[start:]\n",
+        '        link.tail = b""\n',
+    ),
+    Mutant(
+        "a quorum of all that answered, not of all",
+        "D4",
+        BALLOT,
+        "        lost = self.size - self.quorum\n        if self.command.tells and",
+        "        lost = self.size - self.quorum - 1\n        if self.command.tells and",
+    ),
+    Mutant(
+        "one master less of those asked last",
+        "50",
+        BALLOT,
+        "        ballot = Ballot(self.command, size - 1, quorum - 1, until_ns)\n",
+        "        ballot = Ballot(self.command, size - 1, max(1, quorum - 2), until_ns)\n",
+    ),
+    # --- waiting, and passing on -----------------------------------------------------------------------------
+    Mutant(
+        "a lease that ran out is passed on",
+        "own",
+        QUORUM,
+        "    started = policy.clock.now()\n    late, resent = hold.begin_release(started)\n"
+        "    if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):\n"
+        "        hold.free()\n        return\n    command",
+        "    started = policy.clock.now()\n    late, resent = hold.begin_release(started)\n"
+        "    if lines.lines and not resent and lines.pass_on(policy, hold, started):\n"
+        "        hold.free()\n        return\n    command",
+    ),
+    Mutant(
+        "who passes a lease on releases it, too",
+        "D5",
+        QUORUM,
+        "lines.pass_on(policy, hold, started):\n        hold.free()\n        return\n    command",
+        "lines.pass_on(policy, hold, started):\n        pass\n    command",
+    ),
+    Mutant(
+        "a lease for whoever has left is lost with him",
+        "own",
+        ACQUIRE,
+        "            if lease is not None:  # it came too late\n"
+        "                yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])\n"
+        "                lines.leave(hold, now, False)\n",
+        "",
+    ),
+    Mutant(
+        "who leaves the head calls nobody",
+        "26, 27, 31",
+        WAITING,
+        "        line = self.lines.get(key)\n        if line is not None and self._call_next(line, now_ns, courteous):\n"
+        "            return\n",
+        "        return\n",
+    ),
+    Mutant(
+        "no look but by a push",
+        "26, 27, row 32",
+        ACQUIRE,
+        "    look.watch(min(now + left_ns + jitter, now + BACKSTOP_NS - jitter, until_ns))\n",
+        "    look.watch(until_ns)\n",
+    ),
+    # --- renewal and loss ------------------------------------------------------------------------------------
+    Mutant(
+        "a loss is not told",
+        "22, 25, 30",
+        RENEWAL,
+        '                lost.append((lock, "its validity ran out"))\n            elif care.renews',
+        "                pass\n            elif care.renews",
+    ),
+    Mutant(
+        "a renewal that fails ends the watch",
+        "25, 29",
+        RENEWAL,
+        "        for care in renewed:  # its loss is told in time, whatever becomes of the renewal\n",
+        "        for care in []:\n",
+    ),
+    Mutant(
+        "a renewal looks for ever for what is due soon",
+        "own, found by the simulator",
+        RENEWAL,
+        "                kept.append(care)\n",
+        "                self._push(care)\n",
+    ),
+    Mutant(
+        "renewal goes on after the release",
+        "28, D5",
+        RENEWAL,
+        "        return self.token is not None and self.token is self.hold.token and self.hold.state == HELD\n",
+        "        return self.token is not None\n",
+    ),
+    # --- fences ----------------------------------------------------------------------------------------------
+    Mutant(
+        "a number that is as high as the last counts",
+        "4.2",
+        SCRIPTS,
+        "if tonumber(ARGV[3])<=c then\n",
+        "if tonumber(ARGV[3])<c then\n",
+    ),
+    Mutant(
+        "the second round takes the highest number, not one above",
+        "4.2",
+        FAMILY,
+        "        hold.fence, hold.fence_end = highest + 1, highest + 1 + hold.fence_end - hold.fence\n",
+        "        hold.fence, hold.fence_end = highest, highest + hold.fence_end - hold.fence\n",
+    ),
+    Mutant(
+        "numbers are not kept on the masters",
+        "4.2",
+        SCRIPTS,
+        """redis.call("set",KEYS[2],ARGV[4],"PX",{FENCE_IDLE_MS})\nreturn tonumber(ARGV[3])""",
+        """return tonumber(ARGV[3])""",
+    ),
+    Mutant(
+        "a lease passed on keeps its number",
+        "4.2",
+        HOLD,
+        "        lease.fence += 1\n",
+        "",
+    ),
+    # --- the family ------------------------------------------------------------------------------------------
+    Mutant(
+        "readers do not look for a writer",
+        "row 30",
+        FAMILY_SCRIPTS,
+        """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end""",
+        """if redis.call("exists",KEYS[3])==1 then return 0 end""",
+    ),
+    Mutant(
+        "a slot that is taken is given once more",
+        "semaphores counted on each master",
+        FAMILY_SCRIPTS,
+        "if not is_in(ARGV[3]) then\n",
+        "if true then\n",
+    ),
+    Mutant(
+        "a fair lock's place has no ttl",
+        "6, 26",
+        FAMILY_SCRIPTS,
+        """if redis.call("pttl",KEYS[2])<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end\n""",
+        "",
+    ),
+    Mutant(
+        "who leaves a fair lock's queue leaves its place",
+        "26",
+        FAMILY_SCRIPTS,
+        """redis.call("zrem",KEYS[2],me)\nredis.call("del",waits(me))\nend\nif redis.call("exists",KEYS[1])==0 then call() end\nreturn 0""",
+        """end\nif redis.call("exists",KEYS[1])==0 then call() end\nreturn 0""",
+    ),
+    Mutant(
+        "an inner release of a re-entrant lock releases it",
+        "rlock",
+        REENTRANT,
+        "        if count > 1:\n",
+        "        if count > 2:\n",
+    ),
+)

@@ -1,0 +1,42 @@
+"""Runs schedules on a mutant until a rule breaks; prints which, as JSON. PYTHONPATH names the mutant and `tests`."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import signal
+import sys
+from types import FrameType
+
+from redlatch import impl
+
+HANGS = 20  # seconds that no schedule takes
+
+
+def main(first: int, seeds: int) -> None:
+    """Run schedules from a seed on."""
+    impl.current = impl.load("python")
+    from sim.schedule import simulate
+
+    seed = first
+
+    def hang(number: int, frame: FrameType | None) -> None:
+        print(json.dumps({"seed": seed, "rule": "it hangs"}), flush=True)
+        faulthandler.dump_traceback()
+        sys.exit(0)
+
+    signal.signal(signal.SIGALRM, hang)
+    for seed in range(first, first + seeds):
+        signal.alarm(HANGS)
+        try:
+            wrong = simulate(seed).wrong
+        except Exception as error:
+            wrong = (f"{type(error).__name__}: {error}",)
+        if wrong:
+            print(json.dumps({"seed": seed, "rule": wrong[0]}))
+            return
+    print(json.dumps({"seed": -1, "rule": ""}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

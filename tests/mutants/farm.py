@@ -1,0 +1,58 @@
+"""Makes a copy of the package with one mutant in it, and has schedules run on that."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .catalogue import Mutant
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 10_000  # within which each has to be found
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: by which seed it was found, and by which rule; -1 where it survived."""
+
+    mutant: Mutant
+    seed: int
+    rule: str
+
+
+def hunt(mutant: Mutant, first: int = 0, seeds: int = SEEDS) -> Verdict:
+    """Run schedules on a mutant until one breaks a rule."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "redlatch"
+        shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
+        plant(mutant, package)
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("child.py")), str(first), str(seeds)],
+            env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}", "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if not done.stdout.strip():
+        raise RuntimeError(f"{mutant.name}: {done.stderr}")
+    told = json.loads(done.stdout.splitlines()[0])
+    return Verdict(mutant, told["seed"], told["rule"])
+
+
+def plant(mutant: Mutant, package: Path) -> None:
+    """Put the bug in.
+
+    Raises:
+        ValueError: the code has changed, so that the bug has no place any more.
+    """
+    path = package / mutant.file
+    text = path.read_text()
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.name}: {mutant.file} has {text.count(mutant.old)} times {mutant.old!r}")
+    path.write_text(text.replace(mutant.old, mutant.new))
