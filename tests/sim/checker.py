@@ -53,38 +53,64 @@ class Checker:
         masters: how many.
         trusty: whether mutual exclusion is promised under what happens.
         fenced: whether it is promised that fences go up.
+        idle_ns: for how long a lock may be free while somebody waits for it; 0 is for ever.
     """
 
-    def __init__(self, world: World, masters: int, trusty: bool, fenced: bool) -> None:
+    def __init__(self, world: World, masters: int, trusty: bool, fenced: bool, idle_ns: int) -> None:
         self._world = world
         self._quorum = quorum_of(masters)
         self._trusty = trusty
         self._fenced = fenced
+        self._idle_ns = idle_ns
+        self._waiting: dict[str, dict[object, int]] = {}  # who waits for a name, and since when
+        self._freed: dict[str, int] = {}  # when a name was released last
         self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
         self.grants: list[Grant] = []
         self.refused: set[tuple[int, bytes]] = set()  # (master, word) of commands that were answered with an error
 
-    def executed(self, index: int, words: list[bytes], reply: Any) -> None:
-        """Take note of a command that a master has executed."""
+    def executed(self, index: int, words: list[bytes], reply: Any, values: dict[bytes, Any]) -> None:
+        """Take note of a command that a master has executed; `values` are its keys' afterwards."""
         name = words[0].upper()
         if isinstance(reply, Refusal):
             self.refused.update((index, word) for word in words)
         elif name == b"SET":
             if isinstance(reply, Status):
                 self._taken.setdefault(words[2], set()).add(index)
+        elif name in (b"EVAL", b"EVALSHA") and words[1] in (scripts.EXTEND.sha, scripts.EXTEND.text):
+            if reply == 1 and values.get(words[3]) != words[4]:
+                self._world.violate(f"master {index} has extended {words[3]!r} for {words[4]!r}, who has it not")
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
             keys = int(_ACQUIRING[words[1]])
             fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(words[3 + keys], set()).add(index)
 
-    def granted(self, grant: Grant, token: bytes) -> Grant:
+    def waits(self, name: str, who: object, since_ns: int) -> None:
+        """Take note that somebody waits for a lock."""
+        self._waiting.setdefault(name, {})[who] = since_ns
+
+    def leaves(self, name: str, who: object) -> None:
+        """Take note that he waits no more."""
+        self._waiting.get(name, {}).pop(who, None)
+
+    def released(self, grant: Grant, now_ns: int) -> None:
+        """Take note that a lock was released in time."""
+        self._freed[grant.name] = now_ns
+
+    def _look_for_idleness(self, grant: Grant) -> None:
+        freed, waiting = self._freed.pop(grant.name, -1), self._waiting.get(grant.name)
+        if self._idle_ns and freed >= 0 and waiting:
+            idle = grant.start - max(freed, min(waiting.values()))
+            if idle > self._idle_ns:
+                self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")
+
+    def granted(self, grant: Grant, token: bytes) -> None:
         """Take note that somebody was told that it has a lock, by so many masters as really gave it this token."""
         self.grants.append(grant)
+        self._look_for_idleness(grant)
         gave = self._taken.get(token, set())
         if len(gave) < self._quorum:
             self._world.violate(f"{grant.who} has {grant.name}, which only {sorted(gave)} gave: no quorum")
-        return grant
 
     def judge(self) -> None:
         """Look through the whole history."""

@@ -61,6 +61,7 @@ class Host:
         self.pauses = pauses
         self.local = 0
         self.dead = False
+        self.closing = False  # its client closes
         self._killed = killed
         self._written = select.poll()  # by which the bytes that the client has written are found
         self._by_fd: dict[int, Connection] = {}

@@ -6,6 +6,7 @@ A client has one end of a real socket pair, so that the real system calls, compi
 from __future__ import annotations
 
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 from .world import MICROSECOND, World
@@ -61,6 +62,7 @@ class Connection:
         self.open = True
         self.cut_after = -1  # so many bytes more get to the master, and then it breaks
         self._last_there = self._last_back = 0
+        self._coming: deque[bytes] = deque()  # replies that are on their way
         self._rest = b""  # of a reply that comes in two pieces
 
     def collect(self) -> None:
@@ -75,7 +77,8 @@ class Connection:
             data = b""
         self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
         if self.cut_after >= 0 and len(data) > self.cut_after:
-            self.world.at(self._last_there, self._arrive, data[: self.cut_after])
+            if self.cut_after:
+                self.world.at(self._last_there, self._arrive, data[: self.cut_after])
             self.world.at(self._last_there, self.reset)
             self.cut_after = -1
         else:
@@ -92,18 +95,22 @@ class Connection:
         if data:
             self.world.note(self.world.now, self.master.name, f"< {self.host.name} {shown(data)}")
             self.master.receive(self, data)
-        else:  # the client has closed it
+        else:
+            if not (self.host.dead or self.host.closing):
+                self.world.violate(f"{self.host.name} has given the connection to {self.master.name} up")
             self.close()
 
     def answer(self, data: bytes) -> None:
         """Send bytes to the client."""
         if self.open:
             self._last_back = max(self._last_back, self.route.back.arrival(self.world, self.world.now))
-            self.world.at(self._last_back, self._come_back, data)
+            self._coming.append(data)
+            self.world.at(self._last_back, self._come_back)
 
-    def _come_back(self, data: bytes) -> None:
+    def _come_back(self) -> None:
         if not self.open:
             return
+        data = self._coming.popleft()
         if self._rest:  # nothing overtakes it
             self._rest += data
             return
@@ -127,9 +134,12 @@ class Connection:
             self.host.has_bytes(self)
 
     def reset(self) -> None:
-        """Break: what is on its way is lost, and both ends are told."""
+        """Break: what is on its way is lost, but for the beginning of a reply, perhaps; and both ends are told."""
         if self.open:
             self.world.note(self.world.now, self.host.name, f"loses {self.master.name}")
+            coming = b"".join(self._coming)
+            if coming and not self._rest:
+                self._come_back_for_sure(coming[: self.world.chance.randrange(len(coming) + 1)])
             self.close()
             self.host.has_bytes(self)
 

@@ -78,6 +78,11 @@ class Plan:
     trusty: bool = True
     options: dict[str, Any] = field(default_factory=dict)
 
+    def idle_ns(self) -> int:
+        """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
+        quiet = not self.faults and not self.pauses and self.far_us <= 3000
+        return 100_000_000 + 60_000 * self.far_us if quiet else 0
+
     def fences_hold(self) -> bool:
         """Tell whether fences have to go up: not where masters forget, and wall clocks differ by more than a little."""
         walls = [ahead for _, ahead, _, _ in self.clients]
@@ -91,12 +96,15 @@ def draw(seed: int) -> Plan:
     masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
     clients = chance.choice((1, 2, 2, 3, 3, 4))
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
-    ttl = chance.choice((0.03, 0.1, 0.1, 0.4))
+    ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))  # in six seconds nothing goes by itself
+    racing = chance.random() < 0.2  # for locks that nobody releases in time, by clocks as wrong as they may be
+    if racing:
+        names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
     pushing = chance.random() < 0.8
     trusty = chance.random() < 0.85
     span = chance.choice((0.05, 0.2, 0.6))
     tasks = tuple(
-        (client, tuple(_action(chance, names, ttl) for _ in range(chance.randint(1, 4))))
+        (client, tuple(_action(chance, names, ttl, racing) for _ in range(chance.randint(1, 4))))
         for client in range(clients)
         for _ in range(chance.choice((1, 1, 2, 3)))
     )
@@ -104,12 +112,16 @@ def draw(seed: int) -> Plan:
     return Plan(
         seed=seed,
         masters=tuple(
-            (chance.choice(("valkey", "valkey", "redis", "old")), pushing or chance.random() < 0.3, _rate(chance))
+            (
+                chance.choice(("valkey", "valkey", "redis", "old")),
+                pushing or chance.random() < 0.3,
+                1 + DRIFT if racing else _rate(chance),
+            )
             for _ in range(masters)
         ),
         clients=tuple(
             (
-                _rate(chance),
+                1 - DRIFT if racing else _rate(chance),
                 chance.choice((0.0, 0.0, chance.uniform(-0.2, 0.2), chance.uniform(-3600, 3600))),
                 chance.random() < 0.9,
                 chance.choice((0.0, 0.02, 0.1)),
@@ -118,7 +130,7 @@ def draw(seed: int) -> Plan:
         ),
         tasks=tasks,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        far_us=chance.choice((20, 100, 500, 3000)),
+        far_us=chance.choice((20, 100, 500, 3000, 10_000)),
         pauses=chance.choice((0.0, 0.0, 0.002, 0.01)),
         trusty=trusty,
     )
@@ -128,7 +140,7 @@ def _rate(chance: random.Random) -> float:
     return 1.0 + chance.choice((0.0, chance.uniform(-DRIFT, DRIFT)))
 
 
-def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float) -> Action:
+def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, racing: bool) -> Action:
     name, kinds = chance.choice(names)
     kind = chance.choice(kinds)
     chosen = [name]
@@ -139,8 +151,8 @@ def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...
         kind=kind,
         names=tuple(chosen),
         ttl=ttl,
-        timeout=chance.choice((0.0, 0.05, 0.3, None, None)),
-        hold=chance.choice((0.0, 0.001, 0.01, ttl / 3, ttl * 1.5)),
+        timeout=None if racing else chance.choice((0.0, 0.05, 0.3, None, None)),
+        hold=ttl * 1.5 if racing else chance.choice((0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)),
         extend=chance.random() < 0.2,
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
         watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from redlatch import ConfigurationError, Handoff, LockError
+from redlatch.protocol.hold import HELD
 
 from .checker import Checker, Grant
 from .faults import Faults
@@ -69,7 +70,7 @@ class _Schedule:
     def __init__(self, plan: Plan, tracing: bool) -> None:
         self.plan = plan
         self.world = world = World(plan.seed, tracing)
-        self.checker = Checker(world, len(plan.masters), plan.trusty, plan.fences_hold())
+        self.checker = Checker(world, len(plan.masters), plan.trusty, plan.fences_hold(), plan.idle_ns())
         self.masters = [
             Master(world, index, Drifting(0, rate), kind, pushes, self._executed)
             for index, (kind, pushes, rate) in enumerate(plan.masters)
@@ -122,6 +123,7 @@ class _Schedule:
         self._look_for_leftovers()
         for host, client in zip(self.hosts, self.clients, strict=True):
             if not host.dead:
+                host.closing = True
                 self._start(host, client.close())
         world.run(world.now + REST_NS)
         self._released_at_last()
@@ -134,7 +136,7 @@ class _Schedule:
     # --- what is looked at ---------------------------------------------------------------------------------
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
-        self.checker.executed(index, words, reply)
+        self.checker.executed(index, words, reply, self.masters[index].keys.values)
         for key in self.masters[index].has_no_ttl():
             self.world.violate(f"master {index} has {key!r} without a ttl")
 
@@ -207,7 +209,7 @@ class _Schedule:
         lock = self._lock_of(client, action)
         self._say(client, name, f"asks for {action.kind} {' '.join(action.names)}")
         asked = self.hosts[client].local
-        if not await lock.acquire(timeout=action.timeout):
+        if not await self._acquired(name, action, lock, asked):
             self._say(client, name, "did not get it")
             return
         parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
@@ -215,11 +217,12 @@ class _Schedule:
         try:
             await asyncio.sleep(action.hold / 2)
             if action.extend:
-                self._say(client, name, "extends it")
-                await lock.extend()
+                await self._extend(client, name, lock, parts)
             if action.kind == "rlock":
                 await lock.acquire()
                 await lock.release()
+                if lock.count != 1 or parts[0]._hold.state != HELD:
+                    self.world.violate(f"{name} of {self.hosts[client].name} has released the whole of {lock.name}")
             await asyncio.sleep(action.hold / 2)
             if action.watch:
                 await self._see_the_loss(client, name, lock)
@@ -230,6 +233,27 @@ class _Schedule:
             else:
                 await lock.release(wait=action.wait)
             self._say(client, name, "has released it")
+
+    async def _acquired(self, name: str, action: Action, lock: Any, asked: int) -> bool:
+        waits = action.kind in ("plain", "fence", "rlock", "fair")
+        if waits:
+            self.checker.waits(action.names[0], name, asked)
+        try:
+            return bool(await lock.acquire(timeout=action.timeout))
+        finally:
+            if waits and lock.remaining() <= 0:
+                self.checker.leaves(action.names[0], name)
+
+    async def _extend(self, client: int, name: str, lock: Any, parts: list[Any]) -> None:
+        """An extension that comes when the lock has run out does not count, whatever the masters say."""
+        host = self.hosts[client]
+        self._say(client, name, "extends it")
+        began, deadlines = host.clock.read(host.local), [part._hold.deadline_ns for part in parts]
+        alone = [not (part._care and part._care.renews) and part._hold.extending is None for part in parts]
+        await lock.extend()
+        for part, deadline, sure in zip(parts, deadlines, alone, strict=True):
+            if sure and began + part._hold.elapsed_ns >= deadline:
+                self.world.violate(f"{name} of {host.name} has extended {part.name} when it had run out")
 
     async def _see_the_loss(self, client: int, name: str, lock: Any) -> None:
         """A lock whose validity is over has been told of, as soon as its process runs again."""
@@ -277,7 +301,11 @@ class _Schedule:
         self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), action.kind, fence, asked, host.local)
         self.held[grant] = host, lock
-        return self.checker.granted(grant, hold.token)
+        if not hold.passed and hold.since_ns + hold.elapsed_ns >= hold.deadline_ns:
+            self.world.violate(f"{grant.who} was given {grant.name} when its validity was over")
+        self.checker.granted(grant, hold.token)
+        self.checker.leaves(grant.name, name)
+        return grant
 
     def _released(self, client: int, name: str, pairs: Any) -> None:
         host = self.hosts[client]
@@ -285,6 +313,8 @@ class _Schedule:
         for grant, lock in pairs:
             self.held.pop(grant, None)
             grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+            if grant.end == host.local:
+                self.checker.released(grant, host.local)
 
     def _released_at_last(self) -> None:
         """Those who were killed have held what they held until then, at most."""
