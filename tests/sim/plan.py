@@ -11,6 +11,10 @@ EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
+# What a schedule is about: nothing in particular; locks that nobody releases in time, by clocks as wrong as may be;
+# scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released.
+THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving"), (65, 18, 8, 9)
+
 # Clocks go wrong by less than half of what the locks allow for (1 %), each.
 DRIFT = 0.004
 
@@ -24,7 +28,7 @@ class Action:
         names: what it locks: one, but for "multi" and "many".
         ttl, timeout, hold: seconds; a timeout of None waits for ever.
         extend: whether it is extended halfway.
-        renew: whether it is renewed until it is released.
+        renew: whether it is renewed until it is released; where it is watched, too, for as long as its ttl at most.
         watch: whether its loss is to be told.
         wait: whether its release is waited for.
         cancel: after how many seconds it is cancelled, wherever it is; or None.
@@ -97,18 +101,22 @@ def draw(seed: int) -> Plan:
     clients = chance.choice((1, 2, 2, 3, 3, 4))
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
     ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))  # in six seconds nothing goes by itself
-    racing = chance.random() < 0.2  # for locks that nobody releases in time, by clocks as wrong as they may be
+    theme = chance.choices(THEMES, WEIGHTS)[0]
+    racing = theme == "racing"
     if racing:
         names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
+    far_us = chance.choice((3000, 10_000) if theme == "flushing" else (20, 100, 500, 3000, 10_000))
     pushing = chance.random() < 0.8
     trusty = chance.random() < 0.85
     span = chance.choice((0.05, 0.2, 0.6))
     tasks = tuple(
-        (client, tuple(_action(chance, names, ttl, racing) for _ in range(chance.randint(1, 4))))
+        (client, tuple(_action(chance, names, ttl, theme, far_us) for _ in range(chance.randint(1, 4))))
         for client in range(clients)
         for _ in range(chance.choice((1, 1, 2, 3)))
     )
     faults = [_fault(chance, masters, clients, span, trusty) for _ in range(chance.choice((0, 1, 1, 2, 3, 5, 8)))]
+    if theme == "flushing":
+        faults += [Fault(chance.uniform(0, span), "forget_scripts", (master % masters,)) for master in range(8)]
     return Plan(
         seed=seed,
         masters=tuple(
@@ -130,7 +138,7 @@ def draw(seed: int) -> Plan:
         ),
         tasks=tasks,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        far_us=chance.choice((20, 100, 500, 3000, 10_000)),
+        far_us=far_us,
         pauses=chance.choice((0.0, 0.0, 0.002, 0.01)),
         trusty=trusty,
     )
@@ -140,7 +148,16 @@ def _rate(chance: random.Random) -> float:
     return 1.0 + chance.choice((0.0, chance.uniform(-DRIFT, DRIFT)))
 
 
-def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, racing: bool) -> Action:
+def _action(
+    chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, theme: str, far_us: int
+) -> Action:
+    racing = theme == "racing"
+    holds = (0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)
+    cancels: tuple[float | None, ...] = (None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))
+    if theme == "flushing":
+        cancels = None, chance.uniform(0, 4e-6 * far_us)
+    elif theme == "leaving":
+        cancels = None, max(0.0, chance.choice(holds) + chance.uniform(-5e-5, 5e-5))
     name, kinds = chance.choice(names)
     kind = chance.choice(kinds)
     chosen = [name]
@@ -152,12 +169,12 @@ def _action(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...
         names=tuple(chosen),
         ttl=ttl,
         timeout=None if racing else chance.choice((0.0, 0.05, 0.3, None, None)),
-        hold=ttl * 1.5 if racing else chance.choice((0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)),
+        hold=ttl * 1.5 if racing else chance.choice(holds),
         extend=chance.random() < 0.2,
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
         watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
         wait=chance.random() < 0.8,
-        cancel=chance.choice((None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))),
+        cancel=chance.choice(cancels),
         pause=chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
     )
 
@@ -176,7 +193,7 @@ def _fault(chance: random.Random, masters: int, clients: int, span: float, trust
         ("full", (master, seconds)),
         ("readonly", (master, seconds)),
         ("loading", (master, seconds)),
-        ("forget_scripts", (master,)),
+        *[("forget_scripts", (master,))] * 3,
         ("set_back", (master, seconds * chance.choice((1, 100)))),
         ("freeze", (master, seconds)),
         ("pause", (client, seconds)),

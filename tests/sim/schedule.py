@@ -214,6 +214,7 @@ class _Schedule:
             return
         parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
         grants = [self._granted(name, client, action, part, asked) for part in parts]
+        had_ns = self.hosts[client].clock.read(self.hosts[client].local)
         try:
             await asyncio.sleep(action.hold / 2)
             if action.extend:
@@ -226,6 +227,9 @@ class _Schedule:
             await asyncio.sleep(action.hold / 2)
             if action.watch:
                 await self._see_the_loss(client, name, lock)
+            bounded = action.watch and action.renew and not action.extend and not self.plan.pauses
+            if bounded and lock._hold.deadline_ns > had_ns + int(action.ttl * SECOND):
+                self.world.violate(f"{name} of client {client} has renewed {lock.name} beyond its max_hold")
         finally:
             self._released(client, name, zip(grants, parts, strict=True))
             if action.kind in ("multi", "rlock"):
@@ -279,6 +283,8 @@ class _Schedule:
     def _lock_of(self, client: int, action: Action) -> Any:
         face, name, ttl = self.clients[client], action.names[0], action.ttl
         options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
+        if action.watch and action.renew:
+            options["max_hold"] = ttl
         if action.watch:
             options["on_lost"] = lambda lock, reason: self.told.append(lock)
         if action.kind == "multi":
