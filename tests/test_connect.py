@@ -414,8 +414,8 @@ def test_the_version_says_which_release_is_used(info: dict[str, str], version: t
 )
 def test_an_error_says_whether_the_full_text_may_help(text: str, lacks: bool, goes_on_with: int) -> None:
     traits, error = Traits({}, 3), connect.reply_error(text)
-    assert traits.lacks(error, DELIFEQ) is lacks
-    assert not traits.lacks(error, FULL_TEXT)
+    assert traits.lacks(error) is lacks
+    assert traits.downgrade(error, FULL_TEXT) == FULL_TEXT
     assert traits.downgrade(error, DELIFEQ) == goes_on_with
 
 

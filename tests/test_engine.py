@@ -1018,6 +1018,27 @@ def test_a_flushed_script_that_acquires_is_not_sent_again_behind_what_undoes_it(
     assert [name for name, _ in rig.got(0)] == ["EVAL"]  # so that the master has it from now on
 
 
+def test_a_release_sent_before_an_undone_acquire_was_refused_is_sent_in_full(rig: Rig) -> None:
+    """All were called by their SHA; that what comes later is not must not lose the earlier ones."""
+    with_dialect(rig, BY_SHA)
+    undone = fenced(rig, b"mine")
+    rig.submit("Release", token=b"mine")
+    other = rig.submit("Release", token=b"another")
+    rig.got(0)
+    for _ in range(3):
+        rig.reply(0, NOSCRIPT)
+    rig.fleet.flush()
+    assert rig.got(0) == [("EVAL", b"mine"), ("EVAL", b"another")]
+    rig.reply(0, NO)
+    rig.reply(0, YES)
+    assert rig.votes(undone) == (0, 0, 1)
+    assert rig.votes(other) == (1, 0, 0)
+    late = rig.submit("Release")
+    assert [name for name, _ in rig.got(0)] == ["EVAL"]
+    rig.reply(0, NOPERM)
+    assert rig.votes(late) == (0, 0, 1), "what was sent in full is not sent in full again"
+
+
 @pytest.mark.parametrize("error", [UNKNOWN, NOPERM])
 def test_a_native_command_that_is_not_there_is_replaced_by_the_script_for_good(rig: Rig, error: bytes) -> None:
     ballot = rig.submit("Release")

@@ -71,7 +71,7 @@ class Checker:
     def executed(self, index: int, words: list[bytes], reply: Any, values: dict[bytes, Any]) -> None:
         """Take note of a command that a master has executed; `values` are its keys' afterwards."""
         name = words[0].upper()
-        if isinstance(reply, Refusal):
+        if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):  # which is sent in full then
             self.refused.update((index, word) for word in words)
         elif name == b"SET":
             if isinstance(reply, Status):

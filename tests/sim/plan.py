@@ -105,7 +105,7 @@ def draw(seed: int) -> Plan:
     racing = theme == "racing"
     if racing:
         names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
-    far_us = chance.choice((3000, 10_000) if theme == "flushing" else (20, 100, 500, 3000, 10_000))
+    far_us = chance.choice({"flushing": (3000, 10_000), "leaving": (20,)}.get(theme, (20, 100, 500, 3000, 10_000)))
     pushing = chance.random() < 0.8
     trusty = chance.random() < 0.85
     span = chance.choice((0.05, 0.2, 0.6))
@@ -157,7 +157,7 @@ def _action(
     if theme == "flushing":
         cancels = None, chance.uniform(0, 4e-6 * far_us)
     elif theme == "leaving":
-        cancels = None, max(0.0, chance.choice(holds) + chance.uniform(-5e-5, 5e-5))
+        cancels = None, chance.choice(holds) + chance.uniform(0, 4e-6 * far_us)
     name, kinds = chance.choice(names)
     kind = chance.choice(kinds)
     chosen = [name]

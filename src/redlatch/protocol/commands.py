@@ -96,6 +96,10 @@ class Command:
         """Return the command that undoes this one, or None where there is nothing to undo."""
         return None
 
+    def again(self) -> Command:
+        """Return what is sent instead where it has to be sent once more, behind what was sent since."""
+        return self
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}>"
 
@@ -201,9 +205,10 @@ class Scripted(Command):
         hold: whose key, token and beginning it concerns.
         tells, releases: see `Command`.
         undo: what undoes it, where it acquires.
+        again: see `Command.again`; None is itself.
     """
 
-    __slots__ = ("_arguments", "_script", "_undo")
+    __slots__ = ("_again", "_arguments", "_script", "_undo")
 
     def __init__(
         self,
@@ -214,6 +219,7 @@ class Scripted(Command):
         tells: int = NOTHING,
         releases: bool = False,
         undo: Command | None = None,
+        again: Command | None = None,
     ) -> None:
         self._concern(hold.key, hold.token, hold.since_ns)
         self.tells = tells
@@ -221,12 +227,16 @@ class Scripted(Command):
         self._script = script
         self._arguments = keys + arguments
         self._undo = undo
+        self._again = again
 
     def payload(self, dialect: int) -> bytes:
         return _call(self._script, dialect, *self._arguments)
 
     def undo(self) -> Command | None:
         return self._undo
+
+    def again(self) -> Command:
+        return self._again or self
 
 
 class Look(Command):

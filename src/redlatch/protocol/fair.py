@@ -73,8 +73,11 @@ class Fair(Kind):
         return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
-        arguments = [hold.token, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS]
-        return Scripted(hold, scripts.FAIR_UNDO, self._keys, arguments, NOTHING, True)
+        arguments = [hold.token, self._me, b"%d" % self._ticket]
+        # Sent once more, it may come behind the release by which this client leaves: it does not stand in line again.
+        again = Scripted(hold, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
+        whole = [*arguments, b"%d" % ALIVE_MS]
+        return Scripted(hold, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
 
     def releasing(self, hold: Hold) -> Command:
         arguments = [hold.token, self._me, b"%d" % self._ticket]

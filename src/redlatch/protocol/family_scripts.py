@@ -123,12 +123,12 @@ return 0""",
 )
 
 # ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until it counts as dead. Release the lock if it is ours, and
-# stand in the queue again.
+# stand in the queue again, unless that is for no time.
 FAIR_UNDO = Script(
     _QUEUE
     + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[1])
-stand(ARGV[2],ARGV[3],ARGV[4])
+if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
 call()
 return 1""",
     keys=2,

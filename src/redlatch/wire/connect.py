@@ -76,13 +76,13 @@ class Traits:
         self.tracking = tracking
         self.dialect = _dialect_of(self.server, self.version)
 
-    def lacks(self, error: Exception, dialect: int) -> bool:
-        """Tell whether an error means that this dialect does not work here, but a script's full text may."""
-        return dialect != FULL_TEXT and str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
+    def lacks(self, error: Exception) -> bool:
+        """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
+        return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:
         """Return the dialect to go on with; a native command that is not allowed is not tried again."""
-        return dialect if str(error).startswith("NOSCRIPT") else BY_SHA
+        return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
 
 
 def _version_of(text: str) -> tuple[int, ...]:

@@ -21,7 +21,8 @@ of `ext/redlatch/_c/wire/engine.pxd`.
 Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
 number is to be kept, and whether the master is to say when it changes; `payload(dialect)`, its bytes for a server of
 that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which such a release is owed;
-`since_ns`, when the first command of that token was made; and `undo()`, what undoes it when the client closes.
+`since_ns`, when the first command of that token was made; `undo()`, what undoes it when the client closes; and
+`again()`, what is sent instead behind what was sent since.
 
 It is longer than a module should be: all that touches a FIFO stands in one place.
 """
@@ -35,7 +36,7 @@ from typing import Any
 from hiredis import Reader
 
 from ..protocol.ballot import Ballot
-from ..protocol.commands import FULL_TEXT, NO, OK, Command, Note
+from ..protocol.commands import BY_SHA, FULL_TEXT, NO, OK, Command, Note
 from ..protocol.key import MAX_BYTES, MAX_SUFFIX
 from ..protocol.policy import Clock
 from . import net
@@ -83,6 +84,7 @@ class Link:
         self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
         self.traits: Any = None  # what the handshake learned: run_id, version, ...
         self.dialect = FULL_TEXT
+        self.full_from = -1  # the first command that is sent in full since scripts turned out to be missing
         self.cause: BaseException | None = None  # why it is down
         self.lost_ns = -1  # when the last connection broke
         self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
@@ -198,6 +200,7 @@ class Fleet:
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.dialect = dialect
+        link.full_from = -1
         link.cause = None
         link.up = True
         link.dialling = False
@@ -408,13 +411,15 @@ class Fleet:
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
         """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
         bit = 1 << link.index
-        if not ballot.resent & bit and link.traits.lacks(error, link.dialect):
+        in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
+        if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
             # Only a script has another text, and it may go out again behind what was sent since; but not one that
             # acquires behind the release that undoes it.
-            text = ballot.command.payload(FULL_TEXT)
-            other = text != ballot.command.payload(link.dialect)
+            text = ballot.command.again().payload(FULL_TEXT)
+            other = text != ballot.command.payload(BY_SHA)
             if other and self._undone(link, ballot.command):
-                link.dialect = FULL_TEXT  # else it might be missed every time
+                if link.dialect != FULL_TEXT:  # else it might be missed every time
+                    link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
             elif other:
                 ballot.resent |= bit
                 self.resent = True

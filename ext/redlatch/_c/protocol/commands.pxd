@@ -16,6 +16,7 @@ cdef class Command:
     cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)
     cpdef undo(self)
+    cpdef Command again(self)
 
 
 cdef bytes _ending(long long ttl_ms)
@@ -54,6 +55,7 @@ cdef class Scripted(Command):
     cdef object _script
     cdef list _arguments
     cdef Command _undo
+    cdef Command _again
 
 
 @cython.final
