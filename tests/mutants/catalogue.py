@@ -263,14 +263,6 @@ MUTANTS = (
         "lines.pass_on(policy, hold, started):\n        pass\n    command",
     ),
     Mutant(
-        "a lease for whoever is cancelled is lost with him",
-        "3, 26",
-        ACQUIRE,
-        "            lease = lines.step_out(turn, now)\n            if lease is not None:\n"
-        "                hold.inherit(lease)\n            raise\n",
-        "            lines.step_out(turn, now)\n            raise\n",
-    ),
-    Mutant(
         "who leaves the head calls nobody",
         "26, 27, 31",
         WAITING,

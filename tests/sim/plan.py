@@ -102,6 +102,8 @@ def draw(seed: int) -> Plan:
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
     ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))  # in six seconds nothing goes by itself
     theme = chance.choices(THEMES, WEIGHTS)[0]
+    if theme == "leaving":
+        ttl = 6.0
     racing = theme == "racing"
     if racing:
         names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
@@ -151,13 +153,13 @@ def _rate(chance: random.Random) -> float:
 def _action(
     chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, theme: str, far_us: int
 ) -> Action:
-    racing = theme == "racing"
     holds = (0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)
     cancels: tuple[float | None, ...] = (None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))
     if theme == "flushing":
         cancels = None, chance.uniform(0, 4e-6 * far_us)
     elif theme == "leaving":
-        cancels = None, chance.choice(holds) + chance.uniform(0, 4e-6 * far_us)
+        holds = (0.001,)
+        cancels = None, holds[0] + chance.uniform(2e-6, 1e-5) * far_us  # about when who came first releases it
     name, kinds = chance.choice(names)
     kind = chance.choice(kinds)
     chosen = [name]
@@ -168,14 +170,14 @@ def _action(
         kind=kind,
         names=tuple(chosen),
         ttl=ttl,
-        timeout=None if racing else chance.choice((0.0, 0.05, 0.3, None, None)),
-        hold=ttl * 1.5 if racing else chance.choice(holds),
+        timeout=None if theme in ("racing", "leaving") else chance.choice((0.0, 0.05, 0.3, None, None)),
+        hold=ttl * 1.5 if theme == "racing" else chance.choice(holds),
         extend=chance.random() < 0.2,
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
         watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
         wait=chance.random() < 0.8,
         cancel=chance.choice(cancels),
-        pause=chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
+        pause=0.0 if theme == "leaving" else chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
     )
 
 
