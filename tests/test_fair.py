@@ -665,3 +665,16 @@ def test_who_leaves_while_it_takes_a_higher_ticket_leaves_no_place(farm, name):
         assert answer < -NOW
         queue.release(B, other, NOW + 5_000_000)
         assert master.zscore(f"{name}\0queue", B) is None
+
+
+def test_who_leaves_where_the_change_of_its_ticket_was_lost_leaves_no_place(farm, name):
+    """It left under the new ticket, and stood there under the old one. A later place than that is another waiter's."""
+    [url] = farm.urls(1)
+    with redis.Redis.from_url(url, decode_responses=True) as master:
+        queue = Queue(master, name)
+        queue.ask(A, NOW)
+        token, _ = queue.ask(B, NOW + 1)
+        queue.release(B, token, NOW)
+        assert master.zscore(f"{name}\0queue", B) == NOW + 1
+        queue.release(B, token, NOW + 5_000_000)
+        assert master.zscore(f"{name}\0queue", B) is None

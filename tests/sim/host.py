@@ -65,6 +65,7 @@ class Host:
         self._killed = killed
         self._written = select.poll()  # by which the bytes that the client has written are found
         self._by_fd: dict[int, Connection] = {}
+        self._made: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         self.routes: list[Route] = []
         self.loop = SimLoop(self)
@@ -138,6 +139,7 @@ class Host:
     def gain(self, connection: Connection) -> None:
         """Take note of a new connection."""
         self.connections[connection] = None
+        self._made.append(connection)
         fd = connection.far.fileno()
         self._by_fd[fd] = connection
         self._written.register(fd, select.POLLIN)
@@ -157,6 +159,13 @@ class Host:
         self._killed(self)
         for connection in list(self.connections):
             connection.finish()
+
+    def end(self) -> None:
+        """Close what is open still, when the schedule is over."""
+        self.dead = True
+        for connection in self._made:
+            connection.far.close()
+            connection.near.close()  # where no client has taken it over
 
     # --- connecting ----------------------------------------------------------------------------------------
 

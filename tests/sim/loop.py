@@ -23,6 +23,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, host: Host) -> None:
         self.host = host
         self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: list[asyncio.Task[Any]] = []  # all that were ever made
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._made = 0
         self._readers: dict[int, asyncio.Handle] = {}
@@ -63,7 +64,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **named: Any) -> asyncio.Task[Any]:  # type: ignore[override]
-        return asyncio.Task(coro, loop=self, **named)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **named)
+        self.tasks.append(task)
+        return task
 
     def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
         self._readers[fd] = asyncio.Handle(callback, args, self)

@@ -155,4 +155,4 @@ def shown(data: bytes) -> str:
     """Return bytes as a short line."""
     words = [word for word in data.split(b"\r\n") if word[:1] not in (b"$", b"*")]
     text = b" ".join(words).replace(b"\0", b"~").decode(errors="replace")
-    return text if len(text) <= 160 else f"{text[:150]}...{len(text)}"
+    return text if len(text) <= 600 else f"{text[:590]}...{len(text)}"

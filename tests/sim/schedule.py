@@ -103,7 +103,6 @@ class _Schedule:
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         self.held: dict[Grant, tuple[Host, Any]] = {}  # what was not released yet, and through which lock
         self.told: list[Any] = []  # locks whose loss was told
-        self.tasks: list[asyncio.Task[None]] = []
         self.working: dict[int, Host] = {}  # the tasks that have not ended, by number
 
     def run(self) -> Result:
@@ -163,7 +162,6 @@ class _Schedule:
         def begin() -> None:
             task = host.loop.create_task(work)
             task.add_done_callback(partial(self._ended, host, number))
-            self.tasks.append(task)
 
         host.loop.call_soon(begin)
 
@@ -330,12 +328,10 @@ class _Schedule:
 
     def _clean_up(self) -> None:
         """Leave nothing to the garbage collector that would warn."""
-        for task in self.tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with suppress(RuntimeError, BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
         for host in self.hosts:
-            host.dead = True
-            for connection in list(host.connections):
-                connection.far.close()
+            for task in host.loop.tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    with suppress(BaseException):  # what it does when it ends is of no interest any more
+                        task.get_coro().close()  # type: ignore[union-attr]
+            host.end()
