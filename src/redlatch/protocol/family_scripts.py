@@ -104,8 +104,8 @@ return left<0 and -1e13 or -1-math.min(left,1e13)""",
     keys=2,
 )
 
-# ARGV[1] token, [2] client, [3] ticket. Release the lock if it is ours, else leave the queue, unless the place is a later
-# one (it may be an earlier one, where the command that changed the ticket was lost); call who is first now.
+# ARGV[1] token, [2] client, [3] ticket. Release the lock if it is ours, else leave the queue, unless the place is later
+# (it may be an earlier one, where the command that changed the ticket was lost); call who is first now.
 FAIR_RELEASE = Script(
     _QUEUE
     + """local me=ARGV[2]
