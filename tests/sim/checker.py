@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.policy import quorum_of
 
+from .grants import Grant, certain, fences_back, overlaps
 from .lua import Refusal, Status
 from .plan import PERMITS
 from .world import MILLISECOND, World
@@ -25,25 +24,6 @@ _ACQUIRING = {
     )
     for word in (script.text, script.sha)
 }
-
-
-@dataclass(eq=False)
-class Grant:
-    """What one holder believes: that it has the lock, from when it was told until its deadline or its release.
-
-    Times are the world's, in nanoseconds.
-    """
-
-    who: str
-    name: str
-    kind: str
-    fence: int
-    asked: int
-    start: int
-    end: int = -1
-
-    def __str__(self) -> str:
-        return f"{self.who} ({self.kind}) {self.start / MILLISECOND:.6f}..{self.end / MILLISECOND:.6f} ms"
 
 
 class Checker:
@@ -114,30 +94,8 @@ class Checker:
 
     def judge(self) -> None:
         """Look through the whole history."""
-        by_name: dict[str, list[Grant]] = {}
-        for grant in sorted(self.grants, key=lambda grant: grant.start):
-            if grant.end > grant.start:
-                by_name.setdefault(grant.name, []).append(grant)
-        for grants in by_name.values():
-            if self._trusty:
-                self._judge_overlaps(grants)
-            if self._fenced:
-                self._judge_fences([grant for grant in grants if grant.fence])
-
-    def _judge_overlaps(self, grants: list[Grant]) -> None:
-        held: list[Grant] = []
-        for grant in grants:
-            held = [other for other in held if other.end > grant.start]
-            for other in held:
-                if "reader" == grant.kind == other.kind or "semaphore" == grant.kind:
-                    continue
-                self._world.violate(f"{grant.name} has two holders: {other} and {grant}")
-            held.append(grant)
-            if grant.kind == "semaphore" and len(held) > PERMITS:
-                self._world.violate(f"{grant.name} has {len(held)} holders: {', '.join(map(str, held))}")
-
-    def _judge_fences(self, grants: list[Grant]) -> None:
-        for earlier, later in pairwise(grants):
-            after = self._trusty or later.asked > earlier.start
-            if later.fence == earlier.fence or (after and later.fence < earlier.fence):
-                self._world.violate(f"fences go back: {earlier.fence} of {earlier}, then {later.fence} of {later}")
+        for grants in certain(self.grants).values():
+            wrong = [*overlaps(grants, PERMITS)] if self._trusty else []
+            wrong += fences_back(grants, self._trusty) if self._fenced else []
+            for rule in wrong:
+                self._world.violate(rule)

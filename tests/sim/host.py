@@ -12,7 +12,7 @@ from typing import Any
 from redlatch import AsyncClient, impl
 from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
-from redlatch.wire.connect import SCRIPTS, Traits
+from redlatch.wire.connect import FIRST_PAUSE, LONGEST_PAUSE, SCRIPTS, Traits
 from redlatch.wire.connect import Connection as Dialled
 
 from .loop import SECOND, SimLoop
@@ -103,10 +103,6 @@ class Host:
         """Take note that there is something to do."""
         self._turn_at(max(self.world.now, self.local))
 
-    def has_bytes(self, connection: Connection) -> None:
-        """Take note that a connection has bytes for us, or is over."""
-        self.wants_turn()
-
     def _turn_at(self, ns: int) -> None:
         if not self.dead and (self._turn_ns < 0 or ns < self._turn_ns):
             self._turn_ns = ns
@@ -196,8 +192,6 @@ class Host:
 class SimDialler:
     """Dials in the world's time; as `redlatch.wire.connect.Dialler` does in threads."""
 
-    FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-
     def __init__(
         self,
         host: Host,
@@ -225,7 +219,7 @@ class SimDialler:
             dialled = host.connect(index)
         except Exception as error:
             self._failed(index, error)
-            self.start(index, min(self.LONGEST_PAUSE, max(self.FIRST_PAUSE, pause * 2)))
+            self.start(index, min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2)))
         else:
             self._ready(index, dialled)
 

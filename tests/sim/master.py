@@ -10,7 +10,7 @@ from hiredis import Reader
 
 from .keyspace import OK, READS, Keyspace
 from .lua import Refusal, Status
-from .world import EPOCH_MS, MILLISECOND, SECOND, Drifting, World
+from .world import EPOCH_MS, MILLISECOND, Drifting, World
 
 if TYPE_CHECKING:
     from .network import Connection
@@ -200,11 +200,6 @@ class Master:
     def has_no_ttl(self) -> list[bytes]:
         """Return the keys that would stay for ever."""
         return [key for key in self.keys.values if key not in self.keys.over]
-
-    def sleep_ns(self) -> int:
-        """Return how long every key lives that is there, at most."""
-        now = self._now_us() // 1000
-        return max([over - now for over in self.keys.over.values()], default=0) * MILLISECOND + SECOND
 
 
 def encode(reply: Any) -> bytes:

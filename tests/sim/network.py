@@ -131,7 +131,7 @@ class Connection:
                 self.far.send(data)
             except OSError:  # the client has closed it
                 return
-            self.host.has_bytes(self)
+            self.host.wants_turn()
 
     def reset(self) -> None:
         """Break: what is on its way is lost, but for the beginning of a reply, perhaps; and both ends are told."""
@@ -141,7 +141,7 @@ class Connection:
             if coming and not self._rest:
                 self._come_back_for_sure(coming[: self.world.chance.randrange(len(coming) + 1)])
             self.close()
-            self.host.has_bytes(self)
+            self.host.wants_turn()
 
     def close(self) -> None:
         """Be over, for the master and for us; the client's end is its own to close."""

@@ -13,8 +13,9 @@ from typing import Any
 from redlatch import ConfigurationError, Handoff, LockError
 from redlatch.protocol.hold import HELD
 
-from .checker import Checker, Grant
+from .checker import Checker
 from .faults import Faults
+from .grants import Grant
 from .host import Host, SimClient
 from .master import Master
 from .network import Route
@@ -28,8 +29,6 @@ REST_NS = 4 * SECOND
 # By how much later than its deadline a loss may be told.
 LATE_NS = 5 * MILLISECOND
 
-logging.getLogger("redlatch").setLevel(logging.CRITICAL)
-
 
 @dataclass(frozen=True)
 class Result:
@@ -39,6 +38,8 @@ class Result:
         wrong: the rules that were broken.
         digest: of all that happened; the same for every run of the plan.
         grants: how often a lock was had.
+        steps: how many events there were.
+        trace: a line for each that is of interest, if they were kept.
     """
 
     seed: int
@@ -46,7 +47,6 @@ class Result:
     digest: str
     grants: int
     steps: int
-    ended: int
     trace: tuple[str, ...] = ()
 
 
@@ -57,11 +57,14 @@ def simulate(seed: int) -> Result:
 
 def run(plan: Plan, tracing: bool = False) -> Result:
     """Run a plan."""
-    enabled = gc.isenabled()
+    enabled, logger = gc.isenabled(), logging.getLogger("redlatch")
+    level = logger.level
     gc.disable()  # what it would finalize, and when, is not the seed's choice
+    logger.setLevel(logging.CRITICAL + 1)
     try:
         return _Schedule(plan, tracing).run()
     finally:
+        logger.setLevel(level)
         if enabled:
             gc.enable()
 
@@ -115,7 +118,6 @@ class _Schedule:
             self._start(self.hosts[client], self._work(f"task {number}", client, actions), number)
         longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
         world.run(SPAN_NS + int(longer * SECOND), self.working)
-        ended = world.now
         for number, host in self.working.items():
             world.violate(f"task {number} of {host.name} never ended")
         world.run(world.now + REST_NS)  # what is owed to a master that was away is sent when it is back
@@ -128,9 +130,8 @@ class _Schedule:
         self._released_at_last()
         self.checker.judge()
         self._clean_up()
-        wrong = tuple(world.wrong)
-        trace = tuple(world.trace)
-        return Result(plan.seed, wrong, world.digest(), len(self.checker.grants), world.steps, ended, trace)
+        wrong, trace = tuple(world.wrong), tuple(world.trace)
+        return Result(plan.seed, wrong, world.digest(), len(self.checker.grants), world.steps, trace)
 
     # --- what is looked at ---------------------------------------------------------------------------------
 
