@@ -239,8 +239,12 @@ class Fleet:
         return False
 
     def owing(self) -> int:
-        """Count the replies to releases that have not come yet on links that are up."""
-        return sum(ballot.command.releases for link in self.links for ballot in link.pending[link.head :])
+        """Count the replies to releases that have not come yet on links that have a socket.
+
+        The garbage collector may have closed the sockets of a forgotten client before it is asked to linger.
+        """
+        links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
+        return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
     def linger(self, until_ns: int) -> None:
         """Wait until no release is unanswered; for a client that ends without being closed.
