@@ -25,7 +25,7 @@ def main(seeds: int, jobs: int, only: str) -> None:
     table = Table("mutant", "known from", "seed", "rule")
     survived = 0
     with ThreadPoolExecutor(jobs) as pool:
-        verdicts = pool.map(lambda mutant: hunt(mutant, 0, seeds), chosen)
+        verdicts = pool.map(lambda mutant: hunt(mutant, seeds), chosen)
         for verdict in track(verdicts, "mutants", len(chosen), console=console):
             survived += verdict.seed < 0
             seed = f"{verdict.seed:,}" if verdict.seed >= 0 else "[bold]SURVIVED"

@@ -26,14 +26,14 @@ class Verdict:
     rule: str
 
 
-def hunt(mutant: Mutant, first: int = 0, seeds: int = SEEDS) -> Verdict:
+def hunt(mutant: Mutant, seeds: int = SEEDS) -> Verdict:
     """Run schedules on a mutant until one breaks a rule."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "redlatch"
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
         plant(mutant, package)
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("child.py")), str(first), str(seeds)],
+            [sys.executable, str(Path(__file__).with_name("child.py")), str(seeds)],
             env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-MILLISECOND = 1_000_000
+from .world import MILLISECOND
 
 
 @dataclass(eq=False)

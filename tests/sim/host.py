@@ -12,13 +12,13 @@ from typing import Any
 from redlatch import AsyncClient, impl
 from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
-from redlatch.wire.connect import FIRST_PAUSE, LONGEST_PAUSE, SCRIPTS, Traits
+from redlatch.wire.connect import SCRIPTS, Traits, longer
 from redlatch.wire.connect import Connection as Dialled
 
-from .loop import SECOND, SimLoop
+from .loop import SimLoop
 from .master import Master
 from .network import Connection, Route
-from .world import EPOCH_MS, MICROSECOND, MILLISECOND, Drifting, World
+from .world import EPOCH_MS, MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 TEXTS = {script.sha: script.text for script in SCRIPTS}
 
@@ -219,7 +219,7 @@ class SimDialler:
             dialled = host.connect(index)
         except Exception as error:
             self._failed(index, error)
-            self.start(index, min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2)))
+            self.start(index, longer(pause))
         else:
             self._ready(index, dialled)
 

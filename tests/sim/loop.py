@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from .world import SECOND
+
 if TYPE_CHECKING:
     from .host import Host
-
-SECOND = 1_000_000_000
 
 
 class SimLoop(asyncio.AbstractEventLoop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 # Kinds of locks, and which may share a name.
@@ -78,9 +78,7 @@ class Plan:
     faults: tuple[Fault, ...]
     far_us: int
     pauses: float
-    drift_factor: float = 0.01
-    trusty: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
+    trusty: bool
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""

@@ -96,10 +96,8 @@ class _Schedule:
         self.clients = [
             SimClient(
                 host,
-                drift_factor=plan.drift_factor,
                 wakeups="auto" if pushed else "poll",
                 handoff=Handoff(tenure=tenure),
-                **plan.options,
             )
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]

@@ -48,6 +48,7 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
                 replace(action, cancel=None),
                 replace(action, extend=False),
                 replace(action, renew=False),
+                replace(action, watch=False),
                 replace(action, pause=0.0),
                 replace(action, hold=0.0),
                 replace(action, wait=True),

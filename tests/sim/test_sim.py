@@ -12,15 +12,14 @@ from redlatch import impl
 from sim.__main__ import every
 from sim.schedule import simulate
 
+SEEDS = {"c": 14_000, "python": 6_000}
+
 
 @pytest.fixture(autouse=True)
 def own_garbage() -> Iterator[None]:
     """Have the clients of a schedule, some of them killed, collected here, and not in a test that looks at garbage."""
     yield
     gc.collect()
-
-
-SEEDS = {"c": 14_000, "python": 6_000}
 
 
 def test_no_schedule_breaks_a_rule(implementation: impl.Implementation) -> None:

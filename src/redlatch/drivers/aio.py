@@ -26,7 +26,7 @@ from redlatch.drivers.roster import (
 )
 from redlatch.errors import LockError, WrongLoop
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection, Dialler
+from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -48,9 +48,7 @@ MANY = 64
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
-    def __init__(
-        self, masters: list[Master], policy: Policy, tracking: bool = True, dialler: MakeDialler = Dialler
-    ) -> None:
+    def __init__(self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch

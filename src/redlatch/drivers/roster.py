@@ -217,10 +217,9 @@ class Roster:
         if hasattr(self, "_dialler"):
             if self.fleet is not None and not self.closed and not self.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
-            while self.fleet is not None and self.fleet.fallen:  # what broke at last, and nobody dials again
-                _, sock = self.fleet.fallen.pop()
-                if sock is not None:
-                    sock.close()
+                for _, sock in self.fleet.fallen:  # what broke at last, and nobody dials again
+                    if sock is not None:
+                        sock.close()
             self.close()
 
     def disown(self) -> None:

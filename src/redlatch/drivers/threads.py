@@ -54,7 +54,7 @@ from redlatch.drivers.roster import (
 from redlatch.drivers.warden import Warden
 from redlatch.errors import ClientUnusable, LockError
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection, Dialler
+from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -91,12 +91,7 @@ class Driver:
     """Runs the protocol's generators for any number of threads."""
 
     def __init__(
-        self,
-        masters: list[Master],
-        policy: Policy,
-        tracking: bool = True,
-        dialler: MakeDialler = Dialler,
-        gil_patience_ns: int = -1,
+        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gil_patience_ns: int = -1
     ) -> None:
         self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._caller = 0  # the thread that called last,

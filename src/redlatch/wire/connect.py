@@ -85,6 +85,11 @@ class Traits:
         return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
 
 
+def longer(pause: float) -> float:
+    """Return the pause after one more failed try, in seconds, before jitter."""
+    return min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2))
+
+
 def _version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
@@ -279,4 +284,4 @@ class Dialler:
             else:
                 self._ready(index, connection)
                 return
-            pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2))
+            pause = longer(pause)
