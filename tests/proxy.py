@@ -60,6 +60,12 @@ class Proxy:
         self.replies.set()
         self.requests.set()
 
+    def lead_to(self, url: str) -> None:
+        """Lead new connections to another server, as an address does that moves in a fail-over."""
+        parts = urlsplit(url)
+        assert parts.hostname and parts.port
+        self._target = (parts.hostname, parts.port)
+
     def count(self, *words: bytes | str) -> int:
         """Count the commands that have all of `words` among theirs."""
         wanted = [word.encode() if isinstance(word, str) else word for word in words]

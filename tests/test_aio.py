@@ -185,9 +185,9 @@ def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, pr
 @pytest.mark.parametrize("turns", range(5))
 def test_close_in_the_turn_in_which_a_split_vote_comes_leaves_no_key(turns, implementation, three, name, keys):
     async def main():
-        async with AsyncClient(three[:1]) as first, AsyncClient(three[1:2]) as second:
+        async with AsyncClient(three[:1], guard=None) as first, AsyncClient(three[1:2], guard=None) as second:
             async with first.lock(name, ttl=LONG), second.lock(name, ttl=LONG):
-                client = AsyncClient(three)
+                client = AsyncClient(three, guard=None)
                 await client.connect()
                 acquiring = asyncio.ensure_future(client.lock(name, ttl=LONG).acquire())
                 for _ in range(2):  # submitted, and sent

@@ -15,7 +15,7 @@ import redis.sentinel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlatch import AsyncClient, Client, Handoff, Retry, config, embedded, impl
+from redlatch import AsyncClient, Client, Guard, Handoff, Retry, config, embedded, impl
 from redlatch.errors import (
     AlreadyHeld,
     ClientClosed,
@@ -138,7 +138,7 @@ def test_the_same_address_twice_is_refused_with_both_places(face: Face, pair: tu
 def test_two_names_of_one_server_are_found_out_when_connecting(implementation: impl.Implementation, url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^masters\[[01]\]: .*run_id"):
         twice = [url, url.replace("127.0.0.1", "localhost")]
-        client = Client(twice)
+        client = Client(twice, guard=None)
         try:
             client.connect()
         finally:
@@ -157,7 +157,7 @@ def replica() -> Iterator[str]:
 def test_a_replica_is_refused_with_its_place(
     implementation: impl.Implementation, urls: list[str], replica: str
 ) -> None:
-    client = Client([urls[0], replica])
+    client = Client([urls[0], replica], guard=None)
     try:
         with pytest.raises(ConfigurationError, match=r"^masters\[1\]: .*is a slave, not a master"):
             client.connect()
@@ -288,7 +288,25 @@ def test_a_ttl_that_the_drift_allowance_eats_up_is_refused(ttl: float) -> None:
 
 @pytest.mark.parametrize("ttl", [0.01, 1, 3.5, 86_400, 100 * 365 * 86_400])
 def test_a_ttl_from_some_milliseconds_to_a_hundred_years_is_taken(ttl: float) -> None:
-    assert Client(URL).lock("x", ttl=ttl).ttl == ttl
+    assert Client(URL, guard=None).lock("x", ttl=ttl).ttl == ttl
+
+
+@pytest.mark.parametrize("longest", [60.0, 12.0])
+def test_a_ttl_above_what_the_guard_allows_is_refused(longest: float) -> None:
+    client = Client(URL, guard=Guard(max_ttl=longest))
+    assert client.lock("x", ttl=longest).ttl == longest
+    for refused in (
+        lambda: client.lock("x", ttl=longest + 0.001),
+        lambda: client.semaphore("x", 2, ttl=longest + 0.001),
+        lambda: Client(URL, ttl=longest + 0.001, guard=Guard(max_ttl=longest)),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^ttl: .* above the {longest:g} s of the guard"):
+            refused()
+
+
+def test_a_guard_is_a_guard_or_none() -> None:
+    with pytest.raises(TypeError, match=r"^guard: a redlatch\.Guard or None"):
+        Client(URL, guard=60)  # type: ignore[arg-type]
 
 
 def test_a_ttl_is_rounded_to_milliseconds() -> None:

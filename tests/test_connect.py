@@ -8,6 +8,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,13 +25,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from faces import await_true
 from hiredis import Reader
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redlatch import embedded
 from redlatch.config import Master, masters_of
 from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
+from redlatch.protocol.scripts import MARK
+from redlatch.protocol.sighting import Errand
 from redlatch.wire import connect
 from redlatch.wire.connect import Connection, Dialler, Traits, dial
+from redlatch.wire.limits import Limits
+from redlatch.wire.net import now_ns
 
 PATIENCE = 10.0
 PASSWORD = "s3cr3tpw"
@@ -50,10 +57,10 @@ def dialled(url: str) -> Iterator[Connection]:
         connection.sock.close()
 
 
-def refusal(url: str, timeout: float = PATIENCE) -> BaseException:
+def refusal(url: str, errand: Errand | None = None, timeout: float = PATIENCE) -> BaseException:
     """Dial what cannot be reached and return why."""
     with pytest.raises(Exception) as caught:
-        dial(master_of(url), timeout).sock.close()
+        dial(master_of(url), timeout, errand=errand).sock.close()
     return caught.value
 
 
@@ -172,8 +179,8 @@ def test_no_password_where_one_is_needed_is_an_authentication_error(guarded: str
 def limited(url: str, *rights: str) -> str:
     """Make a user with these rights only, and return the server's URL with it."""
     with redis.Redis.from_url(url, retry=None) as server:
-        server.execute_command("ACL", "SETUSER", "lk", "reset", "on", ">pw", "~*", "-@all", *rights)
-    return url.replace("//", "//lk:pw@")
+        server.execute_command("ACL", "SETUSER", "lk", "reset", "on", ">s3cr3t-lk", "~*", "-@all", *rights)
+    return url.replace("//", "//lk:s3cr3t-lk@")
 
 
 def test_a_user_with_the_documented_rights_can_shake_hands(server: str) -> None:
@@ -265,9 +272,20 @@ def honest(command: list[bytes], **changes: bytes) -> bytes:
             return changes[key]
     if word == "INFO" and about == "server":
         return bulk("# Server", "redis_version:7.2.4", "run_id:" + "a" * 40)
-    if word == "INFO":
+    if word == "INFO" and about == "replication":
         return bulk("# Replication", "role:master")
+    if word == "INFO":
+        return bulk("# Something else")
+    if word == "TIME":
+        return b"*2\r\n$10\r\n1800000000\r\n$2\r\n17\r\n"
+    if word == "GET":
+        return b"_\r\n"
     return b"%0\r\n" if word == "HELLO" else b"+OK\r\n"
+
+
+def honest_with(**changes: bytes) -> Callable[[list[bytes]], bytes]:
+    """Return a server that is honest but for the changes."""
+    return lambda command: honest(command, **changes)
 
 
 def test_the_scripted_server_is_taken_for_one_as_long_as_it_is_honest() -> None:
@@ -275,12 +293,25 @@ def test_the_scripted_server_is_taken_for_one_as_long_as_it_is_honest() -> None:
         assert connection.traits.version == (7, 2, 4)
 
 
-def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
+@pytest.mark.parametrize(
+    ("errand", "given"),
+    [
+        (None, []),
+        (Errand(b"\0guard"), [b"INFO persistence", b"PEXPIRE \0guard", b"GET \0guard", b"TIME"]),
+        (
+            Errand(b"\0guard", b"", b"new"),
+            [b"INFO persistence", b"EVAL " + MARK.text, b"PEXPIRE \0guard", b"GET \0guard", b"TIME"],
+        ),
+    ],
+    ids=["no guard", "guard", "marker to write"],
+)
+def test_the_whole_introduction_leaves_in_one_round_trip(errand: Errand | None, given: list[bytes]) -> None:
+    last = [b"TIME"] if given else [b"INFO", b"memory"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         failures: list[BaseException] = []
 
         def client() -> None:
-            failures.append(refusal("redis://{}:{}/1".format(*listener.getsockname())))
+            failures.append(refusal("redis://{}:{}/1".format(*listener.getsockname()), errand))
 
         thread = threading.Thread(target=client)
         thread.start()
@@ -288,7 +319,7 @@ def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
         with sock:
             sock.settimeout(PATIENCE)
             reader, words = Reader(), []
-            while [b"INFO", b"replication"] not in words:
+            while last not in words:
                 reader.feed(sock.recv(65536))
                 while (command := reader.gets()) is not False:
                     words.append(command[:2])
@@ -302,6 +333,8 @@ def test_the_whole_introduction_leaves_in_one_round_trip() -> None:
         *[b"SCRIPT LOAD"] * len(connect.SCRIPTS),
         b"INFO server",
         b"INFO replication",
+        b"INFO memory",
+        *given,
     ]
     assert isinstance(failures[0], ConnectionResetError)
 
@@ -326,7 +359,7 @@ def test_hello_that_is_refused_is_followed_by_resp2(hello: bytes) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\1\2\3\r\n", b"$-7\r\n", b"*9999999999999999999\r\n", b":x\r\n"],
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\1\2\3\r\n", b"$-7\r\n", b":x\r\n"],
 )
 def test_garbage_is_refused_as_no_answer_of_a_server(garbage: bytes) -> None:
     with scripted(lambda command: garbage) as url:
@@ -346,11 +379,45 @@ def test_a_server_that_says_nothing_is_a_timeout() -> None:
 
 
 def test_a_flood_of_bytes_is_refused() -> None:
-    flood = b"$400000000\r\n" + b"x" * 400_000
+    flood = b"+" + b"x" * 400_000
     with scripted(lambda command: flood) as url:
         error = refusal(url)
     assert isinstance(error, MasterRefused)
-    assert "262144 bytes" in str(error)
+    assert "131072 bytes" in str(error)
+
+
+@pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">", b"|", b"$", b"=", b"!"])
+@pytest.mark.parametrize("number", [b"1000000000", b"4294967295", b"9" * 30, b"200000"])
+def test_a_length_that_is_announced_is_not_believed(kind: bytes, number: bytes) -> None:
+    before = virtual_bytes()
+    with scripted(lambda command: kind + number + b"\r\n") as url:
+        error = refusal(url)
+    assert isinstance(error, MasterRefused)
+    assert "in answer to the handshake" in str(error)
+    assert virtual_bytes() - before < 64 << 20
+
+
+def virtual_bytes() -> int:
+    """Return the most that this process has ever asked for, used or not; 0 where nobody tells."""
+    if sys.platform != "linux":
+        return 0
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmPeak")]
+    return int(line.split()[1]) << 10
+
+
+def test_what_is_announced_many_times_is_counted_together() -> None:
+    with scripted(lambda command: b"*200\r\n" * 100) as url:
+        assert "4096 elements" in str(refusal(url))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 8))
+def test_strings_are_passed_over_whatever_is_in_them(texts: list[bytes], size: int) -> None:
+    stream = b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in [b"\r\n*9999999\r\n", *texts]])
+    limits = Limits()
+    for start in range(0, len(stream), size):
+        limits.check(stream[start : start + size])
+    with pytest.raises(MasterRefused):
+        limits.check(b"*9999999\r\n")
 
 
 def test_nobody_listening_is_a_refused_connection() -> None:
@@ -373,6 +440,67 @@ def test_a_server_without_a_run_id_is_refused() -> None:
         error = refusal(url)
     assert isinstance(error, MasterRefused)
     assert "run_id" in str(error)
+
+
+READING, WRITING = Errand(b"\0guard"), Errand(b"\0guard", b"", b"new")
+
+
+def test_the_guard_is_shown_who_the_master_is_its_marker_and_its_clock() -> None:
+    marked = honest_with(GET=b"$6\r\nmarker\r\n", INFO_persistence=bulk("aof_enabled:1"))
+    with scripted(marked) as url:
+        before = now_ns()
+        connection = dial(master_of(url), PATIENCE, errand=READING)
+        after = now_ns()
+        connection.sock.close()
+    seen = connection.traits.sighting
+    assert seen is not None
+    assert (seen.run_id, seen.marker, seen.server_us) == ("a" * 40, b"marker", 1_800_000_000_000_017)
+    assert seen.persists
+    assert before < seen.sent_ns < seen.came_ns < after
+
+
+@pytest.mark.parametrize(
+    ("errand", "changes"),
+    [
+        (READING, {"GET": b":5\r\n"}),
+        (READING, {"GET": b"*0\r\n"}),
+        (READING, {"TIME": b"+OK\r\n"}),
+        (READING, {"TIME": b"*1\r\n:5\r\n"}),
+        (READING, {"TIME": b"*2\r\n+a\r\n+b\r\n"}),
+        (READING, {"TIME": b"_\r\n"}),
+    ],
+)
+def test_what_is_no_marker_or_no_time_is_refused(errand: Errand, changes: dict[str, bytes]) -> None:
+    with scripted(honest_with(**changes)) as url:
+        assert isinstance(refusal(url, errand), MasterRefused)
+
+
+@pytest.mark.parametrize(("errand", "what"), [(READING, "GET"), (READING, "TIME"), (WRITING, "EVAL")])
+def test_a_user_without_the_rights_that_the_guard_needs_is_told_so(errand: Errand, what: str) -> None:
+    with scripted(honest_with(**{what: b"-NOPERM no permission\r\n"})) as url:
+        error = refusal(url, errand)
+    assert isinstance(error, MasterRefused)
+    assert all(word in str(error) for word in ("GET and EVAL", "TIME", "guard=None", "no permission"))
+
+
+@pytest.mark.parametrize("push", [b">2\r\n$10\r\ninvalidate\r\n_\r\n"])
+@pytest.mark.parametrize("place", ["GET", "TIME"])
+def test_a_flush_during_the_handshake_has_it_begun_again(push: bytes, place: str) -> None:
+    honestly = {"GET": b"_\r\n" + push, "TIME": honest([b"TIME"]) + push}
+    with scripted(honest_with(**{place: honestly[place]})) as url:
+        assert isinstance(refusal(url, READING), ConnectionResetError)
+
+
+def test_a_marker_that_cannot_be_written_is_a_cause() -> None:
+    with scripted(honest_with(EVAL=b"-OOM command not allowed\r\n")) as url:
+        assert isinstance(refusal(url, WRITING), redis.exceptions.OutOfMemoryError)
+
+
+def test_a_master_that_may_evict_locks_is_known() -> None:
+    assert Traits({"maxmemory_policy": "volatile-lru", "maxmemory": "1000"}, 3).evicts == "volatile-lru"
+    assert not Traits({"maxmemory_policy": "volatile-lru", "maxmemory": "0"}, 3).evicts
+    assert not Traits({"maxmemory_policy": "noeviction", "maxmemory": "1000"}, 3).evicts
+    assert not Traits({}, 3).evicts
 
 
 def test_a_server_without_a_role_is_refused() -> None:
@@ -449,7 +577,7 @@ def test_redis_py_has_the_one_call_that_opens_a_socket(kind: str) -> None:
 
 def test_redis_py_opens_a_socket_and_sends_nothing_on_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        with master_of("redis://:pw@{}:{}/3".format(*listener.getsockname())).connect(PATIENCE):
+        with master_of("redis://:s3cr3t@{}:{}/3".format(*listener.getsockname())).connect(PATIENCE):
             far, _ = listener.accept()
             with far:
                 far.setblocking(False)

@@ -268,7 +268,7 @@ def test_the_library_does_not_import_its_command_line() -> None:
 
 
 def test_messages_survive_the_way_between_processes(capfd: pytest.CaptureFixture[str]) -> None:
-    plan = Plan("/somewhere", Face.ASYNCIO, (1, 5), ("redis://one",), "name", 1.0, 60.0, 0.05, 40)
+    plan = Plan("/somewhere", Face.ASYNCIO, (1, 5), ("redis://one",), "name", 1.0, 60.0, 0.05, 40, True)
     assert Plan.from_line(plan.to_line()) == plan
     event = Event(Kind.BOUGHT, 0.25)
     event.send()

@@ -24,6 +24,7 @@ TREE = {
     "ClientForked": errors.ClientUnusable,
     "WrongLoop": errors.ClientUnusable,
     "MasterRefused": errors.LockError,
+    "MasterQuarantined": errors.MasterRefused,
     "ConfigurationError": errors.LockError,
 }
 every_error = pytest.mark.parametrize("kind", [getattr(errors, name) for name in TREE])

@@ -44,7 +44,7 @@ def test_a_renewed_lock_outlives_its_ttl(connect, three, name, keys):
     assert not keys(three, name)
 
 
-def test_nothing_is_renewed_once_the_lock_is_released(connect, three, proxies, name, keys):
+def test_row_9_nothing_is_renewed_once_the_lock_is_released(connect, three, proxies, name, keys):
     before = proxies(three)
     lock = connect([proxy.url for proxy in before]).lock(name, ttl=SHORT, auto_renew=True)
     assert lock.acquire()
@@ -61,7 +61,7 @@ def extensions(proxy: Any, name: str) -> int:
     return proxy.count(b"EVALSHA", name, str(int(SHORT * 1000)))  # type: ignore[no-any-return]
 
 
-def test_renewals_that_fail_are_tried_again_until_the_old_deadline(connect, three, proxies, name):
+def test_row_8_renewals_that_fail_are_tried_again_until_the_old_deadline(connect, three, proxies, name):
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=0.05)
     lock = client.lock(name, ttl=2.0, auto_renew=True)
@@ -86,7 +86,7 @@ def test_a_renewed_lock_ends_with_max_hold(connect, three, name):
     assert not lock.remaining()
 
 
-def test_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):
+def test_row_6_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):
     lock = connect(three).lock(name, ttl=SHORT, auto_renew=True)
     assert lock.acquire()
     delete(three, name)
@@ -341,7 +341,7 @@ def test_a_lock_that_its_client_was_closed_under_tells_its_loss(connect, three, 
 
 def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(connect, three, proxies, name):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], guard=None)
     slow, quick = client.lock(name + "-slow", ttl=100.0, auto_renew=True), client.lock(name, ttl=0.9, auto_renew=True)
     assert slow.acquire()
     assert quick.acquire()
@@ -357,7 +357,7 @@ def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(conne
             proxy.replies.set()
 
 
-def test_a_warden_that_cannot_start_a_thread_once_goes_on(implementation, three, name, monkeypatch):
+def test_row_8_a_warden_that_cannot_start_a_thread_once_goes_on(implementation, three, name, monkeypatch):
     start, failed = _thread.start_new_thread, []
 
     def fail_once(function: Any, *args: Any) -> Any:

@@ -20,6 +20,7 @@ NAMED = {
     "locked": scripts.LOCKED,
     "acquire_fenced": scripts.ACQUIRE_FENCED,
     "confirm": scripts.CONFIRM,
+    "pulse": scripts.PULSE,
 }
 
 Call = Callable[..., Any]
@@ -159,6 +160,39 @@ def test_a_user_who_may_only_use_a_few_commands_can_run_them(master: redis.Redis
             assert answer == (script == "locked")
     finally:
         master.execute_command("ACL", "DELUSER", user)
+
+
+# --- the guard's marker --------------------------------------------------------------------------------
+
+
+def test_a_pulse_tells_the_time_and_keeps_the_marker(master: redis.Redis, name: str, call: Call) -> None:
+    master.set(name, MINE, px=1000)
+    assert call(scripts.PULSE, MINE, "60000") == pytest.approx(now_us(master), abs=10_000_000)
+    assert 1000 < master.pttl(name) <= 60_000
+
+
+@pytest.mark.parametrize("stored", [OTHERS, None])
+def test_a_pulse_finds_another_marker(master: redis.Redis, name: str, call: Call, stored: str | None) -> None:
+    if stored:
+        master.set(name, stored, px=60_000)
+    assert call(scripts.PULSE, MINE, "600000") == 0
+    assert master.pttl(name) <= 60_000
+
+
+@pytest.mark.parametrize(
+    ("stored", "old", "ago", "written"),
+    [(None, "", 0, True), (OTHERS, OTHERS, 4, True), (OTHERS, "", 0, False), (None, "", 6, False)],
+)
+def test_a_marker_replaces_only_what_was_seen_just_now(
+    master: redis.Redis, name: str, stored: str | None, old: str, ago: int, written: bool
+) -> None:
+    if stored:
+        master.set(name, stored, px=1000)
+    made_us = now_us(master) - ago * 1_000_000
+    assert master.eval(scripts.MARK.text.decode(), 1, name, old, MINE, "60000", made_us) == written
+    assert master.get(name) == (MINE if written else stored)
+    assert master.pttl(name) <= 60_000
+    assert master.pttl(name) != -1
 
 
 # --- numbers of fenced locks ---------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_an_unprotected_counter_loses_counts():
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_threads_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
+def test_row_30_threads_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
     counter = Counter()
     urls = farm.urls(count)
     with Client(urls) as client:
@@ -96,7 +96,7 @@ def test_threads_that_start_with_an_unconnected_client_connect_it_once(implement
     client.close()
 
 
-def test_one_lock_object_acquired_by_two_threads_is_refused_to_one(implementation, three, name):
+def test_row_30_one_lock_object_acquired_by_two_threads_is_refused_to_one(implementation, three, name):
     with Client(three) as client:
         for _ in range(20):
             lock = client.lock(name, ttl=LONG)
@@ -118,7 +118,7 @@ def test_a_lock_object_that_is_held_cannot_be_acquired_again(implementation, thr
         assert lock.owned()
 
 
-def test_one_lock_object_released_by_many_threads_is_released_once(implementation, three, name, keys):
+def test_row_30_one_lock_object_released_by_many_threads_is_released_once(implementation, three, name, keys):
     with Client(three) as client:
         for _ in range(20):
             lock = client.lock(name, ttl=LONG)
@@ -184,7 +184,7 @@ def test_a_call_that_begins_while_another_thread_closes_ends_at_once(implementat
     assert time.monotonic() - began < PATIENCE / 2
 
 
-def test_two_threads_that_extend_one_lock_believe_no_more_than_the_masters(implementation, three, name, keys):
+def test_row_30_two_threads_that_extend_one_lock_believe_no_more_than_the_masters(implementation, three, name, keys):
     with Client(three) as client:
         lock = client.lock(name, ttl=LONG)
         assert lock.acquire()

@@ -530,7 +530,7 @@ def test_the_masters_tell_of_an_end_that_comes_before_the_waiter_sleeps(connect,
     assert call.result(PATIENCE)
 
 
-def test_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, three, proxies, name, backstop):
+def test_row_32_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, three, proxies, name, backstop):
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -543,7 +543,7 @@ def test_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, three, 
     assert sum(bool(proxy.pushes) for proxy in before) >= 2, "of two the waiter had heard that they would tell"
 
 
-def test_pushes_that_come_late_disturb_nobody(connect, three, proxies, name, backstop):
+def test_row_32_pushes_that_come_late_disturb_nobody(connect, three, proxies, name, backstop):
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -580,7 +580,7 @@ def test_the_pushes_of_a_minority_wake_nobody(connect, three, proxies, name, no_
 
 def test_flushed_masters_wake_every_waiter(connect, name, no_backstop):
     with embedded.masters(1) as [url]:
-        client, other = connect([url]), connect([url])
+        client, other = connect([url], guard=None), connect([url], guard=None)
         for number in range(3):
             held_by(other, f"{name}-{number}")
         calls = [wait_at_the_head(client, f"{name}-{number}")[1] for number in range(3)]
@@ -644,7 +644,9 @@ def refusing_to_track():
         for url in urls:
             for command in ("tracking", "caching"):
                 with ask(url) as server:
-                    server.execute_command("ACL", "SETUSER", command, "on", ">pw", "~*", "+@all", f"-client|{command}")
+                    server.execute_command(
+                        "ACL", "SETUSER", command, "on", ">s3cr3t-lk", "~*", "+@all", f"-client|{command}"
+                    )
         yield urls
 
 
@@ -656,7 +658,7 @@ def silent(request, three):
     if request.param == "RESP2":
         return request.getfixturevalue("speaking_resp2"), {}, 1
     urls = request.getfixturevalue("refusing_to_track")
-    return [url.replace("//", f"//{request.param}:pw@") for url in urls], {}, 1
+    return [url.replace("//", f"//{request.param}:s3cr3t-lk@") for url in urls], {}, 1
 
 
 def test_what_scripts_read_is_not_tracked(connect, three, name):
@@ -718,7 +720,7 @@ def test_masters_that_tell_are_not_logged(connect, three, name, caplog):
 
 def test_a_client_that_polls_asks_for_no_pushes(connect, three, proxies, name):
     [proxy] = proxies(three[:1])
-    client, other = connect([proxy.url], wakeups="poll"), connect(three[:1])
+    client, other = connect([proxy.url], wakeups="poll", guard=None), connect(three[:1], guard=None)
     held = held_by(other, name)
     lock = client.lock(name, ttl=LONG)
     call = lock.start("acquire")

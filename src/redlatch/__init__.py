@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         LockError,
         LockLost,
         LockTimeout,
+        MasterQuarantined,
         MasterRefused,
         NotOwned,
         QuorumUnavailable,
         WrongLoop,
     )
-    from .protocol.policy import Handoff, Retry
+    from .protocol.policy import Guard, Handoff, Retry
 
     IMPL: str
 
@@ -38,6 +39,7 @@ _HOMES = {
     "Lock": "client",
     "AsyncClient": "aio",
     "AsyncLock": "aio",
+    "Guard": "protocol.policy",
     "Handoff": "protocol.policy",
     "Retry": "protocol.policy",
     "AlreadyHeld": "errors",
@@ -49,6 +51,7 @@ _HOMES = {
     "LockError": "errors",
     "LockLost": "errors",
     "LockTimeout": "errors",
+    "MasterQuarantined": "errors",
     "MasterRefused": "errors",
     "NotOwned": "errors",
     "QuorumUnavailable": "errors",
@@ -65,12 +68,14 @@ __all__ = [
     "ClientForked",
     "ClientUnusable",
     "ConfigurationError",
+    "Guard",
     "Handoff",
     "Lock",
     "LockBusy",
     "LockError",
     "LockLost",
     "LockTimeout",
+    "MasterQuarantined",
     "MasterRefused",
     "NotOwned",
     "QuorumUnavailable",

@@ -24,7 +24,7 @@ from .locks.options import AsyncOptions, AsyncPlainOptions, check_permits
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
-from .protocol.policy import Handoff, Retry
+from .protocol.policy import DEFAULT_GUARD, Guard, Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.aio import Driver
@@ -215,6 +215,9 @@ class AsyncClient(BaseClient):
         max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
         refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
             with `LockBusy`. Default False.
+        guard: what keeps a master out that may have forgotten locks, or whose clock has jumped; and the longest ttl of
+            any lock, the same for all clients of these masters and this prefix. None trusts every master. Default
+            `Guard()`: 60 s.
 
     Raises:
         ConfigurationError, TypeError: naming the argument that cannot work.
@@ -237,6 +240,7 @@ class AsyncClient(BaseClient):
         handoff: Handoff | None = None,
         max_waiters: int | None = None,
         refuse_late: bool = False,
+        guard: Guard | None = DEFAULT_GUARD,
     ) -> None:
         super().__init__(
             "aio",
@@ -252,6 +256,7 @@ class AsyncClient(BaseClient):
             handoff,
             max_waiters,
             refuse_late,
+            guard,
         )
 
     def lock(  # longer than a function should be for what it tells of its arguments

@@ -21,7 +21,7 @@ from .locks.multi import MultiLock, distinct
 from .locks.options import Options, PlainOptions, check_permits
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
-from .protocol.policy import SECOND, Handoff, Retry
+from .protocol.policy import DEFAULT_GUARD, SECOND, Guard, Handoff, Retry
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.threads import Driver
@@ -168,6 +168,9 @@ class Client(BaseClient):
         max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
         refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
             with `LockBusy`. Default False.
+        guard: what keeps a master out that may have forgotten locks, or whose clock has jumped; and the longest ttl of
+            any lock, the same for all clients of these masters and this prefix. None trusts every master. Default
+            `Guard()`: 60 s.
         gil_patience: seconds that a thread of the compiled build keeps the GIL while it waits for replies, unless other
             threads use this client, too, and only where one computes: giving it up costs 5 ms each time then.
             Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
@@ -193,6 +196,7 @@ class Client(BaseClient):
         handoff: Handoff | None = None,
         max_waiters: int | None = None,
         refuse_late: bool = False,
+        guard: Guard | None = DEFAULT_GUARD,
         gil_patience: float | None = None,
     ) -> None:
         patience = seconds_of("gil_patience", gil_patience)
@@ -210,6 +214,7 @@ class Client(BaseClient):
             handoff,
             max_waiters,
             refuse_late,
+            guard,
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 

@@ -181,19 +181,24 @@ def _from_client(client: Any) -> Master:
     return Master(redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection, options)
 
 
-def ttl_ms_of(ttl: object, drift_factor: float) -> int:
+def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:
     """Return a time to live in whole milliseconds, as the masters count it.
 
     Raises:
         TypeError: it is no number.
-        ConfigurationError: it is not finite, below 1 ms, above a hundred years, or so short that the drift
-            allowance eats it up.
+        ConfigurationError: it is not finite, below 1 ms, above a hundred years or what the guard allows, or so short
+            that the drift allowance eats it up.
     """
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl: seconds as a number are needed, not {type(ttl).__name__}")
     # The first comparison also keeps NaN, infinities and huge integers from the arithmetic of the second.
     if not 0 < ttl <= MAX_SECONDS or (milliseconds := round(ttl * 1000)) < 1:
         raise ConfigurationError(f"ttl: a finite number of seconds, 0.001 to {MAX_SECONDS}, is needed; got {ttl}")
+    if milliseconds > max_ttl_ms:
+        raise ConfigurationError(
+            f"ttl: {ttl} s is above the {max_ttl_ms / 1000:g} s of the guard; take a shorter one and auto_renew=True, "
+            f"or give every client of these masters guard=Guard(max_ttl={ttl})"
+        )
     if milliseconds <= milliseconds * drift_factor + 2:
         raise ConfigurationError(
             f"ttl: {ttl} s leaves no validity after the drift allowance of "

@@ -15,6 +15,7 @@
         │   ├── ClientForked            it was connected before this process was forked off
         │   └── WrongLoop               an AsyncClient in another event loop
         ├── MasterRefused               why one master has no vote: a replica, a duplicate, bad replies
+        │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong: kept out for a while
         └── ConfigurationError          an argument that cannot work                        (a ValueError, as all are)
 
 No error carries a token, a password or the user info of a URL.
@@ -128,6 +129,10 @@ class WrongLoop(ClientUnusable):
 
 class MasterRefused(LockError):
     """One master may not vote: it is a replica, stands in the list twice, or answered what no server answers."""
+
+
+class MasterQuarantined(MasterRefused):
+    """One master may not vote for a while: it was restarted or flushed, or its clock has jumped or stands still."""
 
 
 class ConfigurationError(LockError):

@@ -27,6 +27,7 @@ ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/f
 QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
+GUARD = "protocol/guard.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 MUTANTS = (
@@ -35,8 +36,8 @@ MUTANTS = (
         "no look at the clock after the votes",
         "36, 37, 44, rule 2",
         ACQUIRE,
-        "        if won and now < deadline:\n",
-        "        if won:\n",
+        "        if won and now < deadline and started",
+        "        if won and started",
     ),
     Mutant(
         "the ttl counts from the last vote",
@@ -49,15 +50,15 @@ MUTANTS = (
         "no look at the clock after the votes of a batch",
         "36, 37",
         BATCH,
-        "        if won[place] and now < deadline:\n",
-        "        if won[place]:\n",
+        "        if won[place] and now < deadline and started",
+        "        if won[place] and started",
     ),
     Mutant(
         "no look at the clock after the votes of the family",
         "36, 37",
         FAMILY,
-        "        if ballot.yes >= ballot.quorum and now < deadline:\n",
-        "        if ballot.yes >= ballot.quorum:\n",
+        "        if ballot.yes >= ballot.quorum and now < deadline and started",
+        "        if ballot.yes >= ballot.quorum and started",
     ),
     Mutant(
         "no allowance for clocks that differ",
@@ -282,8 +283,8 @@ MUTANTS = (
         "a loss is not told",
         "22, 25, 30",
         RENEWAL,
-        '                lost.append((lock, "its validity ran out"))\n            elif care.renews',
-        "                pass\n            elif care.renews",
+        '                lost.append((lock, "its validity ran out"))\n            elif (care.renews',
+        "                pass\n            elif (care.renews",
     ),
     Mutant(
         "a loss that a renewal finds is not told",
@@ -363,5 +364,43 @@ MUTANTS = (
         REENTRANT,
         "        if count > 1:\n",
         "        if count > 2:\n",
+    ),
+    # --- the guard -------------------------------------------------------------------------------------------
+    Mutant(
+        "a master that has lost its marker is taken for new",
+        "K2, row 3: all",
+        GUARD,
+        """        self._doubt(watched, "it has lost its marker, and maybe locks", sighting)
+        self._write(watched, sighting, None)
+""",
+        "        self._write(watched, sighting, self._marker(watched, sighting, True))\n",
+    ),
+    Mutant(
+        "two masters without a marker are new, whatever the third has",
+        "found by the simulator",
+        GUARD,
+        "        if self._known(since) is None and not any([other is not None and other.marker for other in others]):\n",
+        "        if self._known(since) is None:\n",
+    ),
+    Mutant(
+        "a flush is not heeded",
+        "row 33: all",
+        ENGINE,
+        "            if link.watched is None:\n                return found.end()\n",
+        "            if True:\n                return found.end()\n",
+    ),
+    Mutant(
+        "a master is kept out for half of the longest ttl",
+        "K2",
+        GUARD,
+        "        self._out_ns = guard.max_ttl_ms * MILLISECOND +",
+        "        self._out_ns = guard.max_ttl_ms * MILLISECOND // 2 +",
+    ),
+    Mutant(
+        "what others have seen a master forget is not believed",
+        "K2",
+        GUARD,
+        "            if not marker.new or knew:\n",
+        "            if knew:\n",
     ),
 )

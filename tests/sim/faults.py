@@ -93,6 +93,11 @@ class Faults:
         """FLUSHALL."""
         self._masters[master].keys.flush()
 
+    def flush_pushing(self, master: int, _: float = 0.0) -> None:
+        """FLUSHALL, of one that says so: who hears it only with the next pulse may be too late."""
+        if self._masters[master].pushes:
+            self.flush(master)
+
     def evict(self, master: int) -> None:
         """Have one key go, for its room."""
         keys = self._masters[master].keys
@@ -105,13 +110,11 @@ class Faults:
 
     def set_forward(self, master: int, seconds: float) -> None:
         """Set its clock forward: its keys go sooner."""
-        self._masters[master].clock.step(int(seconds * SECOND))
+        self._masters[master].set_forward(int(seconds * SECOND))
 
     def freeze(self, master: int, seconds: float) -> None:
         """Have its clock stand still."""
-        clock = self._masters[master].clock
-        clock.freeze(self._world.now)
-        self._world.at(self._later(seconds), lambda: clock.thaw(self._world.now))
+        self._masters[master].freeze(int(seconds * SECOND))
 
     # --- clients -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 from redlatch import AsyncClient, impl
 from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
+from redlatch.protocol.sighting import Errand, Sighting
 from redlatch.wire.connect import SCRIPTS, Traits, longer
 from redlatch.wire.connect import Connection as Dialled
 
@@ -165,8 +166,12 @@ class Host:
 
     # --- connecting ----------------------------------------------------------------------------------------
 
-    def connect(self, index: int) -> Dialled:
+    def connect(self, index: int, errand: Errand | None, sent_ns: int) -> Dialled:
         """Make a connection to a master whose handshake is over.
+
+        Args:
+            errand: what that was to do about the master's marker.
+            sent_ns: when it began, by the client's clock.
 
         Raises:
             OSError, MasterRefused: why it has no vote.
@@ -185,6 +190,10 @@ class Host:
         connection = Connection(self.world, self, master, route)
         self.gain(connection)
         master.welcome(connection, TEXTS)
+        if errand is not None:
+            marker, server_us = master.shake(errand)
+            came_ns = self.clock.read(max(now, self.local))
+            traits.sighting = Sighting(traits.run_id, marker, server_us, sent_ns, came_ns, True)
         self.world.note(now, self.name, f"has {master.name}")
         return Dialled(connection.near, traits)
 
@@ -205,21 +214,22 @@ class SimDialler:
         self._ready, self._failed = ready, failed
         self._closed = False
 
-    def start(self, index: int, pause: float = 0.0) -> None:
+    def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds."""
         host = self._host
-        shake_ns = 3 * host.routes[index].there.usual_ns + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
-        host.world.at(max(host.world.now, host.local) + shake_ns, self._try, index, pause)
+        begin_ns = max(host.world.now, host.local) + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
+        shake_ns = 3 * host.routes[index].there.usual_ns
+        host.world.at(begin_ns + shake_ns, self._try, index, pause, errand, host.clock.read(begin_ns))
 
-    def _try(self, index: int, pause: float) -> None:
+    def _try(self, index: int, pause: float, errand: Errand | None, sent_ns: int) -> None:
         host = self._host
         if self._closed or host.dead:
             return
         try:
-            dialled = host.connect(index)
+            dialled = host.connect(index, errand, sent_ns)
         except Exception as error:
             self._failed(index, error)
-            self.start(index, longer(pause))
+            self.start(index, longer(pause), errand and errand.reading())
         else:
             self._ready(index, dialled)
 

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import Reader
 
+from redlatch.protocol import scripts
+from redlatch.protocol.guard import MARKER
+from redlatch.protocol.sighting import Errand
+
 from .keyspace import OK, READS, Keyspace
 from .lua import Refusal, Status
 from .world import EPOCH_MS, MILLISECOND, Drifting, World
@@ -61,6 +65,7 @@ class Master:
         self.loading = False
         self.stopped_until = 0
         self.starts = 0
+        self.doubted = False  # whether clients may keep it out
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
         self._executed = executed
@@ -91,6 +96,20 @@ class Master:
         """Take a connection whose handshake has loaded the scripts, by SHA."""
         self.visitors[connection] = Visitor(connection)
         self.keys.scripts.update(scripts)
+
+    def shake(self, errand: Errand) -> tuple[bytes | None, int]:
+        """Do what a handshake asks for about the marker; return it, and the clock in microseconds since 1970."""
+        if errand.new:
+            kept = b"%d" % errand.kept_ms
+            arguments = errand.key, errand.old, errand.new, kept, b"%d" % errand.made_us
+            written = self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
+            if isinstance(written, Refusal):
+                raise written
+        self.keys.execute([b"PEXPIRE", errand.key, b"%d" % errand.kept_ms])
+        marker = self.keys.execute([b"GET", errand.key])
+        if isinstance(marker, Refusal):
+            raise marker
+        return marker, self._now_us()
 
     def forget(self, connection: Connection) -> None:
         """Take note that a connection has ended."""
@@ -144,12 +163,20 @@ class Master:
             noted = self._tracked.pop(key, None)
             push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
         else:
-            noted = {visitor: None for visitors in self._tracked.values() for visitor in visitors}
+            noted = dict.fromkeys(self.visitors.values())
             self._tracked.clear()
             push = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+        if key is None or key.endswith(MARKER):
+            self.excuse()
         for visitor in noted or ():
             if visitor is not self._asking and self.pushes:
                 visitor.connection.answer(push)
+
+    def excuse(self) -> None:
+        """Let clients give their connections up, and keep it out: there is cause to."""
+        self.doubted = True
+        for connection in self.visitors:
+            connection.excused = True
 
     def _sweep(self, key: bytes) -> None:
         if self.up and key in self.keys.over:
@@ -179,6 +206,7 @@ class Master:
         if not keeps:
             self.keys.values.clear()
             self.keys.over.clear()
+            self.doubted = True
         self.stopped_until = 0
         self.world.at(self.world.now + down_ns, self._start)
 
@@ -191,11 +219,27 @@ class Master:
 
     def set_replica(self, replica: bool) -> None:
         """Become a replica, or a master again."""
+        self.excuse()
         self.keys.replica = replica
 
     def set_loading(self, loading: bool) -> None:
         """Refuse everything, as while a dataset is read."""
+        self.excuse()
         self.loading = loading
+
+    def set_forward(self, ns: int) -> None:
+        """Set its clock forward."""
+        self.excuse()
+        self.clock.step(ns)
+
+    def freeze(self, ns: int) -> None:
+        """Have its clock stand still for a while."""
+        self.excuse()
+        self.clock.freeze(self.world.now)
+        self.world.at(self.world.now + ns, self._thaw)
+
+    def _thaw(self) -> None:
+        self.clock.thaw(self.world.now)
 
     def has_no_ttl(self) -> list[bytes]:
         """Return the keys that would stay for ever."""

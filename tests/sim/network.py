@@ -60,6 +60,7 @@ class Connection:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.open = True
+        self.used = self.excused = False  # whether the client has sent anything; whether it has cause to give it up
         self.cut_after = -1  # so many bytes more get to the master, and then it breaks
         self._last_there = self._last_back = 0
         self._coming: deque[bytes] = deque()  # replies that are on their way
@@ -76,6 +77,7 @@ class Connection:
         except ConnectionResetError:  # the client closed its end with bytes unread
             data = b""
         self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
+        self.used = self.used or bool(data)
         if self.cut_after >= 0 and len(data) > self.cut_after:
             if self.cut_after:
                 self.world.at(self._last_there, self._arrive, data[: self.cut_after])
@@ -96,7 +98,7 @@ class Connection:
             self.world.note(self.world.now, self.master.name, f"< {self.host.name} {shown(data)}")
             self.master.receive(self, data)
         else:
-            if not (self.host.dead or self.host.closing):
+            if not (self.host.dead or self.host.closing or self.excused) and self.used:
                 self.world.violate(f"{self.host.name} has given the connection to {self.master.name} up")
             self.close()
 

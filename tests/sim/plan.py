@@ -6,14 +6,17 @@ import random
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from redlatch.protocol.family_scripts import SKEW_US
+
 # Kinds of locks, and which may share a name.
 EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
 # What a schedule is about: nothing in particular; locks that nobody releases in time, by clocks as wrong as may be;
-# scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released.
-THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving"), (65, 18, 8, 9)
+# scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released; a
+# master that forgets a lock which stands on a bare quorum, and processes that come only then.
+THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving", "forgetting"), (58, 18, 8, 9, 7)
 
 # Clocks go wrong by less than half of what the locks allow for (1 %), each.
 DRIFT = 0.004
@@ -66,10 +69,12 @@ class Plan:
         clients: of each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
         tasks: of each (number of its client, its actions).
         pauses: how likely a step of a client is to be the last for a while.
+        ttl: the longest of all locks, in seconds: for so long a master that may have forgotten one is kept out.
+        known: whether somebody has used these masters before, so that they have the guard's markers.
         trusty: whether nothing happens that mutual exclusion is not promised under.
     """
 
-    FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "evict"])
+    FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "flush_pushing", "evict"])
 
     seed: int
     masters: tuple[tuple[str, bool, float], ...]
@@ -78,11 +83,15 @@ class Plan:
     faults: tuple[Fault, ...]
     far_us: int
     pauses: float
+    ttl: float
+    known: bool
     trusty: bool
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
-        quiet = not self.faults and not self.pauses and self.far_us <= 3000
+        walls = [ahead for _, ahead, _, _ in self.clients]
+        alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a place in a fair queue is changed, which may come late
+        quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike
         return 100_000_000 + 60_000 * self.far_us if quiet else 0
 
     def fences_hold(self) -> bool:
@@ -103,11 +112,14 @@ def draw(seed: int) -> Plan:
     if theme == "leaving":
         ttl = 6.0
     racing = theme == "racing"
-    if racing:
+    forgetting = theme == "forgetting"
+    if racing or forgetting:
         names, ttl = ((names[0][0], EXCLUSIVE),), chance.choice((0.1, 0.4))
     far_us = chance.choice({"flushing": (3000, 10_000), "leaving": (20,)}.get(theme, (20, 100, 500, 3000, 10_000)))
     pushing = chance.random() < 0.8
-    trusty = chance.random() < 0.85
+    trusty = chance.random() < 0.85 or forgetting
+    if forgetting:
+        masters, clients, pushing = 3, max(2, clients), True
     span = chance.choice((0.05, 0.2, 0.6))
     tasks = tuple(
         (client, tuple(_action(chance, names, ttl, theme, far_us) for _ in range(chance.randint(1, 4))))
@@ -115,6 +127,11 @@ def draw(seed: int) -> Plan:
         for _ in range(chance.choice((1, 1, 2, 3)))
     )
     faults = [_fault(chance, masters, clients, span, trusty) for _ in range(chance.choice((0, 1, 1, 2, 3, 5, 8)))]
+    if forgetting:
+        faults = [
+            Fault(0.0, "block", (0, 2, "both", ttl)),
+            Fault(chance.uniform(0.001, ttl / 2), chance.choice(("restart_empty", "flush_pushing")), (0, 0.001)),
+        ]
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, span), "forget_scripts", (master % masters,)) for master in range(8)]
     return Plan(
@@ -140,6 +157,8 @@ def draw(seed: int) -> Plan:
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         far_us=far_us,
         pauses=chance.choice((0.0, 0.0, 0.002, 0.01)),
+        ttl=ttl,
+        known=chance.random() < 0.85,
         trusty=trusty,
     )
 
@@ -168,14 +187,18 @@ def _action(
         kind=kind,
         names=tuple(chosen),
         ttl=ttl,
-        timeout=None if theme in ("racing", "leaving") else chance.choice((0.0, 0.05, 0.3, None, None)),
-        hold=ttl * 1.5 if theme == "racing" else chance.choice(holds),
+        timeout=None if theme in ("racing", "leaving", "forgetting") else chance.choice((0.0, 0.05, 0.3, None, None)),
+        hold=ttl * 1.5 if theme in ("racing", "forgetting") else chance.choice(holds),
         extend=chance.random() < 0.2,
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
         watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
         wait=chance.random() < 0.8,
         cancel=chance.choice(cancels),
-        pause=0.0 if theme == "leaving" else chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
+        pause=chance.choice((0.0, chance.uniform(0, ttl / 2)))
+        if theme == "forgetting"
+        else 0.0
+        if theme == "leaving"
+        else chance.choice((0.0, 0.0, 0.0005, chance.uniform(0, 0.05))),
     )
 
 
@@ -200,7 +223,11 @@ def _fault(chance: random.Random, masters: int, clients: int, span: float, trust
         ("kill", (client,)),
         ("set_wall", (client, chance.uniform(-5, 5))),
     ]
-    if not trusty:
+    if trusty:  # a minority may forget: it is kept out
+        forgetful = chance.randrange(max(1, (masters - 1) // 2))
+        if masters > 2:
+            kinds += [("restart_empty", (forgetful, seconds / 3)), ("flush_pushing", (forgetful,))]
+    else:
         kinds += [
             ("restart_empty", (master, seconds / 3)),
             ("flush", (master,)),

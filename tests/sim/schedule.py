@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from redlatch import ConfigurationError, Handoff, LockError
+from redlatch import ConfigurationError, Guard, Handoff, LockError
+from redlatch.protocol.guard import MARKER
 from redlatch.protocol.hold import HELD
+from redlatch.protocol.sighting import KEPT_MS, Marker
 
 from .checker import Checker
 from .faults import Faults
@@ -20,11 +22,14 @@ from .host import Host, SimClient
 from .master import Master
 from .network import Route
 from .plan import PERMITS, Action, Plan, draw
-from .world import MICROSECOND, MILLISECOND, SECOND, Drifting, World
+from .world import EPOCH_MS, MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 # The world's time for everything; and for what is left to end, once all faults are over.
 SPAN_NS = 20 * SECOND
 REST_NS = 4 * SECOND
+
+# More events than this are no schedule but somebody who goes round and round; the longest of thousands have 11,000.
+MOST_STEPS = 40_000
 
 # By how much later than its deadline a loss may be told.
 LATE_NS = 5 * MILLISECOND
@@ -98,13 +103,25 @@ class _Schedule:
                 host,
                 wakeups="auto" if pushed else "poll",
                 handoff=Handoff(tenure=tenure),
+                ttl=plan.ttl,
+                guard=Guard(max_ttl=plan.ttl),
             )
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
+        if plan.known:
+            self._mark_all()
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         self.held: dict[Grant, tuple[Host, Any]] = {}  # what was not released yet, and through which lock
         self.told: list[Any] = []  # locks whose loss was told
         self.working: dict[int, Host] = {}  # the tasks that have not ended, by number
+
+    def _mark_all(self) -> None:
+        """Have everybody's markers on the masters, as after any use of them."""
+        addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
+        for master in self.masters:
+            mine = f"master-{master.index}:6379"
+            marker = Marker(master.info()["run_id"], EPOCH_MS, True, round(self.plan.ttl * 1000), mine, addresses)
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def run(self) -> Result:
         world, plan = self.world, self.plan
@@ -125,6 +142,8 @@ class _Schedule:
                 host.closing = True
                 self._start(host, client.close())
         world.run(world.now + REST_NS)
+        if world.steps > MOST_STEPS:
+            world.violate(f"{world.steps} events: somebody goes round and round")
         self._released_at_last()
         self.checker.judge()
         self._clean_up()
@@ -141,10 +160,11 @@ class _Schedule:
     def _look_for_leftovers(self) -> None:
         """Nobody holds anything any more: of a client that lives no token stands on any master.
 
-        Unless that master has answered a command of the token with an error: then it may stay until its ttl.
+        Unless that master has answered a command of the token with an error, or is kept out: then it may stay until
+        its ttl.
         """
         tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
-        for master in self.masters:
+        for master in [master for master in self.masters if not (master.doubted and self.plan.ttl * SECOND > REST_NS)]:
             for key in list(master.keys.values):
                 master.keys.expire(key)
             for key, value in master.keys.values.items():

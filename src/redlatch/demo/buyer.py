@@ -46,7 +46,7 @@ class BuyerProcess:
     def run_threads(self) -> None:
         """Run each buyer in a thread of its own."""
         plan = self._plan
-        client = redlatch.Client(list(plan.urls), retry=plan.retry) if plan.urls else None
+        client = redlatch.Client(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
             client.connect()
         door = threading.Event()
@@ -101,7 +101,7 @@ class BuyerProcess:
     async def run_tasks(self) -> None:
         """Run each buyer in an asyncio task of its own."""
         plan = self._plan
-        client = redlatch.AsyncClient(list(plan.urls), retry=plan.retry) if plan.urls else None
+        client = redlatch.AsyncClient(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
             await client.connect()
         door = asyncio.Event()

@@ -12,8 +12,9 @@ from redlatch.errors import ConfigurationError
 # With two masters the quorum is two: none can be spared.
 ENOUGH_TO_KILL_ONE = 3
 
-# How much longer than a ttl the dead master stays away, seconds: every lease that it voted for must be over.
-AWAY_BEYOND_TTL = 0.05
+# How long the dead master stays away, seconds. It may come back at any time: the guard keeps it from voting until every
+# lease that it voted for is over.
+AWAY = 0.5
 
 
 class Fleet(Protocol):
@@ -51,18 +52,18 @@ class Masters:
         """Whether a master is down that will come back."""
         return self._back_at is not None
 
-    def kill_one(self, ttl: float, tell: Callable[[str], None]) -> None:
+    def kill_one(self, tell: Callable[[str], None]) -> None:
         """Kill one master, once, and set the time of its return; nothing where none can be spared."""
         if not self.killable or self._killed or self._fleet is None:
             return
         self._killed = True
         self._fleet.kill(self._victim)
-        self._back_at = time.perf_counter() + ttl + AWAY_BEYOND_TTL
+        self._back_at = time.perf_counter() + AWAY
         count = len(self.urls)
         tell(f"master {self._victim + 1} killed (SIGKILL): {count - 1} of {count} left, {self.quorum} must agree")
 
     def bring_back_when_due(self, tell: Callable[[str], None]) -> None:
-        """Start the killed master again once every lease that it voted for is over."""
+        """Start the killed master again, empty."""
         if self._back_at is None or self._fleet is None or time.perf_counter() < self._back_at:
             return
         self._back_at = None
@@ -70,7 +71,7 @@ class Masters:
             self._fleet.start(self._victim)
         except ConfigurationError as error:  # no fault of an option
             raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
-        tell(f"master {self._victim + 1} is back, empty; no lease it voted for is left")
+        tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
 
 
 @contextmanager

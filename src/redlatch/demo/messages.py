@@ -48,6 +48,7 @@ class Plan:
         patience: seconds after which a buyer gives up waiting for the lock.
         longest_pause: seconds at most between two attempts of a waiting buyer.
         doomed_at: whoever first finds this many items left waits to be killed; 0 for nobody.
+        guarded: whether masters are kept out that may have forgotten a lease.
     """
 
     folder: str
@@ -59,11 +60,13 @@ class Plan:
     patience: float
     longest_pause: float
     doomed_at: int
+    guarded: bool
 
     @property
-    def retry(self) -> redlatch.Retry:
-        """How the buyers' clients wait."""
-        return redlatch.Retry(longest=self.longest_pause)
+    def options(self) -> dict[str, Any]:
+        """The options of the buyers' clients."""
+        guard = redlatch.Guard(max_ttl=self.ttl) if self.guarded else None
+        return {"ttl": self.ttl, "retry": redlatch.Retry(longest=self.longest_pause), "guard": guard}
 
     def to_line(self) -> bytes:
         """Write the plan as one line."""

@@ -100,8 +100,9 @@ def _verdict_without(sold: int, stock: int) -> str:
 
 def _try_lock(masters: Masters, order: Order) -> None:
     """Lock once before anything else, so that masters that cannot work are reported as such."""
+    guard = redlatch.Guard(max_ttl=order.ttl) if masters.own else None  # the user's servers are to keep nothing
     try:
-        with redlatch.Client(list(masters.urls)) as client:
+        with redlatch.Client(list(masters.urls), ttl=order.ttl, guard=guard) as client:
             lock = client.lock(order.name, ttl=order.ttl)
             if not lock.acquire(timeout=min(FIRST_LOCK, order.patience)):
                 raise DemoFailed(f"the masters did not grant a lock within {FIRST_LOCK:g} s")

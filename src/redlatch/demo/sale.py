@@ -177,6 +177,7 @@ class Sale:
             patience=order.patience,
             longest_pause=order.longest_pause,
             doomed_at=doomed_at,
+            guarded=self._masters is not None and self._masters.own,
         )
         with self._undisturbed():
             self._processes.append(BuyerProcess(plan, self._inbox, self._folder / "stderr"))
@@ -251,7 +252,7 @@ class Sale:
     def _accident(self) -> None:
         """Kill a master, unless that has happened."""
         if self._masters:
-            self._masters.kill_one(self._order.ttl, self._tell)
+            self._masters.kill_one(self._tell)
 
     def _kill_holder(self, process: BuyerProcess) -> None:
         """Kill the process that waits for it inside the critical section, and have another take its place."""

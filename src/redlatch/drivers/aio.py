@@ -14,14 +14,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 from redlatch.config import Master
+from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.roster import (
     DIAL_TIMEOUT,
-    DRAIN_NS,
     GRACE,
     MakeDialler,
+    MakeGate,
     Outcome,
     Roster,
-    linger_at_exit,
+    renewal_failed,
     tell_all,
 )
 from redlatch.errors import LockError, WrongLoop
@@ -48,12 +49,14 @@ MANY = 64
 class Driver:
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
-    def __init__(self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler) -> None:
+    def __init__(
+        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
+    ) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, self._deliver, tracking, dialler)
+        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, self._deliver, tracking, dialler, gate)
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
@@ -383,7 +386,9 @@ class Driver:
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
-            self._roster.redial(link.index, link.cause)
+            doubted_ns = self._roster.redial(link.index, link.cause)
+            if doubted_ns:
+                self._doubt(doubted_ns)
         if self.lines.called:
             self._wake_called()
 
@@ -440,8 +445,16 @@ class Driver:
     def care_for(self, care: Care) -> None:
         """Renew a lock, or tell its loss, from now on."""
         self._agenda.add(care)
-        if self._attending is None or care.due_ns < self._attending_ns:
+        if self._attending is None:  # what is released long before it is due is not kept until then
+            self._attend_at(min(care.due_ns, self._clock.now() + LONGEST_NS))
+        elif care.due_ns < self._attending_ns:
             self._attend_at(care.due_ns)
+
+    def _doubt(self, doubted_ns: int) -> None:
+        """Have what was granted before then verified: a master's votes for it are void."""
+        self._policy.doubted_ns = max(self._policy.doubted_ns, doubted_ns)
+        self._agenda.doubt()
+        self._attend_at(self._clock.now())
 
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
@@ -477,13 +490,14 @@ class Driver:
         """Renew locks together."""
         errors: dict[int, LockError] = {}
         policy, now = self._policy, self._clock.now()
-        steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(now)) for care in renewed]
+        self._fleet.renews = True
         error: LockError | None = LockError("the renewal failed")
         try:
+            steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(policy, now)) for care in renewed]
             await self.run(batch.together(steps, errors))
             error = None
-        except LockError as failure:
-            error = failure
+        except Exception as failure:
+            error = renewal_failed(failure)
         finally:
             tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
             due_ns = min([care.due_ns for care in renewed])

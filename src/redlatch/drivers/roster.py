@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
-import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from ..config import Master
-from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterRefused
-from ..protocol.policy import Clock
+from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
+from ..protocol.guard import Gate
+from ..protocol.policy import SECOND, Clock
+from ..protocol.sighting import Distrusted, Sighting
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from ..wire.net import now_ns
-
-# How long close() waits for the answers to releases that are on their way.
-DRAIN_NS = 1_000_000_000
+from .lifetime import disown_at_fork
 
 # The same for a client that was forgotten, and is found by the garbage collector.
 FORGOTTEN_NS = 100_000_000
@@ -31,14 +26,10 @@ GRACE = 0.25
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
+MakeGate = Callable[[Callable[[int, int], None]], Gate]
 Muster = Callable[[list[str], int, Clock], Any]
 
-# Where a thread stands while it is in a call of a client; compiled functions have no frames.
-_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
-
 logger = logging.getLogger("redlatch")
-_alive: weakref.WeakSet[Roster] = weakref.WeakSet()
-_drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
 
 
 class Roster:
@@ -52,6 +43,7 @@ class Roster:
         deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
         tracking: whether the masters are to say when a key that was looked at has changed.
         dialler: what dials them.
+        gate: makes what decides who may vote, of what is told of clocks that were set back; None lets all vote.
     """
 
     def __init__(
@@ -63,6 +55,7 @@ class Roster:
         deliver: Deliver,
         tracking: bool = True,
         dialler: MakeDialler = Dialler,
+        gate: MakeGate | None = None,
     ) -> None:
         # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
         self.fleet: Any = None
@@ -80,12 +73,16 @@ class Roster:
         self._down: set[int] = set()  # masters that were told of as being of no use
         self._tracking = tracking
         self._told_of_polling = False
+        self._told_of_eviction: set[int] = set()
+        self._gate = None if gate is None else gate(self._set_back)
+        self._waiting: dict[int, Connection] = {}  # at the gate
+        self._tried: set[int] = set()  # who has been dialled, whatever came of it
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
         """Make the fleet, nobody connected yet, and return it."""
         self.fleet = self._muster([master.address for master in self._masters], self.quorum, self._clock)
-        _alive.add(self)
+        disown_at_fork(self)
         return self.fleet
 
     def start(self) -> None:
@@ -95,8 +92,14 @@ class Roster:
         """
         while len(self._dialled) < len(self._masters):
             index = len(self._dialled)
-            self._dialler.start(index)
+            self._dial(index)
             self._dialled.append(index)
+
+    def _dial(self, index: int, pause: float = 0.0) -> None:
+        if self._gate is None:
+            self._dialler.start(index, pause)
+        else:
+            self._dialler.start(index, pause, self._gate.errand(index))
 
     def is_quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
@@ -137,9 +140,50 @@ class Roster:
             self.fleet.lost.pop().farewell.tell_lost()
 
     def arrive(self, index: int, outcome: Outcome) -> None:
-        """Take what dialling a master came to: adopt its connection, or note why it has no vote."""
+        """Take what dialling a master came to: adopt its connection, or note why it has no vote.
+
+        At the gate a connection may have to wait for what is seen of the others.
+        """
+        self._tried.add(index)
+        if self._gate is None or not isinstance(outcome, Connection):
+            self._settle(index, outcome)
+        else:
+            self._waiting[index] = outcome
+        sighted = self._sighted()
+        for place in list(self._waiting):
+            self._admit(place, self._waiting[place], sighted)
+
+    def _settle(self, index: int, outcome: Outcome) -> None:
         self._place(index, outcome)
         self.unsettled.discard(index)  # not before: who sees that all were tried must see what came of it, too
+
+    def _admit(self, index: int, connection: Connection, sighted: list[Sighting | None]) -> None:
+        """Let a connection in, or have another one made; or let it wait."""
+        twin = self._twin(index, connection.traits.run_id)
+        if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
+            self._waiting.pop(index)
+            self._settle(index, connection)  # which has it closed
+            return
+        sighting = connection.traits.sighting
+        assert self._gate is not None and sighting is not None
+        ruling = self._gate.judge(index, sighting, sighted)
+        if ruling is None:
+            return
+        if ruling.admitted:
+            self._settle(index, connection)
+            self._waiting.pop(index)
+            return
+        self._waiting.pop(index)
+        connection.sock.close()
+        self._dial(index, ruling.wait_ns / SECOND)
+        if ruling.cause is not None:
+            self._settle(index, ruling.cause)
+
+    def _sighted(self) -> list[Sighting | None]:
+        """Return what was seen of those at the gate, and None for those that have been tried and are not there."""
+        there = [connection.traits.sighting for connection in self._waiting.values()]
+        missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
+        return there + [None for _ in missing]
 
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.unsettled
@@ -148,19 +192,19 @@ class Roster:
                 outcome.sock.close()
                 return
             if outcome.sock.fileno() < 0:  # an interrupt struck when it was adopted: its socket is gone
-                self._dialler.start(index)
+                self._dial(index)
                 return
             twin = self._twin(index, outcome.traits.run_id)
             if twin is None:
                 self._adopt(index, outcome)
                 return
             outcome.sock.close()
-            self._dialler.start(index, LONGEST_PAUSE)
+            self._dial(index, LONGEST_PAUSE)
             outcome = MasterRefused(
                 f"{self._masters[index].address} is the same server as masters[{twin}] "
                 f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
             )
-        if first and isinstance(outcome, MasterRefused):
+        if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
             self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
             self.usable = False
         if index not in self._down:  # once, not at every try
@@ -172,7 +216,7 @@ class Roster:
 
     def _adopt(self, index: int, connection: Connection) -> None:
         link, traits = self.fleet.links[index], connection.traits
-        if link.traits is not None and link.traits.run_id != traits.run_id:
+        if self._gate is None and link.traits is not None and link.traits.run_id != traits.run_id:
             logger.warning("master %s is another server process than before; it may have lost locks", link.address)
         if index in self._down:
             self._down.discard(index)
@@ -184,7 +228,16 @@ class Roster:
                 "where a quorum does not, those who wait for a lock poll",
                 link.address,
             )
-        self.fleet.adopt(index, connection.sock, traits, traits.dialect)
+        if traits.evicts and index not in self._told_of_eviction:
+            self._told_of_eviction.add(index)
+            logger.warning(
+                "master %s may evict keys before their time (maxmemory_policy %s), and with them locks: "
+                "noeviction is needed",
+                link.address,
+                traits.evicts,
+            )
+        watched = None if self._gate is None else self._gate.watched(index)
+        self.fleet.adopt(index, connection.sock, traits, traits.dialect, watched)
 
     def _connected(self) -> int:
         return sum(link.up for link in self.fleet.links)
@@ -193,12 +246,25 @@ class Roster:
         for link in self.fleet.links:
             if link.index != index and link.up and link.traits.run_id == run_id:
                 return int(link.index)
+        for other, connection in self._waiting.items():
+            if other < index and connection.traits.run_id == run_id:
+                return other
         return None
 
-    def redial(self, index: int, cause: BaseException | None) -> None:
-        """Dial a master whose connection broke."""
+    def redial(self, index: int, cause: BaseException | None) -> int:
+        """Dial a master whose connection broke.
+
+        Returns:
+            Before when its votes are void: what was granted until then may have no quorum any more. 0 is never.
+        """
         logger.info("connection to master %s broke: %s", self._masters[index].address, cause)
-        self._dialler.start(index)
+        self._tried.discard(index)
+        self._dial(index)
+        return cause.doubted_ns if isinstance(cause, Distrusted) else 0
+
+    def _set_back(self, index: int, by_ns: int) -> None:
+        address = self._masters[index].address
+        logger.warning("the clock of master %s was set back by %.3f s: its keys stay longer", address, by_ns / SECOND)
 
     def retire(self) -> None:
         """Refuse every caller from now on; what is under way may still be undone."""
@@ -210,8 +276,15 @@ class Roster:
         self.retire()
         self.closed = True
         self._dialler.close()
+        self._turn_away()
         if self.fleet is not None:
             self.fleet.wires.close()
+
+    def _turn_away(self) -> None:
+        """Close what waits at the gate."""
+        while self._waiting:
+            _, connection = self._waiting.popitem()
+            connection.sock.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_dialler"):
@@ -227,6 +300,7 @@ class Roster:
         self.forked = True
         self.usable = False
         self._dialler.close()
+        self._turn_away()
         self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
 
 
@@ -244,41 +318,17 @@ def weakly(driver: Any) -> Deliver:
     return deliver
 
 
+def renewal_failed(error: Exception) -> LockError:
+    """Return why a renewal failed; a mistake is logged, and then tried again as any failure, until the loss is told."""
+    if isinstance(error, LockError):
+        return error
+    logger.error("a renewal failed", exc_info=error)
+    return LockError(f"the renewal failed: {type(error).__name__}")
+
+
 def tell_all(lost: list[tuple[Any, str]]) -> None:
     """Tell of locks that are lost, each with the reason: all are marked before anybody is called."""
     for lock, reason in lost:
         lock.mark_lost(reason)
     for lock, reason in lost:
         lock.tell_lost(reason)
-
-
-def nested() -> bool:
-    """Tell whether a call of a client stands inside another one on this thread's stack: ours, not ours, ours again."""
-    calls, ours = 0, False
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        was, ours = ours, str(frame.f_globals.get("__name__")).startswith(_OUR_FRAMES)
-        calls += ours and not was
-        frame = frame.f_back
-    return calls > 1
-
-
-def linger_at_exit(driver: Any) -> None:
-    """Have `driver.linger(until_ns)` called when the interpreter ends, unless it is gone by then."""
-    _drivers.add(driver)
-
-
-@atexit.register
-def _linger_all() -> None:
-    until_ns = now_ns() + DRAIN_NS  # for all together
-    for driver in list(_drivers):
-        driver.linger(until_ns)
-
-
-def _disown_all() -> None:
-    for roster in list(_alive):
-        roster.disown()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

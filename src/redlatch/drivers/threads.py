@@ -39,15 +39,15 @@ from typing import Any
 
 from redlatch.config import Master
 from redlatch.drivers.janitor import Janitor
+from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit, nested
 from redlatch.drivers.roster import (
     DIAL_TIMEOUT,
-    DRAIN_NS,
     GRACE,
     MakeDialler,
+    MakeGate,
     Outcome,
     Roster,
-    linger_at_exit,
-    nested,
+    renewal_failed,
     tell_all,
     weakly,
 )
@@ -91,7 +91,13 @@ class Driver:
     """Runs the protocol's generators for any number of threads."""
 
     def __init__(
-        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gil_patience_ns: int = -1
+        self,
+        masters: list[Master],
+        policy: Policy,
+        tracking: bool,
+        dialler: MakeDialler,
+        gate: MakeGate | None,
+        gil_patience_ns: int = -1,
     ) -> None:
         self._gil_patience_ns = gil_patience_ns  # -1: as long as replies usually take
         self._caller = 0  # the thread that called last,
@@ -100,7 +106,7 @@ class Driver:
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler)
+        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate)
         self._janitor = Janitor(self)
         self._warden = Warden(self)
         self._agenda = Agenda()
@@ -573,7 +579,9 @@ class Driver:
             self.lines.stir_all()
             if sock is not None:
                 sock.close()
-            self._roster.redial(link.index, link.cause)
+            doubted_ns = self._roster.redial(link.index, link.cause)
+            if doubted_ns:
+                self._doubt(doubted_ns)
             fleet.fallen.pop()
         if self.lines.called:
             self._wake_called()
@@ -673,6 +681,12 @@ class Driver:
         self._agenda.add(care)
         self._warden.ring(care.due_ns)
 
+    def _doubt(self, doubted_ns: int) -> None:
+        """Have what was granted before then verified: a master's votes for it are void."""
+        self._policy.doubted_ns = max(self._policy.doubted_ns, doubted_ns)
+        self._agenda.doubt()
+        self._warden.ring(self._clock.now())
+
     def attend(self) -> float | None:
         """Do what is due for held locks; return after how many seconds to come again, None if never.
 
@@ -697,6 +711,8 @@ class Driver:
             except RuntimeError as error:
                 failure = LockError(f"the renewal could not begin: {error}")
                 tell_all(self._agenda.settle(self._policy, renewed, {}, failure, now))
+        if self._agenda.next_ns(now):  # what masters push is heard also while nobody is in a call
+            self.tidy()
         line_ns = self.lines.expire(now)
         self._wake_called()
         self._warden.wake_ns = now + LONGEST_NS
@@ -709,13 +725,14 @@ class Driver:
         """Renew locks together; in a thread of its own."""
         errors: dict[int, LockError] = {}
         policy, now = self._policy, self._clock.now()
-        steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(now)) for care in renewed]
+        self._fleet.renews = True
         error: LockError | None = LockError("the renewal failed")
         try:
+            steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(policy, now)) for care in renewed]
             self.run(batch.together(steps, errors))
             error = None
-        except LockError as failure:
-            error = failure
+        except Exception as failure:
+            error = renewal_failed(failure)
         finally:
             lost = self._agenda.settle(policy, renewed, errors, error, self._clock.now())
             self._warden.ring(min([care.due_ns for care in renewed]))

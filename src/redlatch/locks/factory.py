@@ -7,13 +7,15 @@ import secrets
 import time
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from .. import config, impl
 from ..errors import ConfigurationError
+from ..protocol.guard import MARKER, Gate
 from ..protocol.hold import Hold
 from ..protocol.key import prefix_of
-from ..protocol.policy import SECOND, UNBOUNDED, Handoff, Policy, Retry
+from ..protocol.policy import SECOND, UNBOUNDED, Guard, Handoff, Policy, Retry
 from ..protocol.renewal import Care
 from ..wire.connect import Dialler
 from .batch import AnyLock
@@ -38,11 +40,14 @@ class BaseClient:
         handoff: Handoff | None,
         max_waiters: int | None,
         refuse_late: bool,
+        guard: Guard | None,
         **options: Any,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
         _check_waiting(wakeups, handoff, max_waiters, refuse_late)
-        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor)
+        if guard is not None and not isinstance(guard, Guard):
+            raise TypeError(f"guard: a redlatch.Guard or None is needed, not {type(guard).__name__}")
+        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, *(() if guard is None else (guard.max_ttl_ms,)))
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
         self._masters = config.masters_of(masters)
@@ -60,9 +65,12 @@ class BaseClient:
             handoff=handoff,
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,
+            guard=guard,
         )
         drivers = implementation.module(f"drivers.{driver}")
-        self._driver = drivers.Driver(self._masters, self._policy, wakeups == "auto", self._dialler, **options)
+        self._driver = drivers.Driver(
+            self._masters, self._policy, wakeups == "auto", self._dialler, self._gate_of(), **options
+        )
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
     # What a client takes from outside: time, chance, and connections. A simulation has its own.
@@ -80,6 +88,15 @@ class BaseClient:
             **numbers,
         )
         return policy
+
+    def _gate_of(self) -> Callable[[Callable[[int, int], None]], Gate] | None:
+        """Return what makes the gate of the client's own guard."""
+        policy = self._policy
+        if policy.guard is None:
+            return None
+        return partial(
+            Gate, policy.masters, policy.guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
@@ -142,13 +159,15 @@ class BaseClient:
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
             raise ConfigurationError("max_hold: it bounds auto_renew=True, which was not given")
+        if not (auto_renew or cancel_on_loss) and on_lost is None and self._shared.on_lost is None:
+            return  # nobody is to be told
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         lock._care = Care(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
         if ttl is not known:  # most services have one ttl: the same object in every call
-            ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor)
+            ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor, self._policy.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms
 

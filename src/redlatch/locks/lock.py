@@ -134,17 +134,22 @@ class BaseLock:
         return self._hold.elapsed_ns / SECOND
 
     def remaining(self) -> float:
-        """Return the seconds of validity that are left, 0.0 when there is none; no I/O."""
+        """Return the seconds of validity that are left, 0.0 when there is none; no I/O.
+
+        There is none, either, while a master that voted for it has turned out to forget: until `extend`, or a renewal,
+        has found that a quorum has it without that vote.
+        """
         hold = self._hold
-        if hold.state != HELD or self._shared.driver.forked:
+        policy = self._shared.policy
+        if hold.state != HELD or hold.asked_ns < policy.doubted_ns or self._shared.driver.forked:
             return 0.0
-        return max(0, hold.deadline_ns - self._shared.policy.clock.now()) / SECOND
+        return max(0, hold.deadline_ns - policy.clock.now()) / SECOND
 
     def check(self) -> None:
         """Raise unless the lock may still be believed; no I/O.
 
         Raises:
-            LockLost: the validity is over.
+            LockLost: the validity is over, or a master that voted for it may have forgotten it.
             NotOwned: the lock was never acquired, or is released.
             ClientForked: this process was forked off the holder's.
         """
@@ -196,14 +201,19 @@ class BaseLock:
 
     def _loss(self) -> LockLost:
         """Return the error that tells of its loss."""
-        reason = (self._care.reason if self._care is not None else None) or "its validity ran out"
+        reason = self._care.reason if self._care is not None else None
+        if reason is None and self._hold.asked_ns < self._shared.policy.doubted_ns:
+            reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
+        reason = reason or "its validity ran out"
         return LockLost(f"{self.name!r} was lost: {reason}", name=self.name)
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
 
     def _extending(self, ttl: float | None) -> Steps:
         shared = self._shared
-        ttl_ms = self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor)
+        ttl_ms = (
+            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor, shared.policy.max_ttl_ms)
+        )
         steps: Steps = shared.driver.protocol.extend(shared.policy, self._hold, ttl_ms)
         return steps
 

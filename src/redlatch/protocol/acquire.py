@@ -74,7 +74,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
-        if won and now < deadline:
+        if won and now < deadline and started >= policy.doubted_ns:
             hold.keep(deadline, now - started)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused

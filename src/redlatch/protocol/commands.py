@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redlatch.protocol.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE, Script
+from redlatch.protocol.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, PULSE, RELEASE, Script
 
 # How a server is spoken to. FULL_TEXT works everywhere and loads the script on the way.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
@@ -22,7 +22,7 @@ _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # What a number is that is neither `yes` nor `no` (see `Command.tells`).
-NOTHING, VOTE, REFUSAL, NO = range(4)
+NOTHING, VOTE, REFUSAL, NO, TIME = range(5)
 
 # Names hold no NUL, so that no name is another one's counter.
 COUNTER = b"\0fence"
@@ -65,8 +65,8 @@ class Command:
     Attributes:
         yes, no: the replies that are votes; anything else is a failure or closes the connection.
         tells: what any other number is: NOTHING expected; a VOTE that is kept, for it if positive and undecided if
-            negative; a REFUSAL that is kept; or a NO that is kept of masters that push, which are to note the key
-            then (see `Note`).
+            negative; a REFUSAL that is kept; a NO that is kept of masters that push, which are to note the key then
+            (see `Note`); or the TIME by the master's clock, which is no vote (see `Pulse`).
         yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
@@ -287,6 +287,30 @@ class Note(Command):
 
     def payload(self, dialect: int) -> bytes:
         return _NOTE
+
+
+class Pulse(Command):
+    """Ask a master for its clock, and whether its marker is still the one that it was let in with (see `guard`).
+
+    Args:
+        key: of the marker.
+        marker: what it should be.
+        kept_ms: for how long it is kept from now on.
+    """
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, key: bytes, marker: bytes, kept_ms: int) -> None:
+        self._concern(key, b"", 0)
+        self.yes = self.no = _NEVER
+        self.yes_line = _NEVER_SAID
+        self.tells = TIME
+        self._arguments = PULSE.keys, key, marker, b"%d" % kept_ms
+
+    def payload(self, dialect: int) -> bytes:
+        if dialect == FULL_TEXT:
+            return pack(b"EVAL", PULSE.text, *self._arguments)
+        return pack(b"EVALSHA", PULSE.sha, *self._arguments)
 
 
 class Owned(Command):

@@ -31,6 +31,7 @@ class Hold:
 
     __slots__ = (
         "_ticket",
+        "asked_ns",
         "deadline_ns",
         "elapsed_ns",
         "extending",
@@ -56,6 +57,7 @@ class Hold:
         self.state = FREE
         self.token = b""
         self.since_ns = 0
+        self.asked_ns = 0  # when the masters were last asked for what it has got
         self.deadline_ns = 0
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
@@ -80,7 +82,7 @@ class Hold:
     def ask(self, token: bytes, since_ns: int) -> None:
         """Note the token of an attempt that is about to begin."""
         self.token = token
-        self.since_ns = since_ns
+        self.since_ns = self.asked_ns = since_ns
         self.state = ASKING
 
     def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
@@ -130,6 +132,7 @@ class Hold:
         """Hold what another hold has held."""
         self.token = lease.token
         self.since_ns = lease.since_ns
+        self.asked_ns = lease.asked_ns
         self.deadline_ns = lease.deadline_ns
         self.elapsed_ns = lease.elapsed_ns
         self.extending = lease.extending if lease.renewed_ns else None

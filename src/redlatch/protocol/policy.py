@@ -17,6 +17,9 @@ SECOND = 1_000_000_000
 # More than there ever will be, of waiters or of anything else that is counted.
 UNBOUNDED = 1 << 62
 
+# Seconds: a master is kept out for so long at most. A lock that is needed for longer is renewed.
+LONGEST_MAX_TTL = 7 * 86_400
+
 
 def quorum_of(masters: int) -> int:
     """Return how many of `masters` must agree: more than half."""
@@ -89,6 +92,43 @@ class Handoff:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What keeps a master out that may have forgotten locks, or whose clock has jumped (see `protocol.guard`).
+
+    All clients of the same masters and prefix must give the same `max_ttl`; one that differs is refused.
+
+    Args:
+        max_ttl: seconds, the longest ttl of any lock; and so the time for which a master is kept out. Default 60.
+        trust_persistence: whether a master that was restarted is believed to have kept every key: it must have an
+            append-only file, and should write it always (``appendfsync always``). Default False.
+
+    Raises:
+        ConfigurationError, TypeError: an argument cannot work.
+    """
+
+    max_ttl: float = 60.0
+    trust_persistence: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_ttl, bool) or not isinstance(self.max_ttl, (int, float)):
+            raise TypeError(f"guard: max_ttl in seconds is needed, not {type(self.max_ttl).__name__}")
+        if not isinstance(self.trust_persistence, bool):
+            raise TypeError(f"guard: trust_persistence is True or False, not {type(self.trust_persistence).__name__}")
+        if not 0.001 <= self.max_ttl <= LONGEST_MAX_TTL:
+            raise ConfigurationError(
+                f"guard: a max_ttl of 0.001 to {LONGEST_MAX_TTL} seconds is needed; got {self.max_ttl}"
+            )
+
+    @property
+    def max_ttl_ms(self) -> int:
+        """The longest ttl in whole milliseconds."""
+        return round(self.max_ttl * 1000)
+
+
+DEFAULT_GUARD = Guard()
+
+
 class Clock:
     """Tells the time that every deadline is measured with; `wire.net` has the real one."""
 
@@ -158,8 +198,11 @@ class Policy:
         handoff: for how long a lock may pass from one waiter of a client to the next.
         max_waiters: how many of a client may wait for one name.
         refuse_late: whether who would wait for longer than its timeout is refused at once.
+        guard: what keeps masters out; None lets all of them vote.
 
     Attributes:
+        max_ttl_ms: the longest ttl.
+        doubted_ns: what was granted, or extended, before then has lost a vote; 0 is nothing.
         size, quorum: how many masters there are, and how many must agree.
         order: their indexes in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
@@ -169,9 +212,12 @@ class Policy:
         "_me",
         "attempt_ns",
         "clock",
+        "doubted_ns",
         "drift_factor",
         "fences",
+        "guard",
         "masters",
+        "max_ttl_ms",
         "max_waiters",
         "order",
         "quorum",
@@ -198,6 +244,7 @@ class Policy:
         handoff: Handoff | None = None,
         max_waiters: int = UNBOUNDED,
         refuse_late: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         self.masters = masters
         self.size = len(masters)
@@ -216,10 +263,17 @@ class Policy:
         self.max_waiters = max_waiters
         self._me = b""
         self.refuse_late = refuse_late
+        self.guard = guard
+        self.max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
+        self.doubted_ns = 0
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""
         return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
+
+    def ttl_ms_of(self, validity_ns: int) -> int:
+        """Return the ttl that may be believed for so long; 0 where there is none."""
+        return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
 
     def me(self) -> bytes:
         """Return this client's name in queues on the masters: a token, drawn with the first of them."""

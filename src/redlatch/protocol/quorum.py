@@ -91,6 +91,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             if won:
                 if not overtaken:  # else its ttl may be the shorter one, and the later
                     hold.deadline_ns = deadline
+                hold.asked_ns = started
                 hold.elapsed_ns = settled - started
                 return
             if overtaken or not (again and ballot.decided):

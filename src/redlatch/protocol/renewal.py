@@ -41,11 +41,13 @@ class Care:
         event: set when it is lost; None where nobody asked for it.
         reason: why it was lost; None while it is not.
         number: of its entry in the heap; others are of no use any more.
+        doubted: whether a vote that it stands on is void: then it is verified, by being extended to what is left.
     """
 
     __slots__ = (
         "began_ns",
         "cancels",
+        "doubted",
         "due_ns",
         "event",
         "hold",
@@ -81,6 +83,7 @@ class Care:
         self.event: Any = None
         self.reason: str | None = None
         self.scope: Any = None
+        self.doubted = False
         self.token: bytes | None = None  # of the lease that is cared for; None when there is none
         self.began_ns = self.renew_ns = self.due_ns = self.number = 0
 
@@ -97,7 +100,7 @@ class Care:
     def plan(self, renew_ns: int) -> None:
         """Note when it is renewed next."""
         self.renew_ns = renew_ns
-        self.due_ns = min(renew_ns, self.hold.deadline_ns) if self.renews else self.hold.deadline_ns
+        self.due_ns = min(renew_ns, self.hold.deadline_ns) if self.renews or self.doubted else self.hold.deadline_ns
 
     def end(self) -> None:
         """Care for it no more: it is being released."""
@@ -107,8 +110,13 @@ class Care:
         """Tell whether the lease is still held by the same holder."""
         return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
 
-    def ttl_left_ms(self, now_ns: int) -> int:
-        """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held."""
+    def ttl_left_ms(self, policy: Policy, now_ns: int) -> int:
+        """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held.
+
+        Of one that is not renewed but verified, what is left of its ttl.
+        """
+        if not self.renews:
+            return policy.ttl_ms_of(self.hold.deadline_ns - now_ns)
         if self.max_hold_ns is None:
             return self.ttl_ms
         return min(self.ttl_ms, (self.began_ns + self.max_hold_ns - now_ns) // MILLISECOND)
@@ -119,9 +127,14 @@ class Agenda:
 
     def __init__(self) -> None:
         self._fresh: deque[Care] = deque()  # from any thread
+        self._doubted = False  # by any thread
         self._heap: list[tuple[int, int, Care]] = []
         self._count = 0
         self._most = SLACK  # entries, before those of no use are thrown out
+
+    def doubt(self) -> None:
+        """Have every lock verified at once; from any thread."""
+        self._doubted = True
 
     def add(self, care: Care) -> None:
         """Take a lock in whose care has begun, or whose deadline has changed; from any thread."""
@@ -141,6 +154,7 @@ class Agenda:
             What is to be renewed now; and the locks that are lost, each with the reason, to be told.
         """
         self._take_fresh()
+        self._take_doubts(now_ns)
         renewed: list[Care] = []
         kept: list[Care] = []  # put back at the end: what is due within TOGETHER_NS would come again and again
         lost: list[tuple[Any, str]] = []
@@ -154,7 +168,7 @@ class Agenda:
             if now_ns >= care.hold.deadline_ns:
                 care.end()
                 lost.append((lock, "its validity ran out"))
-            elif care.renews and care.renew_ns <= now_ns + TOGETHER_NS:
+            elif (care.renews or care.doubted) and care.renew_ns <= now_ns + TOGETHER_NS:
                 renewed.append(care)
             else:
                 care.plan(care.renew_ns)
@@ -188,11 +202,23 @@ class Agenda:
                 lost.append((lock, "its validity ran out" if late else "a quorum has forgotten it"))
                 continue
             if error is None:
+                care.doubted = care.hold.asked_ns < policy.doubted_ns  # since the renewal began
                 care.begin(now_ns)
+                if care.doubted:
+                    care.plan(now_ns)
             else:  # again soon, and not all at the same time
                 care.plan(now_ns + int(min(care.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * policy.random())))
             self._fresh.append(care)
         return lost
+
+    def _take_doubts(self, now_ns: int) -> None:
+        if self._doubted:
+            self._doubted = False
+            for entry in [entry for entry in self._heap if _counts(entry)]:
+                care = entry[2]
+                care.doubted = True
+                care.plan(now_ns)
+                self._push(care)
 
     def _take_fresh(self) -> None:
         while self._fresh:
@@ -217,6 +243,8 @@ def _counts(entry: tuple[int, int, Care]) -> bool:
 
 
 def _may_renew(policy: Policy, care: Care, now_ns: int) -> bool:
-    """Tell whether a renewal would make it live longer; else it runs out."""
-    ttl_ms = care.ttl_left_ms(now_ns)
+    """Tell whether a renewal would make it live longer, or verify it; else it runs out."""
+    ttl_ms = care.ttl_left_ms(policy, now_ns)
+    if care.doubted:
+        return ttl_ms > 0
     return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > care.hold.deadline_ns

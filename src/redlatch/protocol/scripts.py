@@ -85,4 +85,19 @@ return 1""",
     keys=2,
 )
 
-ALL = (RELEASE, EXTEND, OWNED, LOCKED, ACQUIRE_FENCED, CONFIRM)
+# KEYS[1] the marker (see `guard`), ARGV[1] what it should be, ARGV[2] milliseconds that it is kept. Answers the
+# server's clock in microseconds since 1970, or 0 where the marker is another one.
+PULSE = Script("""if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+redis.call("pexpire",KEYS[1],ARGV[2])
+local t=redis.call("time")
+return t[1]*1000000+t[2]""")
+
+# ARGV[1] what the marker is, empty where there is none, ARGV[2] what it is to be, ARGV[3] milliseconds that it is kept,
+# ARGV[4] when that was decided, in microseconds by this server's clock: five seconds later it is not done any more.
+MARK = Script("""local t=redis.call("time")
+if t[1]*1000000+t[2]-tonumber(ARGV[4])>5000000 then return 0 end
+if (redis.call("get",KEYS[1]) or "")~=ARGV[1] then return 0 end
+redis.call("set",KEYS[1],ARGV[2],"PX",ARGV[3])
+return 1""")
+
+ALL = (RELEASE, EXTEND, OWNED, LOCKED, ACQUIRE_FENCED, CONFIRM, PULSE)

@@ -16,12 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 import redis.exceptions as redis_errors
-from hiredis import HiredisError, Reader
+from hiredis import HiredisError, PushNotification, Reader
 
 from ..config import Master
 from ..errors import MasterRefused
 from ..protocol import family_scripts, scripts
 from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Note, pack
+from ..protocol.sighting import Errand, Sighting
+from .limits import Limits
+from .net import now_ns
 
 # getaddrinfo imports this codec at its first use, in a dialling thread; a child that was forked off meanwhile would
 # find the lock of that import taken for ever.
@@ -29,7 +32,6 @@ codecs.lookup("idna")
 
 CLIENT_NAME = b"redlatch"
 SCRIPTS = scripts.ALL + family_scripts.ALL
-MAX_HANDSHAKE_BYTES = 262144
 
 # Seconds between two tries to reach a master that is down: jittered, doubling from the first to the last.
 # A second at most, so that a master is back in use within about a second of its return.
@@ -63,9 +65,13 @@ class Traits:
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether it says when a key that was looked at has changed.
         dialect: the cheapest way to call it (see protocol.commands).
+        evicts: its maxmemory_policy, where that may take keys that have not run out; else "".
+        sighting: what the guard wants to know; None where there is none.
     """
 
     reply_error = staticmethod(reply_error)
+
+    sighting: Sighting | None = None
 
     def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
         self.run_id = info.get("run_id", "")
@@ -75,6 +81,8 @@ class Traits:
         self.protocol = protocol
         self.tracking = tracking
         self.dialect = _dialect_of(self.server, self.version)
+        policy = info.get("maxmemory_policy", "noeviction")
+        self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else policy
 
     def lacks(self, error: Exception) -> bool:
         """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
@@ -108,18 +116,19 @@ class Connection:
         self.traits = traits
 
 
-def dial(master: Master, timeout: float, tracking: bool = True) -> Connection:
+def dial(master: Master, timeout: float, tracking: bool = True, errand: Errand | None = None) -> Connection:
     """Connect to a master and shake hands within about `timeout` seconds each.
 
     Args:
         tracking: whether it is to say when a key that was looked at has changed (RESP3 only).
+        errand: what to do about its marker; None where there is no guard.
 
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why it has no vote.
     """
     sock = master.connect(timeout)
     try:
-        traits = _shake_hands(_Talk(sock, timeout), master, tracking)
+        traits = _shake_hands(_Talk(sock, timeout), master, tracking, errand)
         if traits.role != "master":
             raise MasterRefused(f"{master.address} is a {traits.role}, not a master; give its master instead")
         if not traits.run_id:
@@ -138,40 +147,46 @@ class _Talk:
         self.sock = sock
         self.until = time.monotonic() + timeout
         self.reader = Reader(notEnoughData=_NOTHING, replyError=reply_error)
+        self.limits = Limits()
+        self.sent_ns = 0  # before the last commands left
 
     def ask(self, commands: list[bytes]) -> list[Any]:
         self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+        self.sent_ns = now_ns()
         self.sock.sendall(b"".join(commands))
         replies: list[Any] = []
-        received = 0
         while len(replies) < len(commands):
             try:
                 reply = self.reader.gets()
             except HiredisError as error:
                 raise MasterRefused(f"the answer is no RESP: {error}") from None
+            if isinstance(
+                reply, PushNotification
+            ):  # the marker that comes may be older than the flush that it tells of
+                raise ConnectionResetError("the server was flushed during the handshake")
             if reply is not _NOTHING:
                 replies.append(reply)
                 continue
             self.sock.settimeout(max(0.001, self.until - time.monotonic()))
             data = self.sock.recv(65536)
-            received += len(data)
             if not data:
                 if replies and isinstance(replies[0], Exception):  # such as "max number of clients reached"
                     raise replies[0]
                 raise ConnectionResetError("the server closed the connection during the handshake")
-            if received > MAX_HANDSHAKE_BYTES:
-                raise MasterRefused(f"more than {MAX_HANDSHAKE_BYTES} bytes in answer to the handshake")
+            self.limits.check(data)
             self.reader.feed(data)
+        if self.reader.has_data():
+            raise ConnectionResetError("the server said more than it was asked in the handshake")
         return replies
 
 
-def _shake_hands(talk: _Talk, master: Master, tracking: bool) -> Traits:
+def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | None) -> Traits:
     """Say hello, log in, choose the database, load the scripts and ask who is there, in one round trip.
 
     A server that does not know HELLO (Redis 5, some proxies) gets a second one in RESP2.
     """
     credentials = master.credentials()
-    introduction = _introduction(master, tracking)
+    introduction = _introduction(master, tracking, errand)
     user = ("default", *credentials) if len(credentials) == 1 else credentials
     hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *introduction])
     protocol = 3
@@ -186,20 +201,63 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool) -> Traits:
         for answer in answers[: len(login)]:
             _insist(answer)
         rest = answers[len(login) :]
-    return _traits_of(rest, master, protocol, tracking)
+    server_us, marker = _guarded(rest, errand)
+    traits, info = _traits_of(rest, master, protocol, tracking, errand is not None)
+    if errand is not None:
+        identity = f"{traits.run_id} {info.get('master_replid', '')}".strip()
+        persists = info.get("aof_enabled") == "1"
+        traits.sighting = Sighting(identity, marker, server_us, talk.sent_ns, now_ns(), persists)
+    return traits
 
 
-def _introduction(master: Master, tracking: bool) -> list[bytes]:
+def _introduction(master: Master, tracking: bool, errand: Errand | None) -> list[bytes]:
     select = [pack(b"SELECT", master.db)] if master.db else []
     load = [pack(b"SCRIPT", b"LOAD", script.text) for script in SCRIPTS]
     return [
         *select,
         pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
-        *_tracking(tracking),
+        *_tracking(tracking or errand is not None),  # the guard wants to know when it is flushed
         *load,
         pack(b"INFO", b"server"),
         pack(b"INFO", b"replication"),
+        pack(b"INFO", b"memory"),
+        *([] if errand is None else _asking_for(errand)),
     ]
+
+
+def _asking_for(errand: Errand) -> list[bytes]:
+    """Ask what the guard wants to know, and write a marker where it was told to."""
+    arguments = errand.old, errand.new, errand.kept_ms, errand.made_us
+    call = pack(b"EVAL", scripts.MARK.text, scripts.MARK.keys, errand.key, *arguments)
+    return [
+        pack(b"INFO", b"persistence"),
+        *([call] if errand.new else []),
+        pack(b"PEXPIRE", errand.key, errand.kept_ms),
+        pack(b"GET", errand.key),
+        pack(b"TIME"),
+    ]
+
+
+def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | None]:
+    """Take the answers to all but the first of these; return the server's clock and the marker."""
+    if errand is None:
+        return 0, None
+    shown, marker = replies.pop(), replies.pop()
+    for answer in (shown, marker, replies.pop(), *([replies.pop()] if errand.new else [])):
+        if isinstance(answer, redis_errors.NoPermissionError):
+            raise MasterRefused(
+                f"the guard needs the rights to GET and EVAL with the key {errand.key!r} (which begins with the "
+                f"client's prefix), and to TIME; or the client guard=None: {answer}"
+            )
+        if not isinstance(answer, redis_errors.ReadOnlyError):  # a replica is refused for its role
+            _insist(answer)
+    if not isinstance(marker, (bytes, type(None))):
+        raise MasterRefused(f"GET of the marker was answered with {type(marker).__name__}")
+    try:
+        seconds, microseconds = map(int, shown if isinstance(shown, list) else ())
+    except (TypeError, ValueError):
+        raise MasterRefused(f"TIME was answered with {type(shown).__name__}, and not with two numbers") from None
+    return seconds * 1_000_000 + microseconds, marker
 
 
 def _tracking(wanted: bool) -> list[bytes]:
@@ -212,12 +270,15 @@ def _tracking(wanted: bool) -> list[bytes]:
     return [pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"), Note().payload(FULL_TEXT)]
 
 
-def _traits_of(replies: list[Any], master: Master, protocol: int, tracking: bool) -> Traits:
+def _traits_of(
+    replies: list[Any], master: Master, protocol: int, tracking: bool, guarded: bool
+) -> tuple[Traits, dict[str, str]]:
+    """Return the server's traits, and what INFO has said."""
     if master.db:
         _insist(replies.pop(0))
     replies.pop(0)  # a connection without a name works as well
     pushes = tracking and protocol == 3
-    for _ in _tracking(tracking):
+    for _ in _tracking(tracking or guarded):
         pushes = replies.pop(0) == b"OK" and pushes
     for _ in SCRIPTS:  # where loading is not allowed the full text may be; a server that starts is no master yet
         answer = replies.pop(0)
@@ -231,7 +292,7 @@ def _traits_of(replies: list[Any], master: Master, protocol: int, tracking: bool
         for line in answer.decode(errors="replace").splitlines():
             field, _, value = line.partition(":")
             info[field] = value
-    return Traits(info, protocol, pushes)
+    return Traits(info, protocol, pushes), info
 
 
 def _insist(answer: Any) -> None:
@@ -265,22 +326,23 @@ class Dialler:
         self._tracking = tracking
         self._closed = threading.Event()
 
-    def start(self, index: int, pause: float = 0.0) -> None:
-        """Begin to dial master `index`, after `pause` seconds."""
+    def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
+        """Begin to dial master `index`, after `pause` seconds; `errand` as for `dial`."""
         if not self._closed.is_set():
             # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
-            _thread.start_new_thread(self._run, (index, pause))
+            _thread.start_new_thread(self._run, (index, pause, errand))
 
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated."""
         self._closed.set()
 
-    def _run(self, index: int, pause: float) -> None:
+    def _run(self, index: int, pause: float, errand: Errand | None) -> None:
         while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
             try:
-                connection = dial(self._masters[index], self._timeout, self._tracking)
+                connection = dial(self._masters[index], self._timeout, self._tracking, errand)
             except Exception as error:  # whatever keeps a master from voting is that master's cause
                 self._failed(index, error)
+                errand = errand and errand.reading()  # what it was to write may be true no more
             else:
                 self._ready(index, connection)
                 return

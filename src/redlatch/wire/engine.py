@@ -6,6 +6,9 @@ Rules:
     left; hence no reply is ever counted for another command.
   * Anything unexpected (a reply of another type, more replies than commands, bytes that are no RESP)
     closes that connection. Its open votes become failures, never a yes or a no.
+  * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires. An answer
+    that shows that the master is not to be trusted, or a push that it was flushed, closes the connection before the
+    votes that come behind are counted.
   * A release is never forgotten: one that got no answer on a connection that broke, or that came
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
@@ -19,10 +22,10 @@ of `ext/redlatch/_c/wire/engine.pxd`.
   * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
 
 Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
-number is to be kept, and whether the master is to say when it changes; `payload(dialect)`, its bytes for a server of
-that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which such a release is owed;
-`since_ns`, when the first command of that token was made; `undo()`, what undoes it when the client closes; and
-`again()`, what is sent instead behind what was sent since.
+number is to be kept, whether the master is to say when it changes, or whether it is a pulse; `payload(dialect)`, its
+bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which
+such a release is owed; `since_ns`, when the first command of that token was made; `undo()`, what undoes it when the
+client closes; and `again()`, what is sent instead behind what was sent since.
 
 It is longer than a module should be: all that touches a FIFO stands in one place.
 """
@@ -36,9 +39,9 @@ from typing import Any
 from hiredis import Reader
 
 from ..protocol.ballot import Ballot
-from ..protocol.commands import BY_SHA, FULL_TEXT, NO, OK, Command, Note
+from ..protocol.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse
 from ..protocol.key import MAX_BYTES, MAX_SUFFIX
-from ..protocol.policy import Clock
+from ..protocol.policy import SECOND, UNBOUNDED, Clock
 from . import net
 
 # A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
@@ -46,6 +49,9 @@ from . import net
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
+
+# A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
+_REPLACED = ("READONLY", "LOADING")
 
 # So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
@@ -88,6 +94,8 @@ class Link:
         self.cause: BaseException | None = None  # why it is down
         self.lost_ns = -1  # when the last connection broke
         self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
+        self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
+        self.pulse: Any = None  # what it asks
         self.full_at, self.full_ns = -1, 0  # how many had come when it owed too much, and when that was first so
 
     def __repr__(self) -> str:
@@ -123,6 +131,8 @@ class Fleet:
         self.torn = False
         self.staged = False  # a reply made us stage something: flush
         self.resent = False  # whether a script was ever sent in full instead
+        self.pulse_ns = UNBOUNDED  # when the next pulse is due
+        self.renews = False  # whether one is to go with what is sent next, too, if it is due; set by any thread
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -135,6 +145,8 @@ class Fleet:
         """Stage the ballot's command on every link that it asks and that is up; the others park it or vote at once."""
         command = ballot.command
         self.torn = True
+        if command.since_ns >= self.pulse_ns:
+            self._pulse(command.since_ns)
         dialect = -1
         payload = b""
         for link in self.links:
@@ -167,6 +179,11 @@ class Fleet:
         """Send what is staged, one system call a link."""
         self.torn = True
         self.staged = False
+        if self.renews:
+            self.renews = False
+            now = self.clock.now()
+            if now >= self.pulse_ns:
+                self._pulse(now)
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
         self.torn = False
@@ -191,14 +208,23 @@ class Fleet:
             self._feed(self.links[index], data)
         self.torn = False
 
-    def adopt(self, index: int, sock: Any, traits: Any, dialect: int) -> None:
-        """Take a connection whose handshake is done; send what is owed, then what was parked."""
+    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, watched: Any = None) -> None:
+        """Take a connection whose handshake is done; send what is owed, then what was parked.
+
+        Args:
+            watched: tells what to ask each second (`question`), and takes the answers (`beat`) and flushes
+                (`flushed`): these return why the link is to be closed, or None.
+        """
         link = self.links[index]
         self.torn = True
         self.wires.attach(index, sock)
         link.tail = b""
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
+        link.watched = watched
+        if watched is not None:
+            link.pulse = Pulse(*watched.question())
+            self.pulse_ns = min(self.pulse_ns, self.clock.now() + SECOND)
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
@@ -285,6 +311,22 @@ class Fleet:
             link.full_at, link.full_ns = came, now
         return bool(now - link.full_ns >= self.stall_ns)
 
+    def _pulse(self, now_ns: int) -> None:
+        """Ask every link that is watched for its pulse; it is due again in a second."""
+        self.pulse_ns = now_ns + SECOND
+        for link in self.links:
+            if link.up and link.watched is not None:
+                ballot = self.ballot_of(link.pulse)
+                ballot.until_ns = now_ns
+                self._resend(link, ballot)
+
+    def _beat(self, link: Link, ballot: Ballot, answer: int) -> bool:
+        """Tell of the answer to a pulse; False if the link had to be dropped."""
+        cause = link.watched.beat(ballot.until_ns, self.clock.now(), answer)
+        if cause is not None:
+            self._drop(link, cause)
+        return cause is None
+
     def _announce(self, link: Link, command: Command) -> None:
         """Have the master note the key of a question that follows, so that it pushes when the key has changed."""
         if command.tells == NO and link.traits.tracking:
@@ -353,7 +395,10 @@ class Fleet:
                 return start
         elif found[1] is None:
             self.changed.append((link.index, None))
-            return found.end()
+            if link.watched is None:
+                return found.end()
+            self._drop(link, link.watched.flushed(self.clock.now()))
+            return start
         elif int(found[1]) <= MAX_BYTES + MAX_SUFFIX:
             end = found.end() + int(found[1])
             if len(came) < end + 2:
@@ -395,9 +440,14 @@ class Fleet:
             self._tally(ballot)
         elif command.tells and type(reply) is int:
             link.advance()
+            if command.tells == TIME:
+                return self._beat(link, ballot, reply)
             ballot.tell(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
+            if link.watched is not None and str(reply).startswith(_REPLACED):
+                self._drop(link, reply)
+                return False
             link.advance()
             self._refused(link, ballot, reply)
         else:

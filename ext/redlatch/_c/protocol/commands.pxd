@@ -74,6 +74,11 @@ cdef class Note(Command):
 
 
 @cython.final
+cdef class Pulse(Command):
+    cdef tuple _arguments
+
+
+@cython.final
 cdef class Owned(Command):
     pass
 

@@ -14,6 +14,7 @@ cdef class Hold:
     cdef public int state
     cdef public bytes token
     cdef public long long since_ns
+    cdef public long long asked_ns
     cdef public long long deadline_ns
     cdef public long long elapsed_ns
     cdef public object extending

@@ -32,6 +32,9 @@ cdef class Policy:
     cdef readonly long long tenure_count
     cdef readonly long long max_waiters
     cdef readonly bint refuse_late
+    cdef readonly object guard  # or None
+    cdef readonly long long max_ttl_ms
+    cdef public long long doubted_ns
 
     cdef bytes _me
 

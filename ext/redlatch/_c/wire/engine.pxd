@@ -27,6 +27,8 @@ cdef class Link:
     cdef public object cause
     cdef public long long lost_ns
     cdef public long long cut
+    cdef public object watched     # or None
+    cdef public Command pulse      # or None
     cdef public long long full_at
     cdef public long long full_ns
 
@@ -48,6 +50,8 @@ cdef class Fleet:
     cdef public bint torn
     cdef public bint staged
     cdef public bint resent
+    cdef public long long pulse_ns
+    cdef public bint renews
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t max_owed
@@ -58,6 +62,7 @@ cdef class Fleet:
     # for the drivers
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
     cpdef submit(self, Ballot ballot)
+    @cython.locals(now=cython.longlong)
     cpdef flush(self)
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
@@ -72,6 +77,9 @@ cdef class Fleet:
     # inside
     @cython.locals(came=cython.longlong, now=cython.longlong)
     cdef bint _stalled(self, Link link) except -1
+    @cython.locals(link=Link, ballot=Ballot)
+    cdef _pulse(self, long long now_ns)
+    cdef bint _beat(self, Link link, Ballot ballot, answer) except -1
     cdef _announce(self, Link link, Command command)
     cdef _resend(self, Link link, Ballot ballot)
 

@@ -1,0 +1,58 @@
+"""What becomes of clients when their process forks or ends, or calls them from within a call of theirs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from types import FrameType
+from typing import Any
+
+from ..wire.net import now_ns
+
+# How long close() waits for the answers to releases that are on their way.
+DRAIN_NS = 1_000_000_000
+
+# Where a thread stands while it is in a call of a client; compiled functions have no frames.
+_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
+
+_rosters: weakref.WeakSet[Any] = weakref.WeakSet()
+_drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
+
+
+def nested() -> bool:
+    """Tell whether a call of a client stands inside another one on this thread's stack: ours, not ours, ours again."""
+    calls, ours = 0, False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        was, ours = ours, str(frame.f_globals.get("__name__")).startswith(_OUR_FRAMES)
+        calls += ours and not was
+        frame = frame.f_back
+    return calls > 1
+
+
+def linger_at_exit(driver: Any) -> None:
+    """Have `driver.linger(until_ns)` called when the interpreter ends, unless it is gone by then."""
+    _drivers.add(driver)
+
+
+@atexit.register
+def _linger_all() -> None:
+    until_ns = now_ns() + DRAIN_NS  # for all together
+    for driver in list(_drivers):
+        driver.linger(until_ns)
+
+
+def disown_at_fork(roster: Any) -> None:
+    """Have `roster.disown()` called in every child that is forked off, unless it is gone by then."""
+    _rosters.add(roster)
+
+
+def _disown_all() -> None:
+    for roster in list(_rosters):
+        roster.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)
