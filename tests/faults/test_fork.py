@@ -49,7 +49,7 @@ def run(implementation):
     return run
 
 
-def test_the_child_of_a_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+def test_row_29_the_child_of_a_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
     run(
         """
 client = Client(urls)
@@ -77,7 +77,7 @@ client.close()
     assert not keys(three, name)
 
 
-def test_the_child_of_an_asyncio_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+def test_row_29_the_child_of_an_asyncio_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
     run(
         """
 async def main():
@@ -101,7 +101,7 @@ asyncio.run(main())
     assert not keys(three, name)
 
 
-def test_nothing_of_the_child_reaches_the_parents_sockets(run, three, proxies, name):
+def test_row_29_nothing_of_the_child_reaches_the_parents_sockets(run, three, proxies, name):
     before = proxies(three)
     run(
         """
@@ -264,7 +264,7 @@ use()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_process_of_multiprocessing_excludes_its_parent(method, implementation, three, name, keys, tmp_path):
+def test_row_29_a_process_of_multiprocessing_excludes_its_parent(method, implementation, three, name, keys, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         """
@@ -300,7 +300,7 @@ if __name__ == "__main__":
     assert not keys(three, name)
 
 
-def test_a_fork_while_threads_wait_in_line_disturbs_none_of_them(run, three, name, keys):
+def test_row_29_a_fork_while_threads_wait_in_line_disturbs_none_of_them(run, three, name, keys):
     run(
         """
 from concurrent.futures import ThreadPoolExecutor

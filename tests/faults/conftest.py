@@ -1,0 +1,24 @@
+"""What the tests of faults share: masters that they may break."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from redlatch import embedded
+
+
+@pytest.fixture
+def fleet() -> Iterator[Callable[..., embedded.Masters]]:
+    """Start masters that the test may break."""
+    with contextlib.ExitStack() as stack:
+
+        def start(count: int = 3, **options: Any) -> embedded.Masters:
+            fleet = embedded.masters(count, **options)
+            stack.enter_context(fleet)
+            return fleet
+
+        yield start

@@ -1,0 +1,280 @@
+"""Rows 3, 6, 23, 33, 34 and 35: masters that forget, are exchanged, or are not what a client takes them for."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from faces import PATIENCE, ask, await_true, wins
+
+from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable
+
+from . import restarts
+
+MAX_TTL = 1.2
+GUARD = Guard(max_ttl=MAX_TTL)
+ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
+
+
+def held_by_two(client, urls, name, **options):
+    """Return a lock that the first two of three masters have voted for."""
+    lock = client.lock(name, **options)
+    assert lock.acquire()
+    for url in urls:
+        await_true(lambda url=url: ask(url).exists(name))
+    ask(urls[2]).delete(name)
+    return lock
+
+
+def released(lock):
+    """Tell whether a release has got through."""
+    try:
+        lock.release()
+    except QuorumUnavailable:
+        return False
+    return True
+
+
+def assert_nobody_wins_before(lock, client, name):
+    """Try to win a lock until its holder's validity is over; and have it then."""
+    while lock.remaining() > 0:
+        rival = client.lock(name)
+        if wins(rival):
+            assert lock.remaining() == 0
+            rival.release()
+            return
+    rival = client.lock(name)
+    await_true(lambda: wins(rival))
+
+
+# --- row 3: restarts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("knew", [True, False], ids=["who knew it", "who comes new"])
+def test_row_3_a_master_that_was_restarted_empty_does_not_help_to_a_second_holder(knew, connect, fleet, name):
+    masters = fleet()
+    owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    if knew:
+        rival.connect()
+    lock = held_by_two(owner, masters.urls, name)
+    masters.kill(0)
+    masters.start(0)
+    assert_nobody_wins_before(lock, rival, name)
+
+
+def test_row_3_why_a_master_is_kept_out_is_told(connect, fleet, name):
+    masters = fleet()
+    client = connect(masters.urls)
+    client.connect()
+    for index in (0, 1):
+        masters.kill(index)
+        masters.start(index)
+
+    def refused():
+        with pytest.raises(QuorumUnavailable) as caught:
+            client.lock(name).acquire(blocking=False)
+        return all("kept out for" in str(cause) for cause in caught.value.causes.values())
+
+    await_true(refused)
+
+
+def test_row_3_a_master_that_keeps_everything_is_trusted_where_that_was_said(connect, fleet, name):
+    masters = fleet(config=ALWAYS)
+    trusting = Guard(trust_persistence=True)
+    owner, rival = connect(masters.urls, guard=trusting), connect(masters.urls, guard=trusting)
+    lock = owner.lock(name)
+    assert lock.acquire()
+    for url in masters.urls:
+        await_true(lambda url=url: ask(url).exists(name))
+    for index in range(3):
+        masters.kill(index)
+        masters.start(index)
+        assert not wins(rival.lock(name))
+    await_true(lambda: released(lock))
+    await_true(lambda: wins(rival.lock(name)))
+
+
+def test_row_3_a_master_without_an_append_only_file_is_not_trusted(connect, fleet):
+    with pytest.raises(ConfigurationError, match="no append-only file"):
+        client = connect(fleet().urls, guard=Guard(trust_persistence=True))
+        client.connect()
+
+
+def test_row_3_new_masters_are_not_held_up(connect, fleet, name, keys):
+    masters = fleet(5)
+    lock = connect(masters.urls).lock(name)
+    assert lock.acquire(blocking=False)
+    await_true(lambda: len(keys(masters.urls, name)) == 5)
+
+
+def test_row_3_many_restarts_are_no_double_grant(implementation):
+    tally = restarts.run(30, Guard(max_ttl=restarts.TTL), 6)
+    assert (tally.trials, tally.double) == (30, 0)
+    assert tally.tries > 300
+
+
+def test_row_3_without_a_guard_they_are(implementation):
+    assert restarts.run(6, None, 6).double > 0
+
+
+# --- row 33: what was deleted by hand ----------------------------------------------------------------------
+
+
+def test_row_33_a_master_that_was_flushed_does_not_help_to_a_second_holder(connect, fleet, name):
+    masters = fleet()
+    owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    rival.connect()
+    lock = held_by_two(owner, masters.urls, name)
+    deadline_ns = lock.deadline_ns
+    ask(masters.urls[0]).flushall()
+    owner.lock(name + "-other").acquire(blocking=False)
+    await_true(lambda: lock.remaining() == 0)  # its owner has heard of it, and is not sure any more,
+    with pytest.raises(LockLost, match="may have forgotten"):
+        lock.check()
+    again = rival.lock(name)
+    await_true(lambda: wins(again))
+    assert again.deadline_ns - MAX_TTL * 1e9 > deadline_ns - MAX_TTL * 1e9 * 0.1  # and nobody else for so long
+
+
+@pytest.mark.parametrize("how", ["auto_renew", "on_lost"])
+def test_row_33_a_lock_that_is_cared_for_is_verified_where_a_minority_was_flushed(how, connect, fleet, name):
+    masters = fleet()
+    told = []
+    options = {"auto_renew": True} if how == "auto_renew" else {"on_lost": lambda lock, why: told.append(why)}
+    lock = connect(masters.urls).lock(name, **options)
+    assert lock.acquire()
+    for url in masters.urls:
+        await_true(lambda url=url: ask(url).exists(name))
+    deadline_ns, server = lock.deadline_ns, ask(masters.urls[0])
+    server.flushall()
+    await_true(lambda: server.get(b"\0guard"))  # it was seen,
+    await_true(lambda: lock.remaining() > 0)  # and the others asked
+    assert lock.deadline_ns >= deadline_ns - 200_000_000 or how == "auto_renew"
+    assert not told
+    lock.release()
+
+
+def test_row_33_a_lock_that_is_cared_for_is_lost_where_a_majority_was_flushed(connect, fleet, name):
+    masters = fleet()
+    told = []
+    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    lock = client.lock(name, auto_renew=True, on_lost=lambda lock, why: told.append(why))
+    assert lock.acquire()
+    for url in masters.urls[:2]:
+        ask(url).flushall()
+    await_true(lambda: told)
+    assert lock.remaining() == 0
+
+
+def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(connect, fleet, name):
+    masters = fleet()
+    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    client.connect()
+    server = ask(masters.urls[0])
+    before = server.get(b"\0guard")
+    server.delete(b"\0guard")
+
+    def marked():
+        lock = client.lock(name)
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
+        return server.get(b"\0guard")
+
+    await_true(marked)
+    assert b'"new":true' in before
+    assert b'"new":false' in server.get(b"\0guard")
+
+
+def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(connect, fleet, name):
+    masters = fleet(1)
+    client, server = connect(masters.urls), ask(masters.urls[0])
+    client.connect()
+    assert 3_500_000 < server.pttl(b"\0guard") <= 3_600_000
+    server.pexpire(b"\0guard", 60_000)
+
+    def prolonged():
+        lock = client.lock(name)
+        assert lock.acquire()
+        lock.release()
+        return server.pttl(b"\0guard") > 60_000
+
+    await_true(prolonged)
+
+
+# --- row 34: who does not go together ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "guard", "why"),
+    [
+        ([0, 1, 2], Guard(), "one of 5 masters for others"),
+        ([0, 1, 2, 3, 4], Guard(max_ttl=61), "max_ttl=60 by others, not 61"),
+        ([0, 1, 2, 3, 5], Guard(), "max_ttl=20 by others, not 60"),
+        ([5], Guard(max_ttl=3000), "max_ttl=20 by others, not 3000"),
+    ],
+)
+def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, fleet, name):
+    first, other = fleet(5), fleet(1)
+    urls = first.urls + other.urls
+    connect(first.urls).connect()
+    connect(other.urls, guard=Guard(max_ttl=20)).connect()
+    with pytest.raises(ConfigurationError, match=why):
+        connect([urls[index] for index in chosen], guard=guard).lock(name).acquire()
+
+
+def test_row_34_the_same_masters_may_have_other_lists_under_other_prefixes(connect, fleet, name):
+    urls = fleet(3).urls
+    for prefix, chosen in (("", urls), ("one:", urls[:1]), ("two:", urls[1:])):
+        assert connect(chosen, prefix=prefix).lock(name).acquire()
+
+
+def test_row_34_the_same_masters_may_be_known_by_other_addresses(connect, fleet, proxies, name):
+    urls = fleet(3).urls
+    assert connect(urls).lock(name).acquire()
+    assert not wins(connect([proxy.url for proxy in proxies(urls)]).lock(name))
+
+
+# --- rows 23 and 35: masters that are none for locks -------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "warned"), [("volatile-lru", True), ("allkeys-lfu", True), ("noeviction", False)])
+def test_row_23_a_master_that_may_evict_locks_is_reported(policy, warned, connect, fleet, caplog):
+    masters = fleet(1, config={"maxmemory": "100mb", "maxmemory-policy": policy})
+    with caplog.at_level(logging.WARNING, "redlatch"):
+        connect(masters.urls).connect()
+    assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned
+
+
+def test_row_35_a_replica_that_was_promoted_does_not_help_to_a_second_holder(connect, fleet, proxies, name):
+    masters, spare = fleet(3), fleet(1)
+    replica = ask(spare.urls[0])
+    (before,) = proxies(masters.urls[:1])
+    urls = [before.url, *masters.urls[1:]]
+    replica.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])  # with the first one a master begins a history
+    await_true(lambda: replica.info("replication")["master_link_status"] == "up")
+    owner = connect(urls, guard=GUARD, ttl=MAX_TTL)
+    rival = connect(urls, guard=GUARD, ttl=MAX_TTL)
+    rival.connect()
+    await_true(lambda: replica.get(b"\0guard"))  # the marker came with everything else,
+    ask(masters.urls[0]).execute_command("CLIENT", "KILL", "TYPE", "replica")
+    replica.replicaof("NO", "ONE")
+    lock = held_by_two(owner, masters.urls, name)  # but not the lock
+    before.lead_to(spare.urls[0])
+    masters.kill(0)
+    assert_nobody_wins_before(lock, rival, name)
+    assert b'"new":false' in replica.get(b"\0guard")
+
+
+def test_row_35_a_master_that_became_a_replica_is_left_at_once(connect, fleet, name):
+    masters = fleet(3)
+    client = connect(masters.urls)
+    client.connect()
+    server = ask(masters.urls[0])
+    server.replicaof("127.0.0.1", masters.urls[1].rpartition(":")[2])
+    for _ in range(3):
+        lock = client.lock(name)
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
+    await_true(lambda: all(one["name"] != "redlatch" for one in server.client_list()))

@@ -1,0 +1,124 @@
+"""Rows 5, 8 and 38: what comes late, what dies unseen, and what gets no time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+from faces import PATIENCE, ask, await_true, finish, run_script
+
+from redlatch import AsyncClient
+
+LONG = 60.0
+
+
+# --- row 5: a late release ---------------------------------------------------------------------------------
+
+
+def test_row_5_a_release_that_comes_late_deletes_nothing(connect, three, proxies, name, keys):
+    before = proxies(three)
+    client, other = connect([proxy.url for proxy in before]), connect(three)
+    held = other.lock(name, ttl=LONG)
+    assert held.acquire()
+    await_true(lambda: len(keys(three, name)) == 3)
+    ask(three[0]).delete(name)  # one master gives the key, and it is undone there
+    assert not client.lock(name, ttl=LONG).acquire(blocking=False)
+    first = next(command for command in before[0].commands if command[:2] == (b"SET", name.encode()))[2]
+    await_true(lambda: before[0].count(first) > 1)
+    undone = [command for command in before[0].commands if first in command and command[0] != b"SET"]
+    held.release()
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire(timeout=PATIENCE)
+    await_true(lambda: len(keys(three, name)) == 3)
+    for url in three:
+        for command in undone:
+            assert ask(url).execute_command(*command) == 0
+    assert len(keys(three, name)) == 3
+    assert lock.owned()
+    assert lock.token != first
+    lock.release()
+
+
+# --- row 8: a watchdog that dies ---------------------------------------------------------------------------
+
+
+def test_row_8_a_renewal_that_dies_of_a_mistake_is_no_silent_loss(connect, three, name, implementation, monkeypatch):
+    """Whatever is raised in the renewal, the loss is told at the deadline, and other locks are renewed."""
+    quorum = implementation.module("protocol.quorum")
+    extend, doomed = quorum.extend, []
+
+    def mistaken(policy, hold, ttl_ms):
+        if hold.name in doomed:
+            raise ZeroDivisionError("a mistake of ours")
+        return extend(policy, hold, ttl_ms)
+
+    monkeypatch.setattr(quorum, "extend", mistaken)
+    told = []
+    client = connect(three)
+    lock = client.lock(name, ttl=0.6, auto_renew=True, on_lost=lambda lock, why: told.append(time.monotonic()))
+    other = client.lock(name + "-other", ttl=0.9, auto_renew=True)
+    assert lock.acquire()
+    assert other.acquire()
+    over = time.monotonic() + lock.remaining()
+    doomed.append(name)
+    await_true(lambda: told)
+    assert told[0] >= over - 0.05
+    assert lock.remaining() == 0
+    held_until = time.monotonic() + 1.8
+    while time.monotonic() < held_until:
+        assert other.remaining() > 0
+        time.sleep(0.01)
+    other.release()
+
+
+# --- row 38: no time for renewals --------------------------------------------------------------------------
+
+BUSY = """
+import json, sys, threading, time
+import redlatch
+name, *urls = sys.argv[1:]
+told = []
+with redlatch.Client(urls) as client:
+    lock = client.lock(name, ttl=1.5, auto_renew=True, on_lost=lambda lock, why: told.append(why))
+    assert lock.acquire()
+    over = threading.Event()
+    def hog():  # takes the GIL back as soon as it may
+        while not over.is_set():
+            sum(range(2000))
+    hogs = [threading.Thread(target=hog) for _ in range(4)]
+    for each in hogs:
+        each.start()
+    until, least = time.monotonic() + 5, 9.9
+    while time.monotonic() < until:
+        least = min(least, lock.remaining())
+        time.sleep(0.02)
+    over.set()
+    for each in hogs:
+        each.join()
+    print(json.dumps(dict(least=least, told=told, remaining=lock.remaining())))
+    lock.release()
+"""
+
+
+def test_row_38_a_lock_is_renewed_while_other_threads_take_all_the_time(implementation, three, name):
+    out, err = finish(run_script(BUSY, implementation.name, name, *three, wait=False))
+    assert not err
+    said = json.loads(out)
+    assert not said["told"]
+    assert said["least"] > 0
+    assert said["remaining"] > 0
+
+
+def test_row_38_a_loop_that_is_kept_busy_loses_its_lock_and_is_told_as_soon_as_it_runs(implementation, three, name):
+    async def main():
+        told = []
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=0.4, auto_renew=True, on_lost=lambda lock, why: told.append(why))
+            assert await lock.acquire()
+            time.sleep(0.8)
+            assert lock.remaining() == 0  # at once, whoever asks
+            await asyncio.sleep(0.05)
+            assert told
+
+    asyncio.run(main())
