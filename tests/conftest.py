@@ -17,8 +17,13 @@ import pytest
 import redis
 from faces import Face
 from proxy import Proxy
+from restricted import restrict
+from secrecy import Scanner, scanning
 
-from redlatch import embedded, impl
+from redlatch import Client, embedded, impl
+
+if os.environ.get("REDLATCH_TEST_ACL"):
+    restrict()
 
 
 def _redis_62() -> str | None:
@@ -47,6 +52,30 @@ def implementation_named(name: str) -> impl.Implementation:
         if os.environ.get("REDLATCH_BUILD_EXT") == "1":
             raise
         pytest.skip("the compiled implementation was not built")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the pure build on uvloop out, a sixth of the time: each of the two is tested with the other's sibling."""
+    left_out = [item for item in items if _choices(item) >= {("connect", "uvloop"), ("implementation", "python")}]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+
+
+def _choices(item: pytest.Item) -> set[tuple[str, Any]]:
+    spec = getattr(item, "callspec", None)
+    return set() if spec is None else {(name, spec.params.get(name)) for name in ("connect", "implementation")}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def secrecy() -> Iterator[Scanner]:
+    """Look through every log and error of the run for secrets; the verdict falls at its end."""
+    if "REDLATCH_DRIFT" in os.environ:  # what it knows grows with every token, and there it is counted
+        yield Scanner()
+        return
+    with scanning() as scanner:
+        yield scanner
+    assert not scanner.leaks
 
 
 @pytest.fixture(params=["c", "python"])
@@ -78,6 +107,8 @@ class Farm:
                 pytest.skip(f"there is no {kind} server here")
             fleet = embedded.masters(count, server=server)
             self._fleets[key] = (fleet, fleet.__enter__())
+            with Client(self._fleets[key][1]) as client:  # whoever connects first writes the guard's markers
+                client.connect()
         return self._fleets[key][1]
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from redlatch import AsyncClient, Client
+from redlatch import AsyncClient, Client, QuorumUnavailable
 
 PATIENCE = 30.0  # far beyond anything that is not a hang
 
@@ -31,6 +31,14 @@ def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None
 def ask(url: str) -> redis.Redis:
     """Return a client of one master, to see what stands there."""
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
+
+
+def wins(lock: Any) -> bool:
+    """Tell whether a lock is won at once."""
+    try:
+        return bool(lock.acquire(blocking=False))
+    except QuorumUnavailable:
+        return False
 
 
 def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:

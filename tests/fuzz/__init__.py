@@ -1,0 +1,1 @@
+"""Whatever bytes a server sends, in whatever pieces: the same verdict, or a closed connection, and bounded memory."""

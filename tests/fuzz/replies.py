@@ -1,0 +1,133 @@
+"""One link of the engine under arbitrary bytes: what it makes of them, and what that may cost."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from redlatch import impl
+from redlatch.protocol.guard import Gate
+from redlatch.protocol.policy import Guard
+from redlatch.protocol.sighting import Sighting
+from redlatch.wire.connect import Traits
+
+# What a connection may keep of what a server has sent, whatever that was.
+MOST_BYTES = 256 << 10
+
+ADDRESS = "master:1"
+KINDS = ("Acquire", "Release", "Extend", "Look", "AcquireFenced", "Pulse", "Locked")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the engine made of it.
+
+    Attributes:
+        up: whether the connection is open still.
+        votes: of each ballot (yes, no, failed, decided, answers).
+        changed: what a master was heard to say of keys.
+        kept: how many bytes of it are kept.
+    """
+
+    up: bool
+    votes: tuple[Any, ...]
+    changed: tuple[Any, ...]
+    kept: int
+
+
+class Wire:
+    """A fleet of one link, whose master is the far end of a socket pair."""
+
+    def __init__(self, build: impl.Implementation) -> None:
+        commands, ballot = build.module("protocol.commands"), build.module("protocol.ballot").Ballot
+        clock = build.module("wire.net").BootClock()
+        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock)
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        traits = Traits({"run_id": "r", "role": "master", "redis_version": "7.0.0"}, 3, True)
+        self.fleet.adopt(0, self.near, traits, commands.BY_SHA, _watched())
+        made = {
+            "Acquire": commands.Acquire(b"k", b"t1", 0, 1000),
+            "Release": commands.Release(b"k", b"t2", 0),
+            "Extend": commands.Extend(b"k", b"t3", 0, 1000),
+            "Look": commands.Look(b"k"),
+            "AcquireFenced": commands.AcquireFenced(b"k", b"t4", 0, 1000, 5, 6),
+            "Pulse": commands.Pulse(b"k", b"m", 1000),
+            "Locked": commands.Locked(b"k", b"", 0),
+        }
+        self.ballots = []
+        for kind in KINDS:
+            self.ballots.append(ballot(made[kind], 1, 1))
+            self.ballots[-1].waiter = object()
+            self.fleet.submit(self.ballots[-1])
+        self.fleet.flush()
+
+    def hear(self, pieces: Iterable[bytes]) -> Outcome:
+        """Have the master say something piece by piece, and return what the engine made of it."""
+        link = self.fleet.links[0]
+        for piece in pieces:
+            try:
+                self.far.sendall(piece)
+            except OSError:  # it has closed its end
+                break
+            self.fleet.pump(0)
+            while link.up and self._unread():
+                self.fleet.pump(0)
+            if not link.up:
+                break
+        votes = [(one.yes, one.no, one.failed, one.decided, one.answers) for one in self.ballots]
+        changed = () if not link.up else tuple(key for _, key in self.fleet.changed)
+        return Outcome(link.up, tuple(map(str, votes)), changed, len(link.tail))
+
+    def _unread(self) -> bool:
+        try:
+            return bool(self.near.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close both ends."""
+        for _, sock in self.fleet.fallen:
+            if sock is not None:
+                sock.close()
+        self.fleet.wires.close()
+        self.near.close()
+        self.far.close()
+
+
+def _watched() -> Any:
+    gate = Gate((ADDRESS,), Guard(), b"g", 0.01, lambda: 10**15, lambda index, ns: None)
+    sighting = Sighting("r", None, 10**15, 10**9, 10**9 + 1000, False)
+    gate.judge(0, sighting, [sighting])
+    marker = gate.errand(0).new
+    gate.judge(0, sighting._replace(marker=marker), [])
+    return gate.watched(0)
+
+
+def hear(build: impl.Implementation, pieces: Iterable[bytes]) -> Outcome:
+    """Return what a new link makes of some pieces; it keeps no more than it may."""
+    wire = Wire(build)
+    try:
+        outcome = wire.hear(pieces)
+    finally:
+        wire.close()
+    assert outcome.kept <= MOST_BYTES
+    return outcome
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    """Cut bytes into pieces."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {len(data)})
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False) if end > start]
+
+
+def try_one(builds: list[impl.Implementation], data: bytes, ways: Iterable[list[bytes]]) -> None:
+    """See that some bytes are the same to every build, in one piece and in many."""
+    whole = hear(builds[0], [data])
+    for build in builds:
+        for pieces in ways:
+            got = hear(build, pieces)
+            assert (got.up, got.votes, got.changed) == (whole.up, whole.votes, whole.changed), (build.name, pieces)

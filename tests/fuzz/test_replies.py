@@ -1,0 +1,94 @@
+"""Arbitrary replies, by hypothesis; and by atheris, which learns from what the code does, where its wheel installs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuzz.replies import MOST_BYTES, cut, hear, try_one
+from redlatch import impl
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 30
+
+WORDS = [
+    *(b"+OK\r\n", b":1\r\n", b":0\r\n", b"_\r\n", b"$-1\r\n", b":-2\r\n", b":5000\r\n", b":-5000\r\n", b"+QUEUED\r\n"),
+    *(b"-OOM no\r\n", b"-NOSCRIPT no\r\n", b"-READONLY no\r\n", b"-LOADING no\r\n", b"-ERR unknown command\r\n"),
+    *(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n", b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">3\r\n$7\r\nmessage\r\n"),
+    *(
+        b"$3\r\nabc\r\n",
+        b"*1\r\n+OK\r\n",
+        b"%1\r\n",
+        b"#t\r\n",
+        b",1.5\r\n",
+        b"(123\r\n",
+        b"*4294967295\r\n",
+        b"\r\n",
+        b"\n",
+    ),
+    *(
+        b"*-1\r\n",
+        b"$1000000000\r\n",
+        b":1",
+        b"\r",
+        b":99999999999999999999\r\n",
+        b":+1\r\n",
+        b"_",
+        b"+",
+        b"-",
+        b"\0",
+        b"\xff",
+    ),
+]
+streams = st.lists(st.sampled_from(WORDS) | st.binary(max_size=12), max_size=14).map(b"".join)
+
+
+def builds() -> list[impl.Implementation]:
+    found = [impl.load("python")]
+    try:
+        found.append(impl.load("c"))
+    except ImportError:
+        if os.environ.get("REDLATCH_BUILD_EXT") == "1":
+            raise
+    return found
+
+
+@settings(max_examples=1500, deadline=None)
+@given(streams, st.lists(st.integers(0, 200), max_size=6))
+def test_any_bytes_in_any_pieces_are_the_same_to_both_builds(data: bytes, places: list[int]) -> None:
+    try_one(builds(), data, [[data], cut(data, places), cut(data, range(len(data)))])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"+" + b"x" * (4 << 20), b":" + b"1" * (4 << 20), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$999\r\n" + b"x" * (4 << 20)],
+)
+def test_a_flood_is_a_closed_connection_before_it_is_kept(data: bytes) -> None:
+    for build in builds():
+        outcome = hear(build, [data[start : start + 8192] for start in range(0, len(data), 8192)])
+        assert not outcome.up
+        assert outcome.kept <= MOST_BYTES
+
+
+def test_pushes_without_end_are_heard_and_not_kept() -> None:
+    push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
+    for build in builds():
+        outcome = hear(build, [push * 100] * 50)
+        assert outcome.up
+        assert outcome.kept == 0
+
+
+def test_atheris_finds_nothing_in_half_a_minute(tmp_path: Path) -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("there is no wheel of atheris for this Python")
+    command = [sys.executable, "-m", "tests.fuzz", "--seconds", str(SECONDS), "--corpus", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS * 6)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "executions" in ended.stdout

@@ -1,0 +1,70 @@
+"""Memcheck, of valgrind, on a short scenario of the compiled build: nothing wrong with our code on its stack."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SCENARIO = """
+import asyncio, sys
+import redlatch
+assert redlatch.IMPL == "c"
+urls = sys.argv[1:]
+with redlatch.Client(urls) as client:
+    for number in range(30):
+        with client.lock("one", ttl=5, fence=number % 3 == 0, fair=number % 3 == 1) as lock:
+            lock.extend()
+            assert not client.lock("one").acquire(blocking=False)
+    locks = client.acquire_many([f"many-{number}" for number in range(40)])
+    assert all(client.extend_many(locks)) and all(client.release_many(locks))
+    for make in (client.rlock, client.semaphore, client.fair_lock):
+        with make("two", *([2] if make == client.semaphore else [])):
+            pass
+    try:
+        with client.lock("three", ttl=0.05) as lock:
+            lock.lost.wait(5)
+    except redlatch.LockLost:
+        pass
+async def main():
+    async with redlatch.AsyncClient(urls) as client:
+        async def use(name):
+            async with client.lock(name):
+                await asyncio.sleep(0)
+        await asyncio.gather(*(use(f"name-{number % 3}") for number in range(40)))
+        waiting = asyncio.ensure_future(client.lock("four").acquire())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+asyncio.run(main())
+"""
+
+STACK = re.compile(r"^\s+(at|by) 0x", re.MULTILINE)
+
+# What CPython does when it imports what we import, its collector on half-made tuples among it, is not ours.
+IMPORTING = "import_find_and_load"
+
+OURS = re.compile(r"redlatch/_c/|__pyx_")
+
+
+def memcheck(urls: list[str], folder: Path) -> list[str]:
+    """Run the scenario; return the complaints that have our code on their stack."""
+    log = folder / "memcheck.log"
+    command = [
+        *("valgrind", "--leak-check=full", "--show-leak-kinds=definite", "--num-callers=30", f"--log-file={log}"),
+        *(sys.executable, "-c", SCENARIO, *urls),
+    ]
+    environment = {"PYTHONMALLOC": "malloc", "PATH": "/usr/bin:/bin", "REDLATCH_IMPL": "c"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    text = log.read_text()
+    assert "ERROR SUMMARY" in text
+    return ours(text)
+
+
+def ours(log: str) -> list[str]:
+    """Return the complaints in a log that have our code on their stack."""
+    text = re.sub(r"^==\d+== ?", "", log, flags=re.MULTILINE)
+    complaints = [part for part in text.split("\n\n") if STACK.search(part)]
+    return [part for part in complaints if OURS.search(part.partition(IMPORTING)[0])]

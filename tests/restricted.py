@@ -1,0 +1,78 @@
+"""The whole suite with a user of the least rights: REDLATCH_TEST_ACL=1 has every client of redlatch log in as one.
+
+What the tests themselves ask of a master they ask as before; the README tells the rights.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from redlatch import config, embedded
+
+USER, PASSWORD = "lk", "s3cr3t-lk"
+
+# Names of tests begin with "lock"; the marker of the guard is a NUL and a word, and no rule may have a NUL in it.
+KEYS = ["~lock*", "~n*", "~?guard"]
+
+
+def rights(program: str) -> list[str]:
+    """Return the rights that the README tells of; a server that knows no subcommands gets whole commands."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    section = readme.partition("### Access rights")[2].partition("\n## ")[0]
+    found = sorted(set(re.findall(r"\+[a-z]+(?:\|[a-z]+)?", section)))
+    return found if program != "old" else sorted({right.partition("|")[0] for right in found})
+
+
+def admit(url: str) -> None:
+    """Make the user on one master."""
+    with redis.Redis.from_url(url, retry=None) as admin:
+        try:
+            _make(admin, rights("new"))
+        except redis.ResponseError:  # Redis 6.2, or a server without DELIFEQ or DELEX
+            _make(admin, rights("old"))
+
+
+def _make(admin: redis.Redis, given: list[str]) -> None:
+    admin.execute_command("ACL", "SETUSER", USER, "reset", "on", f">{PASSWORD}", "resetchannels", "-@all", *KEYS)
+    for right in given:
+        try:
+            admin.execute_command("ACL", "SETUSER", USER, right)
+        except redis.ResponseError:
+            if right not in ("+delifeq", "+delex"):
+                raise
+
+
+def restrict() -> None:
+    """Have masters know the user from their start, and clients log in as it."""
+    masters_of, enter, start = config.masters_of, embedded.Masters.__enter__, embedded.Masters.start
+
+    def restricted(masters: Any) -> list[config.Master]:
+        if isinstance(masters, str):
+            masters = [masters]
+        if isinstance(masters, (list, tuple)):
+            masters = [_as_user(master) for master in masters]
+        return masters_of(masters)
+
+    def entered(self: embedded.Masters) -> list[str]:
+        urls = enter(self)
+        for url in urls:
+            admit(url)
+        return urls
+
+    def started(self: embedded.Masters, index: int) -> None:
+        start(self, index)
+        admit(self.urls[index])
+
+    config.masters_of = restricted
+    embedded.Masters.__enter__ = entered  # type: ignore[method-assign]
+    embedded.Masters.start = started  # type: ignore[method-assign]
+
+
+def _as_user(master: Any) -> Any:
+    if isinstance(master, str) and master.startswith("redis://") and "@" not in master:
+        return master.replace("://", f"://{USER}:{PASSWORD}@")
+    return master

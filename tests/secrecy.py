@@ -1,0 +1,95 @@
+"""Looks through what redlatch says in the whole run for tokens and passwords: logs, and errors in all their forms.
+
+Every password in the tests has "s3cr3t" in it; tokens are known because the drawing of them is watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from redlatch import LockError
+from redlatch.locks import factory
+
+PASSWORD = re.compile("s3cr3t", re.IGNORECASE)
+TOKEN = re.compile(r"[0-9a-f]{32}")
+
+# So many errors of one kind are pickled; all are read.
+PICKLED = 200
+
+
+class Scanner(logging.Handler):
+    """Notes whatever tells a secret.
+
+    Attributes:
+        leaks: what was said, and where.
+        read: how many texts were looked through.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.leaks: list[str] = []
+        self.read = 0
+        self._tokens: set[int] = set()  # the half of each, as a number: there are hundreds of thousands
+        self._pickled: dict[type, int] = {}
+        self._one_at_a_time = threading.Lock()
+
+    def know(self, tokens: list[bytes]) -> None:
+        """Take note of tokens that were drawn."""
+        self._tokens.update([int(token[:16], 16) for token in tokens])
+
+    def look(self, text: str, where: str) -> None:
+        """Look through a text."""
+        self.read += 1
+        secret = PASSWORD.search(text)
+        found = [word for word in TOKEN.findall(text) if int(word[:16], 16) in self._tokens]
+        if secret or found:
+            self.leaks.append(f"{where}: {text[:500]}")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look through a record of a log, with its traceback."""
+        self.look(logging.Formatter().format(record), f"log of {record.name}")
+
+    def look_at(self, error: BaseException) -> None:
+        """Look through an error in all its forms."""
+        kind = type(error)
+        self.look(f"{error} {error!r}", kind.__name__)
+        with self._one_at_a_time:
+            times = self._pickled[kind] = self._pickled.get(kind, 0) + 1
+        if times <= PICKLED:
+            self.look(str(pickle.dumps(error)), f"pickle of {kind.__name__}")
+
+
+def _watching(init: Callable[..., None], scanner: Scanner) -> Callable[..., None]:
+    def watched(self: LockError, *args: Any, **named: Any) -> None:
+        init(self, *args, **named)
+        scanner.look_at(self)
+
+    return watched
+
+
+@contextmanager
+def scanning() -> Iterator[Scanner]:
+    """Look through everything while this lasts."""
+    scanner = Scanner()
+    draw, init = factory._draw_tokens, LockError.__init__
+
+    def drawing() -> list[bytes]:
+        drawn = draw()
+        scanner.know(drawn)
+        return drawn
+
+    factory._draw_tokens = drawing
+    LockError.__init__ = _watching(init, scanner)  # type: ignore[method-assign]
+    logging.getLogger().addHandler(scanner)
+    try:
+        yield scanner
+    finally:
+        logging.getLogger().removeHandler(scanner)
+        factory._draw_tokens = draw
+        LockError.__init__ = init  # type: ignore[method-assign]

@@ -1,0 +1,124 @@
+"""The processes of a soak, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from sim.grants import Grant
+
+WORKER = str(Path(__file__).with_name("worker.py"))
+FACES = ("threads", "asyncio")
+BUILDS = ("c", "c", "c", "python")
+
+
+class Worker:
+    """One process, and the thread that reads what it says."""
+
+    def __init__(self, number: int, who: str, arguments: list[str], crew: Crew) -> None:
+        self.number = number
+        self.sizes: list[tuple[int, int]] = []  # bytes and descriptors, again and again
+        face, build = FACES[number % len(FACES)], BUILDS[number % len(BUILDS)]
+        self.label = f"{face}, {build}"
+        self.process = subprocess.Popen(
+            [sys.executable, WORKER, who, *arguments, face],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"REDLATCH_IMPL": build},
+        )
+        self._crew = crew
+        self._errors: list[str] = []
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("}\n"):  # else it was killed in the middle of it
+                self._take(json.loads(line))
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "rss" in said:
+            self.sizes.append((said["rss"], said["fds"]))
+        else:
+            self._crew.grants.append(Grant(**said))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors += [line for line in self.process.stderr if not line.startswith(("master ", "the clock of"))]
+
+    def finish(self) -> list[str]:
+        """Wait for its end; return what went wrong in it."""
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self._errors.append(f"worker {self.number} did not end")
+        for reader in self._readers:
+            reader.join()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        if self.process.returncode not in (0, -signal.SIGKILL):
+            self._errors.append(f"worker {self.number} ended with {self.process.returncode}")
+        return self._errors
+
+
+class Crew:
+    """All processes.
+
+    Args:
+        size: how many.
+        arguments: of each, but for who it is and its face.
+    """
+
+    def __init__(self, size: int, arguments: list[str], chance: random.Random) -> None:
+        self.grants: list[Grant] = []  # what they were told since the last look
+        self.wrong: list[str] = []
+        self._arguments = arguments
+        self._chance = chance
+        self._hired = 0
+        self.workers = [self._hire(number) for number in range(size)]
+        self.gone: list[Worker] = []
+
+    def _hire(self, number: int) -> Worker:
+        self._hired += 1
+        return Worker(number, f"w{self._hired}", self._arguments, self)
+
+    def stop(self) -> int:
+        """SIGSTOP one; return its number."""
+        number = self._chance.randrange(len(self.workers))
+        self.workers[number].process.send_signal(signal.SIGSTOP)
+        return number
+
+    def resume(self, number: int) -> None:
+        """SIGCONT one."""
+        self.workers[number].process.send_signal(signal.SIGCONT)
+
+    def replace(self) -> None:
+        """SIGKILL one of the first half, and start another one; the others live to the end, to see how they grow."""
+        number = self._chance.randrange((len(self.workers) + 1) // 2)
+        worker = self.workers[number]
+        worker.process.kill()
+        self.wrong += worker.finish()
+        self.gone.append(worker)
+        self.workers[number] = self._hire(number)
+
+    def end(self) -> None:
+        """Have all end, and wait for them."""
+        for worker in self.workers:
+            worker.process.send_signal(signal.SIGCONT)
+            assert worker.process.stdin is not None
+            worker.process.stdin.close()
+        for worker in self.workers:
+            self.wrong += worker.finish()

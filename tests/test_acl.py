@@ -1,0 +1,40 @@
+"""The suite of the locks, with a user of the least rights (see `restricted`): some of it here, all of it on demand.
+
+REDLATCH_TEST_ACL=1 make test TESTS="tests/test_family.py tests/test_batch.py tests/test_fair.py tests/test_waiting.py"
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from restricted import rights
+
+TESTS = Path(__file__).parent
+SUITE = ["test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
+
+
+@pytest.mark.skipif("REDLATCH_TEST_ACL" in os.environ, reason="all of them run so")
+def test_the_locks_need_no_more_rights_than_the_readme_tells(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "asyncio-c or threads-python"]
+    ended = subprocess.run(
+        [*command, *[str(TESTS / name) for name in SUITE]],
+        env=os.environ | {"REDLATCH_TEST_ACL": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    passed = re.search(r"(\d+) passed", ended.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 200
+
+
+def test_the_readme_tells_of_rights() -> None:
+    found = rights("new")
+    assert {"+set", "+get", "+evalsha", "+client|tracking", "+zadd", "+delifeq"} <= set(found)
+    assert not any("all" in right or "@" in right for right in found)

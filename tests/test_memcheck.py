@@ -1,0 +1,38 @@
+"""The compiled build under valgrind; see `memcheck`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import Farm, implementation_named
+from memcheck import memcheck, ours
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind here")
+def test_valgrind_finds_nothing_of_ours(farm: Farm, tmp_path: Path) -> None:
+    implementation_named("c")
+    assert memcheck(farm.urls(3), tmp_path) == []
+
+
+LOG = """==7== 48 bytes in 1 blocks are definitely lost in loss record 3 of 9
+==7==    at 0x484: malloc (vg_replace_malloc.c:381)
+==7==    by 0x8CF: {frame}
+==7==    by 0x4AD: PyObject_Call (call.c:1)
+==7==
+==7== ERROR SUMMARY: 1 errors from 1 contexts
+"""
+
+
+@pytest.mark.parametrize(
+    ("frame", "complaints"),
+    [
+        ("__pyx_f_8redlatch_2_c_4wire_6engine_5Fleet__feed (engine.c:7)", 1),
+        ("??? (in /x/redlatch/_c/wire/net.cpython-311-x86_64-linux-gnu.so)", 1),
+        ("dict_new (dictobject.c:7)", 0),
+        ("import_find_and_load (import.c:1748)\n==7==    by 0x8: __pyx_pymod_exec_net (net.c:1)", 0),
+    ],
+)
+def test_what_is_ours_is_told_from_what_is_not(frame: str, complaints: int) -> None:
+    assert len(ours(LOG.format(frame=frame))) == complaints

@@ -1,0 +1,62 @@
+"""That the scanner of the whole run (`secrecy`) sees what it is there to see; its verdict is given at the end of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from secrecy import Scanner
+
+from redlatch import Client, LockError, QuorumUnavailable
+from redlatch.locks import factory
+
+TOKEN = "0123456789abcdef" * 2
+
+
+@pytest.fixture(autouse=True)
+def told_on_purpose(secrecy: Scanner) -> Iterator[None]:
+    """Have the scanner of the run forget what these tests say."""
+    before = len(secrecy.leaks)
+    yield
+    del secrecy.leaks[before:]
+
+
+@pytest.fixture
+def scanner() -> Scanner:
+    scanner = Scanner()
+    scanner.know([TOKEN.encode()])
+    return scanner
+
+
+@pytest.mark.parametrize("secret", [TOKEN, "redis://me:s3cr3t@host", "S3CR3T"])
+def test_a_secret_is_seen_in_logs_and_errors(scanner: Scanner, secret: str) -> None:
+    scanner.emit(logging.LogRecord("redlatch", logging.INFO, "x", 1, "lock %s", (secret,), None))
+    scanner.look_at(LockError(f"no {secret}"))
+    scanner.look_at(QuorumUnavailable("no", causes={"host:1": OSError(secret)}))
+    hidden = LockError("no")
+    hidden.extra = secret  # type: ignore[attr-defined]
+    scanner.look_at(hidden)  # only its pickle tells
+    assert {leak.partition(":")[0] for leak in scanner.leaks} == {
+        "log of redlatch",
+        "LockError",
+        "pickle of LockError",
+        "QuorumUnavailable",
+        "pickle of QuorumUnavailable",
+    }
+
+
+@pytest.mark.parametrize("harmless", ["f" * 32, "a run_id " + "0a" * 20, "redis://host:6379", TOKEN[:31]])
+def test_what_is_no_secret_is_let_pass(scanner: Scanner, harmless: str) -> None:
+    scanner.look_at(LockError(harmless))
+    assert not scanner.leaks
+
+
+def test_tokens_are_known_as_they_are_drawn(secrecy: Scanner, url: str, name: str) -> None:
+    before = secrecy.read
+    with Client(url) as client, client.lock(name) as lock:
+        assert lock.token is not None
+        secrecy.look(lock.token.decode(), "this test")
+    assert secrecy.leaks.pop().startswith("this test")
+    assert secrecy.read > before
+    assert factory._draw_tokens.__name__ == "drawing"
