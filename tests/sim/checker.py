@@ -80,8 +80,9 @@ class Checker:
     def _look_for_idleness(self, grant: Grant) -> None:
         freed, waiting = self._freed.pop(grant.name, -1), self._waiting.get(grant.name)
         if self._idle_ns and freed >= 0 and waiting:
-            idle = grant.start - max(freed, min(waiting.values()))
-            if idle > self._idle_ns:
+            since = max(freed, min(waiting.values()))
+            idle, held_up = grant.start - since, sum([ns for end, ns in self._world.stragglers if end > since])
+            if idle > self._idle_ns + held_up:
                 self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")
 
     def granted(self, grant: Grant, token: bytes) -> None:

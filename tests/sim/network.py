@@ -34,7 +34,10 @@ class Way:
         """Return when bytes arrive."""
         chance = world.chance.random()
         delay = self.usual_ns + int(self.usual_ns * chance * (0.5 if chance < 0.99 else 50.0))
-        return max(sent_ns, self.blocked_until) + delay
+        arrives_ns = max(sent_ns, self.blocked_until) + delay
+        if chance >= 0.99:
+            world.stragglers.append((arrives_ns, delay))
+        return arrives_ns
 
 
 class Route:
@@ -95,7 +98,7 @@ class Connection:
         if not self.open:
             return
         if data:
-            self.world.note(self.world.now, self.master.name, f"< {self.host.name} {shown(data)}")
+            self.world.note(self.world.now, self.master.name, f"< {self.host.name}", data)
             self.master.receive(self, data)
         else:
             if not (self.host.dead or self.host.closing or self.excused) and self.used:
@@ -128,7 +131,7 @@ class Connection:
 
     def _come_back_for_sure(self, data: bytes) -> None:
         if self.open:
-            self.world.note(self.world.now, self.host.name, f"< {self.master.name} {shown(data)}")
+            self.world.note(self.world.now, self.host.name, f"< {self.master.name}", data)
             try:
                 self.far.send(data)
             except OSError:  # the client has closed it
@@ -151,10 +154,3 @@ class Connection:
         self.host.lose(self)
         self.far.close()
         self.master.forget(self)
-
-
-def shown(data: bytes) -> str:
-    """Return bytes as a short line."""
-    words = [word for word in data.split(b"\r\n") if word[:1] not in (b"$", b"*")]
-    text = b" ".join(words).replace(b"\0", b"~").decode(errors="replace")
-    return text if len(text) <= 600 else f"{text[:590]}...{len(text)}"

@@ -24,6 +24,7 @@ class World:
     Attributes:
         now: nanoseconds since the beginning, by no one's clock.
         wrong: what broke a rule, in the order in which it was seen.
+        stragglers: when bytes arrive that take far longer than others, and how long they take.
     """
 
     def __init__(self, seed: int, tracing: bool = False) -> None:
@@ -31,6 +32,7 @@ class World:
         self.chance = random.Random(seed)
         self.wrong: list[str] = []
         self.trace: list[str] = []
+        self.stragglers: list[tuple[int, int]] = []
         self.steps = 0
         self._tracing = tracing
         self._events: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -52,12 +54,11 @@ class World:
         if not events or events[0][0] > until_ns:
             self.now = max(self.now, until_ns)
 
-    def note(self, ns: int, who: str, what: str) -> None:
+    def note(self, ns: int, who: str, what: str, data: bytes = b"") -> None:
         """Take note of what happened: part of the history that the digest stands for."""
-        line = f"{ns / MILLISECOND:12.6f} ms  {who:<10} {what}"
-        self._digest.update(line.encode())
+        self._digest.update(b"%d %b %b %b\n" % (ns, who.encode(), what.encode(), data))
         if self._tracing:
-            self.trace.append(line)
+            self.trace.append(f"{ns / MILLISECOND:12.6f} ms  {who:<10} {what} {_shown(data)}".rstrip())
 
     def violate(self, rule: str) -> None:
         """Take note of a broken rule."""
@@ -67,6 +68,13 @@ class World:
     def digest(self) -> str:
         """Return what two runs share only if the same happened in both."""
         return self._digest.hexdigest()
+
+
+def _shown(data: bytes) -> str:
+    """Return bytes as a short line."""
+    words = [word for word in data.split(b"\r\n") if word[:1] not in (b"$", b"*")]
+    text = b" ".join(words).replace(b"\0", b"~").decode(errors="replace")
+    return text if len(text) <= 600 else f"{text[:590]}...{len(text)}"
 
 
 class Drifting:

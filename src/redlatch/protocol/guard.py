@@ -210,8 +210,7 @@ class Gate:
             self._write(watched, sighting, replace(marker, run_id=sighting.run_id))
         else:
             self._doubt(watched, "it was restarted, or is another server now", sighting)
-            forgetful = replace(marker, run_id=sighting.run_id, since=sighting.server_us, new=False)
-            self._write(watched, sighting, forgetful)
+            self._tell(watched, marker, sighting)
         return self._ruling(watched, sighting.came_ns)
 
     def _judge_leap(self, watched: Watched, leap: Leap, marker: Marker, sighting: Sighting) -> Ruling | None:
@@ -238,8 +237,7 @@ class Gate:
             return None
         self._keep_out(watched, why, (leap,), sighting.came_ns)
         if steady:
-            written = replace(marker, run_id=sighting.run_id, since=sighting.server_us, new=False)
-            watched.errand = marker.text(), written.text(), sighting.server_us
+            self._tell(watched, marker, sighting)
         return None
 
     def _disagreement(self, index: int, marker: Marker | None) -> Ruling | None:
@@ -300,7 +298,11 @@ class Gate:
             if now - watched.missed_ns < SECOND_LOOK_NS:
                 return Ruling(False, SECOND_LOOK_NS, MasterQuarantined("it has no marker yet"))
         self._doubt(watched, "it has lost its marker, and maybe locks", sighting)
-        self._write(watched, sighting, None)
+        marker, known = self._marker(watched, sighting, False), watched.marker or self._known(0)
+        if known is not None:  # they may know the masters by other addresses
+            mine = known.master if known is watched.marker else marker.master
+            marker = replace(marker, master=mine, masters=known.masters)
+        self._write(watched, sighting, marker)
         return self._ruling(watched, now)
 
     def _marker(self, watched: Watched, sighting: Sighting, new: bool) -> Marker:
@@ -313,14 +315,12 @@ class Gate:
             masters=tuple(sorted(self.masters)),
         )
 
-    def _write(self, watched: Watched, sighting: Sighting, marker: Marker | None) -> None:
-        """Have a marker written: this one, or that it has forgotten what was before."""
-        if marker is None:
-            known = watched.marker or self._known(0)
-            marker = self._marker(watched, sighting, False)
-            if known is not None:  # they may know the masters by other addresses
-                mine = watched.marker.master if watched.marker is not None else marker.master
-                marker = replace(marker, master=mine, masters=known.masters)
+    def _tell(self, watched: Watched, marker: Marker, sighting: Sighting) -> None:
+        """Have all clients told that from now on it is not to be believed what was before."""
+        self._write(watched, sighting, replace(marker, run_id=sighting.run_id, since=sighting.server_us, new=False))
+
+    def _write(self, watched: Watched, sighting: Sighting, marker: Marker) -> None:
+        """Have a marker written, if there is still the one that was seen."""
         watched.errand = sighting.marker or b"", marker.text(), sighting.server_us
 
     def _doubt(self, watched: Watched, why: str, sighting: Sighting) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from redlatch.errors import MasterRefused
@@ -49,7 +49,7 @@ class Marker:
 
     def text(self) -> bytes:
         """Return it as it is written."""
-        return json.dumps({"redlatch": 1} | asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps({"redlatch": 1} | vars(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def read(cls, text: bytes | None) -> Marker | None:
