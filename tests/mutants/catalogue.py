@@ -371,9 +371,9 @@ MUTANTS = (
         "K2, row 3: all",
         GUARD,
         """        self._doubt(watched, "it has lost its marker, and maybe locks", sighting)
-        self._write(watched, sighting, None)
+        marker, known = self._marker(watched, sighting, False), watched.marker or self._known(0)
 """,
-        "        self._write(watched, sighting, self._marker(watched, sighting, True))\n",
+        "        marker, known = self._marker(watched, sighting, True), None\n",
     ),
     Mutant(
         "two masters without a marker are new, whatever the third has",
