@@ -86,10 +86,14 @@ def scanning() -> Iterator[Scanner]:
 
     factory._draw_tokens = drawing
     LockError.__init__ = _watching(init, scanner)  # type: ignore[method-assign]
+    logger = logging.getLogger("redlatch")
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
     logging.getLogger().addHandler(scanner)
     try:
         yield scanner
     finally:
         logging.getLogger().removeHandler(scanner)
+        logger.setLevel(level)
         factory._draw_tokens = draw
         LockError.__init__ = init  # type: ignore[method-assign]

@@ -429,7 +429,7 @@ def test_a_clock_that_was_set_forward_while_nobody_was_connected_is_seen_when_so
     rig.now += SECOND
     rig.ahead_us[0] = 1_000_000
     assert rig.beat(1) is None
-    assert kept_out_for(rig.judge(0)) >= 0
+    assert not rig.judge(0).admitted  # it has a marker to write first
     assert kept_out_for(rig.judge(0)) > MAX_TTL - 1
 
 
@@ -465,7 +465,7 @@ def test_a_minority_that_jumps_alike_is_no_clock_of_ours():
     assert not any(rig.judge(index).admitted for index in range(2))  # the others have not answered yet
     assert all(rig.beat(index) is None for index in range(2, 5))
     for index in range(2):
-        assert kept_out_for(rig.judge(index)) >= 0
+        assert not rig.judge(index).admitted  # it has a marker to write first
         assert kept_out_for(rig.judge(index)) > MAX_TTL - 1
 
 

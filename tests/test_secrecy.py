@@ -46,6 +46,11 @@ def test_a_secret_is_seen_in_logs_and_errors(scanner: Scanner, secret: str) -> N
     }
 
 
+def test_what_is_told_with_little_weight_is_looked_through_as_well(secrecy: Scanner) -> None:
+    logging.getLogger("redlatch").info("connection broke: %s", "redis://me:s3cr3t@host")
+    assert secrecy.leaks.pop().startswith("log of redlatch")
+
+
 @pytest.mark.parametrize("harmless", ["f" * 32, "a run_id " + "0a" * 20, "redis://host:6379", TOKEN[:31]])
 def test_what_is_no_secret_is_let_pass(scanner: Scanner, harmless: str) -> None:
     scanner.look_at(LockError(harmless))

@@ -42,7 +42,8 @@ class Clock:
     @property
     def environment(self) -> dict[str, str]:
         """What the process needs to have in its environment."""
-        return {"LD_PRELOAD": str(self._library), "REDLATCH_CLOCK": str(self._file)}
+        preloaded = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(self._library)]))
+        return {"LD_PRELOAD": preloaded, "REDLATCH_CLOCK": str(self._file)}
 
     def wrapped(self, program: str) -> str:
         """Return a program that starts that one under these clocks."""
@@ -67,8 +68,3 @@ class Clock:
     def suspend(self, seconds: float) -> None:
         """Let so much time have passed since boot as if the machine had been suspended."""
         self._say(2, int(seconds * SECOND))
-
-
-def environment_of(clock: Clock) -> dict[str, str]:
-    """Return the whole environment of a process under a clock."""
-    return os.environ | clock.environment

@@ -11,8 +11,9 @@ with atheris.instrument_imports(
     include=["redlatch.wire.engine", "redlatch.protocol.ballot", "redlatch.protocol.guard"]
 ):
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from fuzz.replies import cut, try_one
-    from fuzz.test_replies import WORDS, builds
+    from builds import builds
+
+    from fuzz.replies import WORDS, cut, try_one
 
 BUILDS = builds()
 

@@ -17,7 +17,37 @@ from redlatch.wire.connect import Traits
 MOST_BYTES = 256 << 10
 
 ADDRESS = "master:1"
-KINDS = ("Acquire", "Release", "Extend", "Look", "AcquireFenced", "Pulse", "Locked")
+
+# What a server may say, and what it may not.
+WORDS = [
+    *(b"+OK\r\n", b":1\r\n", b":0\r\n", b"_\r\n", b"$-1\r\n", b":-2\r\n", b":5000\r\n", b":-5000\r\n", b"+QUEUED\r\n"),
+    *(b"-OOM no\r\n", b"-NOSCRIPT no\r\n", b"-READONLY no\r\n", b"-LOADING no\r\n", b"-ERR unknown command\r\n"),
+    *(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n", b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">3\r\n$7\r\nmessage\r\n"),
+    *(
+        b"$3\r\nabc\r\n",
+        b"*1\r\n+OK\r\n",
+        b"%1\r\n",
+        b"#t\r\n",
+        b",1.5\r\n",
+        b"(123\r\n",
+        b"*4294967295\r\n",
+        b"\r\n",
+        b"\n",
+    ),
+    *(
+        b"*-1\r\n",
+        b"$1000000000\r\n",
+        b":1",
+        b"\r",
+        b":99999999999999999999\r\n",
+        b":+1\r\n",
+        b"_",
+        b"+",
+        b"-",
+        b"\0",
+        b"\xff",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -49,20 +79,19 @@ class Wire:
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         traits = Traits({"run_id": "r", "role": "master", "redis_version": "7.0.0"}, 3, True)
         self.fleet.adopt(0, self.near, traits, commands.BY_SHA, _watched())
-        made = {
-            "Acquire": commands.Acquire(b"k", b"t1", 0, 1000),
-            "Release": commands.Release(b"k", b"t2", 0),
-            "Extend": commands.Extend(b"k", b"t3", 0, 1000),
-            "Look": commands.Look(b"k"),
-            "AcquireFenced": commands.AcquireFenced(b"k", b"t4", 0, 1000, 5, 6),
-            "Pulse": commands.Pulse(b"k", b"m", 1000),
-            "Locked": commands.Locked(b"k", b"", 0),
-        }
-        self.ballots = []
-        for kind in KINDS:
-            self.ballots.append(ballot(made[kind], 1, 1))
-            self.ballots[-1].waiter = object()
-            self.fleet.submit(self.ballots[-1])
+        made = [
+            commands.Acquire(b"k", b"t1", 0, 1000),
+            commands.Release(b"k", b"t2", 0),
+            commands.Extend(b"k", b"t3", 0, 1000),
+            commands.Look(b"k"),
+            commands.AcquireFenced(b"k", b"t4", 0, 1000, 5, 6),
+            commands.Pulse(b"k", b"m", 1000),
+            commands.Locked(b"k", b"", 0),
+        ]
+        self.ballots = [ballot(command, 1, 1) for command in made]
+        for one in self.ballots:
+            one.waiter = object()
+            self.fleet.submit(one)
         self.fleet.flush()
 
     def hear(self, pieces: Iterable[bytes]) -> Outcome:
@@ -74,19 +103,11 @@ class Wire:
             except OSError:  # it has closed its end
                 break
             self.fleet.pump(0)
-            while link.up and self._unread():
-                self.fleet.pump(0)
             if not link.up:
                 break
         votes = [(one.yes, one.no, one.failed, one.decided, one.answers) for one in self.ballots]
         changed = () if not link.up else tuple(key for _, key in self.fleet.changed)
         return Outcome(link.up, tuple(map(str, votes)), changed, len(link.tail))
-
-    def _unread(self) -> bool:
-        try:
-            return bool(self.near.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except OSError:
-            return False
 
     def close(self) -> None:
         """Close both ends."""

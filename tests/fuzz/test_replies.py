@@ -3,61 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from builds import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.replies import MOST_BYTES, cut, hear, try_one
-from redlatch import impl
+from fuzz.replies import MOST_BYTES, WORDS, cut, hear, try_one
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 30
 
-WORDS = [
-    *(b"+OK\r\n", b":1\r\n", b":0\r\n", b"_\r\n", b"$-1\r\n", b":-2\r\n", b":5000\r\n", b":-5000\r\n", b"+QUEUED\r\n"),
-    *(b"-OOM no\r\n", b"-NOSCRIPT no\r\n", b"-READONLY no\r\n", b"-LOADING no\r\n", b"-ERR unknown command\r\n"),
-    *(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n", b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">3\r\n$7\r\nmessage\r\n"),
-    *(
-        b"$3\r\nabc\r\n",
-        b"*1\r\n+OK\r\n",
-        b"%1\r\n",
-        b"#t\r\n",
-        b",1.5\r\n",
-        b"(123\r\n",
-        b"*4294967295\r\n",
-        b"\r\n",
-        b"\n",
-    ),
-    *(
-        b"*-1\r\n",
-        b"$1000000000\r\n",
-        b":1",
-        b"\r",
-        b":99999999999999999999\r\n",
-        b":+1\r\n",
-        b"_",
-        b"+",
-        b"-",
-        b"\0",
-        b"\xff",
-    ),
-]
 streams = st.lists(st.sampled_from(WORDS) | st.binary(max_size=12), max_size=14).map(b"".join)
-
-
-def builds() -> list[impl.Implementation]:
-    found = [impl.load("python")]
-    try:
-        found.append(impl.load("c"))
-    except ImportError:
-        if os.environ.get("REDLATCH_BUILD_EXT") == "1":
-            raise
-    return found
 
 
 @settings(max_examples=1500, deadline=None)

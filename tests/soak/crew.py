@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
+from builds import builds
 from sim.grants import Grant
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 FACES = ("threads", "asyncio")
-BUILDS = ("c", "c", "c", "python")
+BUILDS = ("c", "c", "c", "python") if len(builds()) > 1 else ("python",)
 
 
 class Worker:
@@ -83,13 +85,12 @@ class Crew:
     """
 
     def __init__(self, size: int, arguments: list[str], chance: random.Random) -> None:
-        self.grants: list[Grant] = []  # what they were told since the last look
+        self.grants: deque[Grant] = deque()  # what they were told since the last look
         self.wrong: list[str] = []
         self._arguments = arguments
         self._chance = chance
         self._hired = 0
         self.workers = [self._hire(number) for number in range(size)]
-        self.gone: list[Worker] = []
 
     def _hire(self, number: int) -> Worker:
         self._hired += 1
@@ -111,7 +112,6 @@ class Crew:
         worker = self.workers[number]
         worker.process.kill()
         self.wrong += worker.finish()
-        self.gone.append(worker)
         self.workers[number] = self._hire(number)
 
     def end(self) -> None:

