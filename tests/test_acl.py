@@ -5,6 +5,7 @@ REDLATCH_TEST_ACL=1 make test TESTS="tests/test_family.py tests/test_batch.py te
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from builds import builds
 from faces import ask
 from restricted import rights
 
-from redlatch import Client, embedded
+from redlatch import Client, QuorumUnavailable, embedded
 
 TESTS = Path(__file__).parent
 README = TESTS.parent / "README.md"
@@ -56,6 +57,22 @@ def test_plain_and_fenced_locks_need_only_the_line_that_the_readme_gives(name: s
                     assert not client.lock(name).acquire(timeout=0.05)
         for url in urls:
             assert {refused["object"] for refused in ask(url).acl_log()} <= {"delifeq", "delex"}
+
+
+@pytest.mark.parametrize("missing", ["pttl", "pexpire", "zremrangebyscore", "zcount", "exists"])
+def test_who_lacks_a_right_leaves_no_key_without_a_ttl(missing: str, name: str) -> None:
+    with embedded.masters(1) as [url]:
+        admin = ask(url)
+        known = [right for right in rights("new") if right not in ("+delifeq", "+delex")]
+        given = ["-@all", *known, f"-{missing}", "-zrem", "-hdel"]  # nothing can be undone
+        admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">s3cr3t", "~*", "resetchannels", *given)
+        with Client(url.replace("//", "//locks:s3cr3t@"), guard=None) as client:
+            for lock in (client.semaphore(name, 3), client.rw_lock(name).read(), client.rw_lock(name).write()):
+                with contextlib.suppress(QuorumUnavailable):
+                    lock.acquire(blocking=False)
+            with contextlib.suppress(QuorumUnavailable):
+                client.fair_lock(name).acquire(timeout=0.05)
+            assert [key for key in admin.keys() if admin.pttl(key) == -1] == []
 
 
 def test_the_readme_tells_of_rights() -> None:

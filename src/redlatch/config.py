@@ -34,6 +34,7 @@ class Master:
     Attributes:
         address: "host:port" or the unix socket's path, for messages; never with user or password.
         db: the database number to SELECT.
+        name: the address, with "/db" behind it where that is not 0: what all clients must agree on.
     """
 
     def __init__(self, kind: type, options: dict[str, Any], pool: Any = None) -> None:
@@ -50,6 +51,7 @@ class Master:
         else:
             host, port = options.get("host", "localhost"), options.get("port", 6379)
             self.address = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        self.name = f"{self.address}/{self.db}" if self.db else self.address
         self._connection(1.0)  # a bad option is refused here and not at the first connect
 
     def __repr__(self) -> str:

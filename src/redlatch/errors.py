@@ -24,6 +24,7 @@ No error carries a token, a password or the user info of a URL.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import redis.exceptions
 
@@ -128,11 +129,19 @@ class WrongLoop(ClientUnusable):
 
 
 class MasterRefused(LockError):
-    """One master may not vote: it is a replica, stands in the list twice, or answered what no server answers."""
+    """One master may not vote: a replica, twice in the list, without rights, or used by others in another way."""
 
 
 class MasterQuarantined(MasterRefused):
-    """One master may not vote for a while: it was restarted or flushed, or its clock has jumped or stands still."""
+    """One master may not vote for a while: it was restarted or flushed, or its clock has jumped or stands still.
+
+    Attributes:
+        doubted_ns: before when its votes may be void, on the boot-time clock in ns; 0 is never.
+    """
+
+    def __init__(self, message: str = "", *, doubted_ns: int = 0, **named: Any) -> None:
+        super().__init__(message, **named)
+        self.doubted_ns = doubted_ns
 
 
 class ConfigurationError(LockError):

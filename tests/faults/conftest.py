@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redlatch import embedded
+
+from .clocks import compile_library
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that moves clocks."""
+    return compile_library(tmp_path_factory.mktemp("clock"))
 
 
 @pytest.fixture

@@ -20,15 +20,10 @@ from faces import PATIENCE, Face, ask, await_true, finish, wins
 from redlatch import Guard, LockLost, embedded
 from redlatch.wire.net import now_ns
 
-from .clocks import Clock, compile_library
+from .clocks import Clock
 
 MAX_TTL = 2.5
 GUARD = Guard(max_ttl=MAX_TTL)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return compile_library(tmp_path_factory.mktemp("clock"))
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 from faces import PATIENCE, ask, await_true, wins
 
-from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable
+from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, embedded
 from redlatch.wire.net import now_ns
 
 from . import restarts
+from .clocks import Clock
 
 MAX_TTL = 1.2
 GUARD = Guard(max_ttl=MAX_TTL)
@@ -116,6 +118,53 @@ def test_row_3_without_a_guard_they_are(implementation):
     assert restarts.run(6, None, 6).double > 0
 
 
+def test_row_3_processes_that_live_for_a_moment_let_restarted_masters_in_again(connect, fleet, name):
+    masters = fleet()
+
+    def job():
+        """Do as a cron job does: connect, use a lock, end."""
+        client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+        won = wins(client.lock(name))
+        if won:
+            client.lock(name + "-other").acquire()
+        return won
+
+    assert job()
+    for index in (0, 1):
+        masters.kill(index)
+        masters.start(index)
+        ask(masters.urls[index]).delete(name)
+    await_true(lambda: [ask(url).delete(name) for url in masters.urls] and job())
+    assert all(ask(url).get(b"\0guard") for url in masters.urls)
+
+
+def test_row_3_new_masters_are_not_held_up_by_one_that_is_slow_to_answer(connect, fleet, name):
+    masters = fleet()
+    masters.pause(2)
+    client = connect(masters.urls)
+    late = threading.Timer(1.3, masters.resume, (2,))
+    late.start()
+    assert client.lock(name).acquire(timeout=PATIENCE)
+    late.join()
+    await_true(lambda: all(b'"new":true' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
+
+
+def test_row_3_a_master_that_came_back_with_a_slow_clock_is_kept_out_as_long(library, tmp_path, connect, name):
+    clocks = [Clock(library, tmp_path, str(index)) for index in range(3)]
+    program = embedded.find_server()
+    masters = embedded.masters(3, server=[clock.wrapped(program) for clock in clocks])
+    with masters as urls:
+        owner, knew = connect(urls, guard=GUARD, ttl=MAX_TTL), connect(urls, guard=GUARD, ttl=MAX_TTL)
+        knew.connect()
+        lock = held_by_two(owner, urls, name)
+        masters.kill(0)
+        clocks[0].set_ahead(-30)
+        masters.start(0)
+        await_true(lambda: wins(knew.lock(name + "-other")) or ask(urls[0]).get(b"\0guard"))
+        clocks[0].set_ahead(0)  # and somebody who has seen nothing of all that comes
+        assert_nobody_wins_before(lock, connect(urls, guard=GUARD, ttl=MAX_TTL), name)
+
+
 # --- row 33: what was deleted by hand ----------------------------------------------------------------------
 
 
@@ -134,6 +183,37 @@ def test_row_33_a_master_that_was_flushed_does_not_help_to_a_second_holder(conne
     again = rival.lock(name)
     await_true(lambda: wins(again))
     assert now_ns() >= deadline_ns  # and nobody else has it for so long
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_row_33_masters_that_were_flushed_all_at_once_are_kept_out_by_who_knew_them(count, connect, fleet, name):
+    masters = fleet(count)
+    owner, knew = connect(masters.urls, guard=GUARD, ttl=MAX_TTL), connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    knew.connect()
+    lock = owner.lock(name)
+    assert lock.acquire()
+    for url in masters.urls:
+        ask(url).flushall()
+    fresh = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    fresh.connect()  # to whom they look new
+    assert_nobody_wins_before(lock, knew, name)
+
+
+@pytest.mark.parametrize("how", ["extend", "renewal"])
+def test_row_33_who_holds_a_lock_keeps_the_markers(how, connect, fleet, name):
+    masters = fleet()
+    lock = connect(masters.urls).lock(name, ttl=1.0, auto_renew=how == "renewal")
+    assert lock.acquire()
+    for url in masters.urls:
+        ask(url).pexpire(b"\0guard", 60_000)
+
+    def kept():
+        if how == "extend":
+            lock.extend()
+        return all(ask(url).pttl(b"\0guard") > 60_000 for url in masters.urls)
+
+    await_true(kept)
+    lock.release()
 
 
 @pytest.mark.parametrize("how", ["auto_renew", "on_lost"])
@@ -211,6 +291,7 @@ def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(connect, fleet, na
         ([0, 1, 2, 3, 4], Guard(max_ttl=61), "max_ttl=60 by others, not 61"),
         ([0, 1, 2, 3, 5], Guard(), "max_ttl=20 by others, not 60"),
         ([5], Guard(max_ttl=3000), "max_ttl=20 by others, not 3000"),
+        ([5], Guard(max_ttl=20, trust_persistence=True), "trust_persistence=False by others"),
     ],
 )
 def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, fleet, name):
@@ -220,6 +301,19 @@ def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, 
     connect(other.urls, guard=Guard(max_ttl=20)).connect()
     with pytest.raises(ConfigurationError, match=why):
         connect([urls[index] for index in chosen], guard=guard).lock(name).acquire()
+
+
+def test_row_34_a_database_of_a_master_is_another_master(connect, fleet, name):
+    urls = fleet(3).urls
+    connect(urls).connect()
+    client = connect([urls[0] + "/1", *urls[1:]])
+
+    def refused():
+        with pytest.raises((ConfigurationError, QuorumUnavailable)) as caught:
+            client.lock(name).acquire()
+        return "is not one of the masters" in str(caught.value)
+
+    await_true(refused)
 
 
 def test_row_34_the_same_masters_may_have_other_lists_under_other_prefixes(connect, fleet, name):
@@ -232,6 +326,20 @@ def test_row_34_the_same_masters_may_be_known_by_other_addresses(connect, fleet,
     urls = fleet(3).urls
     assert connect(urls).lock(name).acquire()
     assert not wins(connect([proxy.url for proxy in proxies(urls)]).lock(name))
+
+
+def test_row_34_who_knows_masters_by_other_addresses_can_use_them_when_one_was_restarted(connect, fleet, name):
+    masters = fleet(3)
+    connect(masters.urls, guard=GUARD, ttl=MAX_TTL).connect()
+    for _ in range(2):
+        masters.kill(0)
+        masters.start(0)
+        client = connect([url.replace("127.0.0.1", "localhost") for url in masters.urls], guard=GUARD, ttl=MAX_TTL)
+        assert client.lock(name).acquire(timeout=PATIENCE)
+        await_true(lambda: ask(masters.urls[0]).get(b"\0guard"))
+        await_true(lambda: wins(connect(masters.urls, guard=GUARD, ttl=MAX_TTL).lock(name)))
+        for url in masters.urls:
+            ask(url).delete(name)
 
 
 # --- rows 23 and 35: masters that are none for locks -------------------------------------------------------
@@ -263,6 +371,18 @@ def test_row_35_a_replica_that_was_promoted_does_not_help_to_a_second_holder(con
     masters.kill(0)
     assert_nobody_wins_before(lock, rival, name)
     assert b'"new":false' in replica.get(b"\0guard")
+
+
+def test_row_35_a_first_replica_costs_nothing(connect, fleet, name):
+    masters, spare = fleet(3), fleet(1)
+    connect(masters.urls).connect()
+    replica = ask(spare.urls[0])
+    replica.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])
+    await_true(lambda: replica.info("replication")["master_link_status"] == "up")
+    lock = connect(masters.urls).lock(name)
+    assert lock.acquire(blocking=False)
+    await_true(lambda: ask(masters.urls[0]).exists(name))  # which has its vote at once
+    lock.release()
 
 
 def test_row_35_a_master_that_became_a_replica_is_left_at_once(connect, fleet, name):

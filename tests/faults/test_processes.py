@@ -6,9 +6,11 @@ import asyncio
 import json
 import time
 
-from faces import PATIENCE, ask, await_true, finish, run_script
+import pytest
+from faces import PATIENCE, ask, await_true, finish, run_script, wins
 
-from redlatch import AsyncClient
+from redlatch import AsyncClient, QuorumUnavailable
+from redlatch.wire import connect as dialling
 
 LONG = 60.0
 
@@ -38,6 +40,38 @@ def test_row_5_a_release_that_comes_late_deletes_nothing(connect, three, proxies
     assert lock.owned()
     assert lock.token != first
     lock.release()
+
+
+# --- what a process runs out of ----------------------------------------------------------------------------
+
+
+def test_row_8_masters_that_no_thread_was_to_be_had_to_dial_are_dialled_later(connect, fleet, name, monkeypatch):
+    masters = fleet()
+    client = connect(masters.urls)
+    lock = client.lock(name)
+    assert lock.acquire()
+    lock.release()
+    refused = []
+
+    class Threads:
+        """Stands in for the limit of threads that a process may have, for those that dial."""
+
+        @staticmethod
+        def start_new_thread(*args):
+            refused.append(args)
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(dialling, "_thread", Threads)
+    for url in masters.urls[:2]:
+        ask(url).execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    with pytest.raises(QuorumUnavailable, match="can't start new thread"):
+        while True:
+            lock = client.lock(name)
+            assert lock.acquire()
+            lock.release()
+    assert refused
+    monkeypatch.undo()
+    await_true(lambda: wins(client.lock(name)))
 
 
 # --- row 8: a watchdog that dies ---------------------------------------------------------------------------

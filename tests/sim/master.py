@@ -105,7 +105,6 @@ class Master:
             written = self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
             if isinstance(written, Refusal):
                 raise written
-        self.keys.execute([b"PEXPIRE", errand.key, b"%d" % errand.kept_ms])
         marker = self.keys.execute([b"GET", errand.key])
         if isinstance(marker, Refusal):
             raise marker

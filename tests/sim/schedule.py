@@ -22,7 +22,7 @@ from .host import Host, SimClient
 from .master import Master
 from .network import Route
 from .plan import PERMITS, Action, Plan, draw
-from .world import EPOCH_MS, MICROSECOND, MILLISECOND, SECOND, Drifting, World
+from .world import MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 # The world's time for everything; and for what is left to end, once all faults are over.
 SPAN_NS = 20 * SECOND
@@ -120,7 +120,7 @@ class _Schedule:
         addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
         for master in self.masters:
             mine = f"master-{master.index}:6379"
-            marker = Marker(master.info()["run_id"], EPOCH_MS, True, round(self.plan.ttl * 1000), mine, addresses)
+            marker = Marker(master.info()["run_id"], 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def run(self) -> Result:

@@ -66,7 +66,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
-        self._agenda = Agenda()
+        self._agenda = Agenda(policy)
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
         self._attending_ns = 0  # and when that is
         self._pauses: set[Verdict] = set()  # of those who wait for nothing but time
@@ -342,6 +342,8 @@ class Driver:
         if self._roster.closed:
             return
         fleet.mend()
+        if self._roster.undialled:
+            self._roster.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
             self._settle()
@@ -388,7 +390,8 @@ class Driver:
                 sock.close()
             doubted_ns = self._roster.redial(link.index, link.cause)
             if doubted_ns:
-                self._doubt(doubted_ns)
+                self._policy.doubt(doubted_ns)
+                self._attend_at(self._clock.now())  # what stands on them is verified
         if self.lines.called:
             self._wake_called()
 
@@ -450,12 +453,6 @@ class Driver:
         elif care.due_ns < self._attending_ns:
             self._attend_at(care.due_ns)
 
-    def _doubt(self, doubted_ns: int) -> None:
-        """Have what was granted before then verified: a master's votes for it are void."""
-        self._policy.doubted_ns = max(self._policy.doubted_ns, doubted_ns)
-        self._agenda.doubt()
-        self._attend_at(self._clock.now())
-
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
             self._attending.cancel()
@@ -469,7 +466,7 @@ class Driver:
         """Do what is due for held locks, and for who waits in line behind one that may run out."""
         self._attending = None
         now = self._clock.now()
-        renewed, lost = self._agenda.due(self._policy, now)
+        renewed, lost = self._agenda.due(now)
         tell_all(lost)
         if not self._roster.usable:  # what is still held runs out, and that is told
             next_ns = self._agenda.next_ns(now)
@@ -490,7 +487,6 @@ class Driver:
         """Renew locks together."""
         errors: dict[int, LockError] = {}
         policy, now = self._policy, self._clock.now()
-        self._fleet.renews = True
         error: LockError | None = LockError("the renewal failed")
         try:
             steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(policy, now)) for care in renewed]
@@ -499,7 +495,7 @@ class Driver:
         except Exception as failure:
             error = renewal_failed(failure)
         finally:
-            tell_all(self._agenda.settle(policy, renewed, errors, error, self._clock.now()))
+            tell_all(self._agenda.settle(renewed, errors, error, self._clock.now()))
             due_ns = min([care.due_ns for care in renewed])
             if self._attending is None or due_ns < self._attending_ns:
                 self._attend_at(due_ns)

@@ -14,6 +14,9 @@ from ..wire.net import now_ns
 # How long close() waits for the answers to releases that are on their way.
 DRAIN_NS = 1_000_000_000
 
+# The same for a client that was forgotten, and is found by the garbage collector.
+FORGOTTEN_NS = 100_000_000
+
 # Where a thread stands while it is in a call of a client; compiled functions have no frames.
 _OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..protocol.guard import Gate
 from ..protocol.policy import SECOND, Clock
-from ..protocol.sighting import Distrusted, Sighting
+from ..protocol.sighting import Sighting
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from .lifetime import disown_at_fork
-
-# The same for a client that was forgotten, and is found by the garbage collector.
-FORGOTTEN_NS = 100_000_000
+from .lifetime import FORGOTTEN_NS, disown_at_fork
+from .tidings import Tidings, tell_set_back
 
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
@@ -65,18 +64,16 @@ class Roster:
         self.closed = False  # has no sockets any more
         self.forked = False
         self.usable = True  # what `check` would say, for the hot path
-        self._misconfigured: ConfigurationError | None = None
+        self._misconfigured: dict[int, ConfigurationError] = {}  # by master
         self._clock = clock
         self._muster = muster
         self._masters = masters
         self._dialled: list[int] = []
-        self._down: set[int] = set()  # masters that were told of as being of no use
-        self._tracking = tracking
-        self._told_of_polling = False
-        self._told_of_eviction: set[int] = set()
-        self._gate = None if gate is None else gate(self._set_back)
+        self._tidings = Tidings(masters, quorum, tracking)
+        self._gate = None if gate is None else gate(partial(tell_set_back, masters))  # which does not keep us alive
         self._waiting: dict[int, Connection] = {}  # at the gate
         self._tried: set[int] = set()  # who has been dialled, whatever came of it
+        self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
@@ -96,10 +93,21 @@ class Roster:
             self._dialled.append(index)
 
     def _dial(self, index: int, pause: float = 0.0) -> None:
-        if self._gate is None:
-            self._dialler.start(index, pause)
-        else:
-            self._dialler.start(index, pause, self._gate.errand(index))
+        self._tried.discard(index)
+        errand = None if self._gate is None else self._gate.errand(index)
+        self.undialled.pop(index, None)
+        try:
+            self._dialler.start(index, pause, errand)
+        except RuntimeError as error:  # no thread is to be had
+            self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
+            self._tried.add(index)
+            self._settle(index, error)
+
+    def dial_again(self) -> None:
+        """Dial those masters for which no thread was to be had a second ago."""
+        now = self._clock.now()
+        for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
+            self._dial(index)
 
     def is_quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
@@ -123,8 +131,8 @@ class Roster:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
         if self.closing:
             raise ClientClosed("client: it is closed")
-        if self._misconfigured is not None:
-            raise self._misconfigured.with_traceback(None)
+        for error in self._misconfigured.values():
+            raise error.with_traceback(None)
 
     def blame(self, ballot: Any) -> None:
         """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
@@ -142,8 +150,20 @@ class Roster:
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote.
 
-        At the gate a connection may have to wait for what is seen of the others.
+        At the gate a connection may have to wait for what is seen of the others. Whatever goes wrong here is that
+        master's cause.
         """
+        try:
+            self._take(index, outcome)
+        except Exception as error:
+            logger.exception("master %s cannot be used", self._masters[index].address)
+            self._waiting.pop(index, None)
+            if isinstance(outcome, Connection):
+                outcome.sock.close()
+                self._dial(index, LONGEST_PAUSE)
+            self._settle(index, error)
+
+    def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
         if self._gate is None or not isinstance(outcome, Connection):
             self._settle(index, outcome)
@@ -173,11 +193,11 @@ class Roster:
             self._settle(index, connection)
             self._waiting.pop(index)
             return
-        self._waiting.pop(index)
         connection.sock.close()
         self._dial(index, ruling.wait_ns / SECOND)
         if ruling.cause is not None:
             self._settle(index, ruling.cause)
+        self._waiting.pop(index)  # last: interrupted before that, it is found closed, and dialled again
 
     def _sighted(self) -> list[Sighting | None]:
         """Return what was seen of those at the gate, and None for those that have been tried and are not there."""
@@ -205,39 +225,22 @@ class Roster:
                 f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
             )
         if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
-            self._misconfigured = ConfigurationError(f"masters[{index}]: {outcome}")
+            address = self._masters[index].address
+            where = f"masters[{index}]" if address in str(outcome) else f"masters[{index}] ({address})"
+            self._misconfigured[index] = ConfigurationError(f"{where}: {outcome}")
             self.usable = False
-        if index not in self._down:  # once, not at every try
-            self._down.add(index)
-            told = (self._masters[index].address, self._connected(), len(self._masters), self.quorum, outcome)
-            logger.warning("master %s cannot be used: %d of %d are connected, %d must agree: %s", *told)
+        self._tidings.is_of_no_use(index, outcome, self._connected(), len(self.unsettled) > 1)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
 
     def _adopt(self, index: int, connection: Connection) -> None:
-        link, traits = self.fleet.links[index], connection.traits
-        if self._gate is None and link.traits is not None and link.traits.run_id != traits.run_id:
-            logger.warning("master %s is another server process than before; it may have lost locks", link.address)
-        if index in self._down:
-            self._down.discard(index)
-            logger.warning("master %s is back", link.address)
-        if self._tracking and not traits.tracking and not self._told_of_polling:
-            self._told_of_polling = True
-            logger.warning(
-                "master %s does not say when a key changes (CLIENT TRACKING in RESP3): "
-                "where a quorum does not, those who wait for a lock poll",
-                link.address,
-            )
-        if traits.evicts and index not in self._told_of_eviction:
-            self._told_of_eviction.add(index)
-            logger.warning(
-                "master %s may evict keys before their time (maxmemory_policy %s), and with them locks: "
-                "noeviction is needed",
-                link.address,
-                traits.evicts,
-            )
+        traits = connection.traits
+        self._tidings.is_connected(index, traits, self.fleet.links[index].traits, self._gate is not None)
         watched = None if self._gate is None else self._gate.watched(index)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, watched)
+        self._tidings.is_of_use(index, self._connected())
+        if self._misconfigured.pop(index, None) is not None:  # it has come right
+            self.usable = not (self.closing or self.forked or self._misconfigured)
 
     def _connected(self) -> int:
         return sum(link.up for link in self.fleet.links)
@@ -258,13 +261,8 @@ class Roster:
             Before when its votes are void: what was granted until then may have no quorum any more. 0 is never.
         """
         logger.info("connection to master %s broke: %s", self._masters[index].address, cause)
-        self._tried.discard(index)
         self._dial(index)
-        return cause.doubted_ns if isinstance(cause, Distrusted) else 0
-
-    def _set_back(self, index: int, by_ns: int) -> None:
-        address = self._masters[index].address
-        logger.warning("the clock of master %s was set back by %.3f s: its keys stay longer", address, by_ns / SECOND)
+        return cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
 
     def retire(self) -> None:
         """Refuse every caller from now on; what is under way may still be undone."""

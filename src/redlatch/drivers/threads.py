@@ -109,7 +109,7 @@ class Driver:
         self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate)
         self._janitor = Janitor(self)
         self._warden = Warden(self)
-        self._agenda = Agenda()
+        self._agenda = Agenda(policy)
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
         self._inbox: deque[Ballot] = deque()  # ballots to submit
@@ -540,6 +540,8 @@ class Driver:
             self._roster.arrive(*self._arrivals[0])
             self._note_progress()
             self._arrivals.popleft()
+        if self._roster.undialled:
+            self._roster.dial_again()
         while inbox:
             ballot = inbox[0]
             if ballot.command.releases:  # interrupted here, a release goes out twice rather than never
@@ -556,6 +558,16 @@ class Driver:
     def _settle(self) -> None:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self._fleet
+        while fleet.fallen:  # first: whose votes are void must not count for those who are woken now
+            link, sock = fleet.fallen[-1]
+            self.lines.stir_all()
+            if sock is not None:
+                sock.close()
+            doubted_ns = self._roster.redial(link.index, link.cause)
+            if doubted_ns:
+                self._policy.doubt(doubted_ns)
+                self._warden.hurry()  # what stands on them is verified
+            fleet.fallen.pop()
         if fleet.decided:
             idle = self._next_asleep() is None
             while fleet.decided:  # taken off when it is done, so that an interrupt loses none
@@ -574,15 +586,6 @@ class Driver:
             index, key = fleet.changed[-1]
             self.lines.changed(index, key)
             fleet.changed.pop()
-        while fleet.fallen:
-            link, sock = fleet.fallen[-1]
-            self.lines.stir_all()
-            if sock is not None:
-                sock.close()
-            doubted_ns = self._roster.redial(link.index, link.cause)
-            if doubted_ns:
-                self._doubt(doubted_ns)
-            fleet.fallen.pop()
         if self.lines.called:
             self._wake_called()
 
@@ -681,12 +684,6 @@ class Driver:
         self._agenda.add(care)
         self._warden.ring(care.due_ns)
 
-    def _doubt(self, doubted_ns: int) -> None:
-        """Have what was granted before then verified: a master's votes for it are void."""
-        self._policy.doubted_ns = max(self._policy.doubted_ns, doubted_ns)
-        self._agenda.doubt()
-        self._warden.ring(self._clock.now())
-
     def attend(self) -> float | None:
         """Do what is due for held locks; return after how many seconds to come again, None if never.
 
@@ -695,7 +692,7 @@ class Driver:
         if self._roster.forked:
             return None
         now = self._clock.now()
-        renewed, lost = self._agenda.due(self._policy, now)
+        renewed, lost = self._agenda.due(now)
         if lost:
             try:
                 _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
@@ -710,7 +707,7 @@ class Driver:
                 _thread.start_new_thread(self._renew, (renewed,))
             except RuntimeError as error:
                 failure = LockError(f"the renewal could not begin: {error}")
-                tell_all(self._agenda.settle(self._policy, renewed, {}, failure, now))
+                tell_all(self._agenda.settle(renewed, {}, failure, now))
         if self._agenda.next_ns(now):  # what masters push is heard also while nobody is in a call
             self.tidy()
         line_ns = self.lines.expire(now)
@@ -725,7 +722,6 @@ class Driver:
         """Renew locks together; in a thread of its own."""
         errors: dict[int, LockError] = {}
         policy, now = self._policy, self._clock.now()
-        self._fleet.renews = True
         error: LockError | None = LockError("the renewal failed")
         try:
             steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(policy, now)) for care in renewed]
@@ -734,7 +730,7 @@ class Driver:
         except Exception as failure:
             error = renewal_failed(failure)
         finally:
-            lost = self._agenda.settle(policy, renewed, errors, error, self._clock.now())
+            lost = self._agenda.settle(renewed, errors, error, self._clock.now())
             self._warden.ring(min([care.due_ns for care in renewed]))
             tell_all(lost)
 

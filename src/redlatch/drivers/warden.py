@@ -44,6 +44,11 @@ class Warden:
         elif due_ns < self.wake_ns:
             self._bell.ring()
 
+    def hurry(self) -> None:
+        """Have it look at once, if there is anything to be done for held locks."""
+        if not self._unstarted:
+            self._bell.ring()
+
 
 def _take(unstarted: list[None]) -> bool:
     """Tell whether it is up to this thread to go on; of several that ask one is told so."""

@@ -94,9 +94,8 @@ class BaseClient:
         policy = self._policy
         if policy.guard is None:
             return None
-        return partial(
-            Gate, policy.masters, policy.guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now
-        )
+        names = tuple(master.name for master in self._masters)
+        return partial(Gate, names, policy.guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

@@ -141,7 +141,7 @@ class BaseLock:
         """
         hold = self._hold
         policy = self._shared.policy
-        if hold.state != HELD or hold.asked_ns < policy.doubted_ns or self._shared.driver.forked:
+        if hold.state != HELD or policy.doubts(hold.asked_ns) or self._shared.driver.forked:
             return 0.0
         return max(0, hold.deadline_ns - policy.clock.now()) / SECOND
 
@@ -202,7 +202,7 @@ class BaseLock:
     def _loss(self) -> LockLost:
         """Return the error that tells of its loss."""
         reason = self._care.reason if self._care is not None else None
-        if reason is None and self._hold.asked_ns < self._shared.policy.doubted_ns:
+        if reason is None and self._shared.policy.doubts(self._hold.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         reason = reason or "its validity ran out"
         return LockLost(f"{self.name!r} was lost: {reason}", name=self.name)

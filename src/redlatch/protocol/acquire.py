@@ -74,7 +74,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
-        if won and now < deadline and started >= policy.doubted_ns:
+        if won and now < deadline and not policy.doubts(started):
             hold.keep(deadline, now - started)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
@@ -168,9 +168,9 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     hold.adopt(now)
     wanted = policy.validity_ns(ttl_ms)
     left = hold.deadline_ns - now
-    if wanted * 9 // 10 <= left <= wanted:
+    if wanted * 9 // 10 <= left <= wanted and not policy.doubts(hold.asked_ns):
         if left < wanted * 19 // 20 and hold.extending is None:
-            ballot = Ballot(hold.extending_to(ttl_ms), policy.size, policy.quorum)
+            ballot = Ballot(hold.extending_to(ttl_ms, now), policy.size, policy.quorum)
             hold.renew(ballot, now + wanted)
             yield Tell([ballot])
         return

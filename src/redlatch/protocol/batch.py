@@ -104,7 +104,7 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
-        if won[place] and now < deadline and started >= policy.doubted_ns:
+        if won[place] and now < deadline and not policy.doubts(started):
             hold.keep(deadline, now - started)
             continue
         undone.append(Ballot(hold.releasing(), policy.size, policy.quorum))

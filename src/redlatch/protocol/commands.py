@@ -70,7 +70,8 @@ class Command:
         yes_line: the line that `yes` comes as.
         releases: whether it must reach a master that may hold the key, even after a reconnect.
         key, token: what it is about.
-        since_ns: when the first command of this token was made; before it no server can know the token.
+        since_ns: when it was made; of a release, when the first command of its token was: before that no server can
+            know the token.
     """
 
     __slots__ = ("key", "no", "releases", "since_ns", "tells", "token", "yes", "yes_line")

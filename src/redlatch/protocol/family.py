@@ -351,7 +351,7 @@ def attempt(
             ballot = second
             yield ballot
         now = policy.clock.now()
-        if ballot.yes >= ballot.quorum and now < deadline and started >= policy.doubted_ns:
+        if ballot.yes >= ballot.quorum and now < deadline and not policy.doubts(started):
             hold.keep(deadline, now - started)
             kind.won(policy, hold)
             if kind.shares and kind.queues:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from redlatch.protocol.scripts import Script
 
+# `stay` is called before a key is written, so that a user who lacks one of these rights leaves no key without a ttl; it
+# tells whether the key is new, and is to be given its ttl when it is there.
 _NOW = """local t=redis.call("time")
 local now=t[1]*1000+math.floor(t[2]/1000)
 local function stay(key,ms)
-if redis.call("pttl",key)<tonumber(ms) then redis.call("pexpire",key,ms) end
+local left=redis.call("pttl",key)
+if left<tonumber(ms) then redis.call("pexpire",key,ms) end
+return left==-2
 end
 """
 
@@ -47,9 +51,11 @@ redis.call("zrem",KEYS[2],first)
 end
 end
 local function stand(me,ticket,ms)
+local left=redis.call("pttl",KEYS[2])
+if left<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
 redis.call("zadd",KEYS[2],ticket,me)
+if left==-2 then redis.call("pexpire",KEYS[2],ms*2) end
 redis.call("set",waits(me),"","PX",ms)
-if redis.call("pttl",KEYS[2])<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
 end
 """
 
@@ -157,9 +163,10 @@ FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonum
 READ_ACQUIRE = Script(
     _IN
     + """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end
-redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
 redis.call("zremrangebyscore",KEYS[1],"-inf",now)
-stay(KEYS[1],ARGV[2])
+local new=stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1""",
     keys=3,
 )
@@ -168,8 +175,8 @@ READ_EXTEND = Script(
     _IN
     + """redis.call("zremrangebyscore",KEYS[1],"-inf",now)
 if not is_in(ARGV[1]) then return 0 end
-redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
 stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
 return 1""",
     keys=3,
 )
@@ -183,11 +190,12 @@ WRITE_ACQUIRE = Script(
 if not is_in("w") then redis.call("set",KEYS[3],"","PX",ARGV[3]) end
 return 0
 end
+redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+local new=stay(KEYS[1],ARGV[2])
 redis.call("set",KEYS[2],ARGV[1],"PX",ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],"w")
-redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 redis.call("del",KEYS[3])
-stay(KEYS[1],ARGV[2])
 return 1""",
     keys=3,
 )
@@ -208,8 +216,9 @@ WRITE_EXTEND = Script(
     _NOW
     + """if redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
 redis.call("pexpire",KEYS[2],ARGV[2])
+local new=stay(KEYS[1],ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],"w")
-stay(KEYS[1],ARGV[2])
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1""",
     keys=3,
 )
@@ -222,10 +231,11 @@ WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else r
 SLOT_ACQUIRE = Script(
     _IN
     + """if not is_in(ARGV[3]) then
+local new,first=stay(KEYS[1],ARGV[2]),stay(KEYS[2],ARGV[2])
 redis.call("hset",KEYS[2],ARGV[3],ARGV[1])
+if first then redis.call("pexpire",KEYS[2],ARGV[2]) end
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[3])
-stay(KEYS[1],ARGV[2])
-stay(KEYS[2],ARGV[2])
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1
 end
 local mask=0
@@ -250,8 +260,8 @@ SLOT_EXTEND = Script(
     _IN
     + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not is_in(ARGV[2]) then return 0 end
 redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
-redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
 stay(KEYS[1],ARGV[3])
+redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
 return 1""",
     keys=2,
 )

@@ -14,12 +14,12 @@ How it is seen:
   * Each second in which a lock is asked for, a pulse goes ahead of the commands: is the marker the same, and what time
     is it? A reply that is wrong comes before the votes behind it, and ends the connection.
   * A master that pushes says that it was flushed.
-  * Where the clocks of all masters have jumped alike, it was ours that stood still, as that of a suspended virtual
-    machine may: nobody is kept out then, and what is held is in doubt.
+  * Where the clocks of a quorum have jumped alike, and no other's goes with ours, it was ours that stood still, as that
+    of a suspended virtual machine may: nobody is kept out then, and what is held is in doubt.
   * Where all masters can be asked, and none has a marker, they are new, and nobody is kept out. (So are masters that
     have lost their memory all at once; only clients that knew them know better.) Where some cannot be asked, which may
     have one, the others wait for the longest ttl.
-  * A marker that nobody has asked for goes after an hour.
+  * A marker that nobody has asked for goes after an hour, or twice the longest ttl.
 
 It does no I/O, and reads no clock; the roster calls it. Longer than a module should be, so that who may vote has one
 text.
@@ -35,9 +35,6 @@ from redlatch.protocol.policy import MILLISECOND, SECOND, Guard, drift_ns, quoru
 from redlatch.protocol.sighting import (
     JUMP_NS,
     KEPT_MS,
-    NOTHING,
-    STILL_NS,
-    Distrusted,
     Errand,
     Leap,
     Marker,
@@ -53,8 +50,15 @@ MARKER = b"\0guard"
 # For so long a clock that has jumped is not judged while nothing is known of the others.
 UNSURE_NS = SECOND
 
-# One that has no marker, unlike the others, is looked at again after so long: somebody may just be writing it.
-SECOND_LOOK_NS = SECOND
+# Meanwhile the master is looked at again after so long.
+LOOK_AGAIN_NS = 100 * MILLISECOND
+
+# One that has no marker, unlike the others, is looked at again after so long: somebody may just be writing it. So is
+# one that had no room for a marker, and then again after twice that, a second at most.
+SECOND_LOOK_NS = 200 * MILLISECOND
+
+# A master forgets after so long without replicas that it was one itself (repl-backlog-ttl, by default).
+BACKLOG_MS = 3_600_000
 
 
 @dataclass
@@ -62,13 +66,16 @@ class Watched:
     """What is known of one master.
 
     Attributes:
+        gate, index: whose it is, and which one of its masters.
+        offset: of its clock from ours.
         run_id, marker: as they were last seen.
         seen_ns: when that was.
         missed_ns: when it was first seen without a marker, unlike others; 0 while it is not.
-        doubt: what it is kept out for, so that the same is not counted twice.
+        counted: what it is kept out for, so that the same is not counted twice.
         out_ns: until when it is kept out.
         why: the same in words.
-        errand: what its marker is, what it is to be, and when that was found by its clock.
+        errand: what the next handshake is to write; None is nothing.
+        errands: how many there were since the marker was last what it is to be.
         leap: how its clock has jumped forward last.
     """
 
@@ -79,10 +86,11 @@ class Watched:
     marker: Marker | None = None
     seen_ns: int = 0
     missed_ns: int = 0
-    doubt: tuple[object, ...] = ()
+    counted: tuple[object, ...] = ()
     why: str = ""
     out_ns: int = 0
-    errand: tuple[bytes, bytes, int] = NOTHING
+    errand: Errand | None = None
+    errands: int = 0
     leap: Leap | None = None
 
     def question(self) -> tuple[bytes, bytes, int]:
@@ -90,16 +98,16 @@ class Watched:
         assert self.marker is not None
         return self.gate.key, self.marker.text(), self.gate.kept_ms
 
-    def beat(self, sent_ns: int, came_ns: int, server_us: int) -> Distrusted | None:
+    def beat(self, sent_ns: int, came_ns: int, server_us: int) -> MasterQuarantined | None:
         """Take note of the answer to a pulse; return why its connection is to be ended, or None.
 
         Args:
             server_us: what it has said: its clock, or 0 where its marker is another one.
         """
         if server_us <= 0:
-            return self.distrusted("its marker was changed or is gone", sent_ns)
+            return MasterQuarantined("its marker was changed or is gone", doubted_ns=sent_ns)
         if self.offset.stands_still(sent_ns, server_us):
-            return self.distrusted("its clock stands still", sent_ns)
+            return MasterQuarantined("its clock stands still", doubted_ns=sent_ns)
         jump_ns = self.offset.note(sent_ns, came_ns, server_us)
         self.seen_ns = came_ns
         if jump_ns < 0:  # keys stay longer: nothing is forgotten
@@ -107,17 +115,11 @@ class Watched:
         if jump_ns <= 0:
             return None
         self.leap = Leap(jump_ns, sent_ns)
-        return self.distrusted(f"its clock was set forward by {jump_ns / SECOND:.3f} s", sent_ns)
+        return MasterQuarantined(f"its clock was set forward by {jump_ns / SECOND:.3f} s", doubted_ns=sent_ns)
 
-    def flushed(self, now_ns: int) -> Distrusted:
-        """Take note that it has said so; return why its connection is to be ended."""
-        return self.distrusted("it was flushed", now_ns)
-
-    def distrusted(self, why: str, doubted_ns: int) -> Distrusted:
-        """Return the error that ends its connection."""
-        error = Distrusted(why)
-        error.doubted_ns = doubted_ns
-        return error
+    def flushed(self, now_ns: int) -> MasterQuarantined:
+        """Return why its connection is to be ended: it has said that it was flushed."""
+        return MasterQuarantined("it was flushed", doubted_ns=now_ns)
 
 
 class Gate:
@@ -125,10 +127,14 @@ class Gate:
 
     Args:
         masters: their addresses.
-        key: of the markers.
+        key: of the markers; also an attribute, as `masters` is.
         drift_factor: by which share of the time clocks may go wrong.
-        wall_us: tells microseconds since 1970; a hint, of how long ago somebody else has written a marker.
+        wall_us: tells microseconds since 1970. Who comes later than a marker was written believes that as much time has
+            passed as both this clock and the master's own say.
         set_back: told of a master, by its index, whose clock was set back, and by how many ns.
+
+    Attributes:
+        kept_ms: for how long a marker is kept that nobody asks for.
     """
 
     def __init__(
@@ -152,8 +158,8 @@ class Gate:
     def errand(self, index: int) -> Errand:
         """Return what the next handshake with a master does about its marker."""
         watched = self._watched[index]
-        errand, watched.errand = watched.errand, NOTHING
-        return Errand(self.key, *errand, self.kept_ms)
+        errand, watched.errand = watched.errand, None
+        return errand or Errand(self.key, kept_ms=self.kept_ms)
 
     def watched(self, index: int) -> Watched:
         """Return what is known of a master that was let in."""
@@ -170,7 +176,7 @@ class Gate:
         try:
             marker = Marker.read(sighting.marker)
         except (ValueError, TypeError, RecursionError) as error:
-            return refuse(f"{self.masters[index]} has a marker that is not ours ({error}); delete {self.key!r} there")
+            return refuse(f"{self.masters[index]} has a marker that is not ours ({error}){self._how_to_change()}")
         still = watched.offset.stands_still(sighting.sent_ns, sighting.server_us)
         jump_ns = watched.offset.note(sighting.sent_ns, sighting.came_ns, sighting.server_us)
         if still:  # or it was set back by just so much: the next look will tell
@@ -193,7 +199,7 @@ class Gate:
             unsure = self._judge_leap(watched, watched.leap, marker, sighting)
             if unsure is not None:
                 return unsure
-        if watched.errand != NOTHING:  # its clock has jumped
+        if watched.errand is not None:  # its clock has jumped
             return self._ruling(watched, sighting.came_ns)
         trusted = self._guard.trust_persistence
         if trusted and not sighting.persists:
@@ -202,16 +208,21 @@ class Gate:
                 "to remember: appendonly yes is needed there, or a guard without trust_persistence"
             )
         if marker.run_id == sighting.run_id:
-            knew = watched.run_id not in ("", sighting.run_id) and not trusted
-            if not marker.new or knew:
+            if not marker.new or (self._knew_another(watched, marker, sighting) and not trusted):
                 self._count_down(watched, marker, sighting)
             watched.run_id, watched.marker, watched.seen_ns = sighting.run_id, marker, sighting.came_ns
-        elif trusted:
+        elif trusted or _is_the_same(marker, sighting):
             self._write(watched, sighting, replace(marker, run_id=sighting.run_id))
         else:
             self._doubt(watched, "it was restarted, or is another server now", sighting)
             self._tell(watched, marker, sighting)
         return self._ruling(watched, sighting.came_ns)
+
+    def _knew_another(self, watched: Watched, marker: Marker, sighting: Sighting) -> bool:
+        """Tell whether a master that looks new has had another marker, which cannot have gone by itself."""
+        known = watched.marker
+        recently = watched.seen_ns > sighting.came_ns - self.kept_ms * MILLISECOND
+        return known is not None and recently and known.origin() != marker.origin()
 
     def _judge_leap(self, watched: Watched, leap: Leap, marker: Marker, sighting: Sighting) -> Ruling | None:
         """Keep a master out whose clock was set forward, since its keys go too soon; a ruling while that is not sure.
@@ -224,14 +235,14 @@ class Gate:
             other
             for other in heard
             if other.leap is not None
-            and abs(other.leap.by_ns - leap.by_ns) < 2 * JUMP_NS
+            and abs(other.leap.by_ns - leap.by_ns) < 2 * JUMP_NS  # each is known to JUMP_NS
             and abs(other.leap.at_ns - leap.at_ns) < UNSURE_NS
         ]
         steady = [other for other in heard if other.leap is None or leap.at_ns - other.leap.at_ns > 2 * UNSURE_NS]
         ours = bool(alike) and not steady and len(alike) + 1 >= quorum_of(len(self.masters))
         why = f"its clock was set forward by {leap.by_ns / SECOND:.3f} s"
         if not (steady or ours) and len(self.masters) > 1 and sighting.came_ns - leap.at_ns < UNSURE_NS:
-            return Ruling(False, STILL_NS, MasterQuarantined(why))
+            return Ruling(False, LOOK_AGAIN_NS, MasterQuarantined(why))
         watched.leap = leap._replace(judged=True)
         if ours:
             return None
@@ -244,22 +255,22 @@ class Gate:
         """Refuse where clients, or masters, do not go together."""
         mine = self.masters[index]
         if marker is None:
-            marker, before = self._known(0), self._watched[index].marker
-            if marker is not None and before is None and mine not in marker.masters:
-                return refuse(
-                    f"{mine} is not one of the masters that the others are used with ({', '.join(marker.masters)}); "
-                    "all clients must have the same list"
-                )
-            return None
+            return self._strange(index)
         if marker.max_ttl != self._guard.max_ttl_ms:
             return refuse(
                 f"{mine} is used with max_ttl={marker.max_ttl / 1000:g} by others, not {self._guard.max_ttl:g}: "
-                "all clients must give the same guard=Guard(max_ttl=...)"
+                f"all clients must give the same guard=Guard(max_ttl=...){self._how_to_change()}"
+            )
+        if marker.trusted != self._guard.trust_persistence:
+            return refuse(
+                f"{mine} is used with trust_persistence={marker.trusted} by others: all clients must give the same "
+                f"guard{self._how_to_change()}"
             )
         if len(marker.masters) != len(self.masters):
             return refuse(
                 f"{mine} is one of {len(marker.masters)} masters for others ({', '.join(marker.masters)}), and of "
                 f"{len(self.masters)} here: all clients must have the same list, or another prefix"
+                f"{self._how_to_change()}"
             )
         for other in self._watched:
             if other.index == index or other.marker is None:
@@ -268,9 +279,31 @@ class Gate:
                 return refuse(
                     f"{mine} is used as {marker.master} of {', '.join(marker.masters)}, and "
                     f"{self.masters[other.index]} as {other.marker.master} of {', '.join(other.marker.masters)}: "
-                    "all clients must have the same list"
+                    f"all clients must have the same list{self._how_to_change()}"
                 )
         return None
+
+    def _strange(self, index: int) -> Ruling | None:
+        """Refuse a master without a marker that the clients of the others do not have in their list.
+
+        Not where they spell the addresses in another way, so that nothing can be said.
+        """
+        mine = self.masters[index]
+        if self._watched[index].marker is not None:
+            return None
+        for other in self._watched:
+            marker = other.marker
+            if marker is None or marker.master != self.masters[other.index] or mine in marker.masters:
+                continue
+            return refuse(
+                f"{mine} is not one of the masters that the others are used with ({', '.join(marker.masters)}); "
+                f"all clients must have the same list{self._how_to_change()}"
+            )
+        return None
+
+    def _how_to_change(self) -> str:
+        key = self.key.decode(errors="replace").replace("\0", "\\x00")
+        return f'; to change that, stop all clients, and on each master: DEL "{key}"'
 
     def _known(self, after_ns: int) -> Marker | None:
         """Return a marker that was seen on any master after that."""
@@ -286,61 +319,77 @@ class Gate:
         if self._known(since) is None and not any([other is not None and other.marker for other in others]):
             if len(others) < len(self.masters):
                 return None
-            latest_ns = max([other.came_ns for other in others if other is not None])
-            if latest_ns - now > SECOND:  # much may have happened since
+            seen = [other.came_ns for other in others if other is not None]
+            if max(seen) - min(seen) > SECOND:  # much may have happened since: all are looked at again
                 return Ruling(False)
             new = None not in others
-            watched.why = "" if new else "whether it is new cannot be said before all masters can be asked"
+            unseen = [self.masters[other.index] for other in self._watched if not other.offset.at_ns]
+            watched.why = "" if new else f"nobody can say whether it is new: {', '.join(unseen)} was never reached"
             self._write(watched, sighting, self._marker(watched, sighting, new))
             return self._ruling(watched, now)
         if watched.marker is None or watched.seen_ns <= since:
             watched.missed_ns = watched.missed_ns or now
-            if now - watched.missed_ns < SECOND_LOOK_NS:
-                return Ruling(False, SECOND_LOOK_NS, MasterQuarantined("it has no marker yet"))
+            if now - watched.missed_ns < SECOND_LOOK_NS // 2:  # the pause is between a half and the whole of it
+                return Ruling(False, SECOND_LOOK_NS)
         self._doubt(watched, "it has lost its marker, and maybe locks", sighting)
         marker, known = self._marker(watched, sighting, False), watched.marker or self._known(0)
         if known is not None:  # they may know the masters by other addresses
-            mine = known.master if known is watched.marker else marker.master
+            mine = known.master if known is watched.marker else self._missing(known) or marker.master
             marker = replace(marker, master=mine, masters=known.masters)
         self._write(watched, sighting, marker)
         return self._ruling(watched, now)
+
+    def _missing(self, known: Marker) -> str:
+        """Return the one address in the list of others that no other master has; "" where there are several."""
+        there = [watched.marker.master for watched in self._watched if watched.marker is not None]
+        missing = [master for master in known.masters if master not in there]
+        return missing[0] if len(missing) == 1 else ""
 
     def _marker(self, watched: Watched, sighting: Sighting, new: bool) -> Marker:
         return Marker(
             run_id=sighting.run_id,
             since=sighting.server_us,
+            wall=max(0, self._wall_us()),
             new=new,
             max_ttl=self._guard.max_ttl_ms,
+            trusted=self._guard.trust_persistence,
             master=self.masters[watched.index],
             masters=tuple(sorted(self.masters)),
         )
 
     def _tell(self, watched: Watched, marker: Marker, sighting: Sighting) -> None:
         """Have all clients told that from now on it is not to be believed what was before."""
-        self._write(watched, sighting, replace(marker, run_id=sighting.run_id, since=sighting.server_us, new=False))
+        times = self._marker(watched, sighting, False)
+        marker = replace(marker, run_id=times.run_id, since=times.since, wall=times.wall, new=False)
+        self._write(watched, sighting, marker)
 
     def _write(self, watched: Watched, sighting: Sighting, marker: Marker) -> None:
         """Have a marker written, if there is still the one that was seen."""
-        watched.errand = sighting.marker or b"", marker.text(), sighting.server_us
+        old = sighting.marker or b""
+        watched.errand = Errand(self.key, old, marker.text(), sighting.server_us, self.kept_ms)
 
     def _doubt(self, watched: Watched, why: str, sighting: Sighting) -> None:
         self._keep_out(watched, why, (sighting.run_id, sighting.marker), sighting.came_ns)
 
     def _keep_out(self, watched: Watched, why: str, doubt: tuple[object, ...], now_ns: int) -> None:
-        if watched.doubt != doubt:
-            watched.doubt, watched.why = doubt, why
+        if watched.counted != doubt:
+            watched.counted, watched.why = doubt, why
             watched.out_ns = now_ns + self._out_ns
 
     def _count_down(self, watched: Watched, marker: Marker, sighting: Sighting) -> None:
-        """Keep a master out for what is left since somebody has seen that it forgets, by whose clock that is most."""
+        """Keep a master out for what is left since somebody has seen that it forgets.
+
+        Two clocks must have gone on since: a master's may be set forward, and so may that of a client, but both at
+        once, and by as much, is not to be expected.
+        """
         doubt = (marker.run_id, marker.since)
-        if watched.doubt == doubt:
+        if watched.counted == doubt:
             return
-        waited_us = min(sighting.server_us, self._wall_us()) - marker.since
+        waited_us = min(sighting.server_us - marker.since, self._wall_us() - marker.wall)
         left_ns = self._out_ns - max(0, waited_us) * 1000
-        watched.doubt = doubt
+        watched.counted = doubt
         if left_ns > 0 and watched.out_ns < sighting.came_ns + left_ns:
-            watched.out_ns = max(watched.out_ns, sighting.came_ns + left_ns)
+            watched.out_ns = sighting.came_ns + left_ns
             watched.why = watched.why or "it may have forgotten locks"
 
     def _ruling(self, watched: Watched, now_ns: int) -> Ruling:
@@ -348,9 +397,18 @@ class Gate:
         left_ns = watched.out_ns - now_ns
         if left_ns > 0:
             cause = MasterQuarantined(f"kept out for {left_ns / SECOND:.1f} s more: {watched.why}")
-        if watched.errand != NOTHING:
-            return Ruling(False, 0, cause)
+        if watched.errand is not None:
+            pause_ns = min(SECOND, SECOND_LOOK_NS << min(watched.errands, 8)) if watched.errands else 0
+            watched.errands += 1
+            return Ruling(False, pause_ns, cause)
+        watched.errands = 0
         if cause is not None:
             return Ruling(False, left_ns, cause)
         watched.why = ""
         return Ruling(True)
+
+
+def _is_the_same(marker: Marker, sighting: Sighting) -> bool:
+    """Tell whether only the history of keys has a new name: a master takes one with its first replica."""
+    now = sighting.run_id.partition(" ")[0]
+    return marker.origin()[0] == now and not sighting.promoted and marker.max_ttl <= BACKLOG_MS

@@ -99,12 +99,13 @@ class Hold:
             return command
         return Release(self.key, self.token, self.since_ns)
 
-    def extending_to(self, ttl_ms: int) -> Command:
-        """Return the command that extends it."""
-        if self.kind is not None:
-            command: Command = self.kind.extending(self, ttl_ms)
-            return command
-        return Extend(self.key, self.token, self.since_ns, ttl_ms)
+    def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
+        """Return the command that extends it, made now."""
+        if self.kind is None:
+            return Extend(self.key, self.token, now_ns, ttl_ms)
+        command: Command = self.kind.extending(self, ttl_ms)
+        command.since_ns = now_ns
+        return command
 
     def keep(self, deadline_ns: int, elapsed_ns: int) -> None:
         """Hold the lock until the deadline; the attempt took elapsed_ns."""

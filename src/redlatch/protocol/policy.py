@@ -14,6 +14,9 @@ from redlatch.errors import ConfigurationError
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
+# Taken off every ttl beside the drift: what clocks that count whole milliseconds may be wrong by, twice.
+GRAIN_NS = 2 * MILLISECOND
+
 # More than there ever will be, of waiters or of anything else that is counted.
 UNBOUNDED = 1 << 62
 
@@ -269,11 +272,19 @@ class Policy:
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""
-        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
+        return ttl_ms * MILLISECOND - drift_ns(ttl_ms, self.drift_factor)
 
-    def ttl_ms_of(self, validity_ns: int) -> int:
+    def ttl_ms_for(self, validity_ns: int) -> int:
         """Return the ttl that may be believed for so long; 0 where there is none."""
-        return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
+        return max(0, int((validity_ns + GRAIN_NS) / (1 - self.drift_factor)) // MILLISECOND)
+
+    def doubt(self, doubted_ns: int) -> None:
+        """Take note that a master's votes before then may be void."""
+        self.doubted_ns = max(self.doubted_ns, doubted_ns)
+
+    def doubts(self, asked_ns: int) -> bool:
+        """Tell whether what was asked for then may have lost a vote since."""
+        return asked_ns < self.doubted_ns
 
     def me(self) -> bytes:
         """Return this client's name in queues on the masters: a token, drawn with the first of them."""
@@ -294,4 +305,4 @@ def drift_ns(ttl_ms: int, drift_factor: float) -> int:
     "1 % + 2 ms" is the allowance of redlock-py, pottery, RedLock.net and aioredlock; 2 ms also cover the
     1 ms grain of Redis' expiry.
     """
-    return int(ttl_ms * 1_000_000 * drift_factor) + 2_000_000
+    return int(ttl_ms * MILLISECOND * drift_factor) + GRAIN_NS

@@ -109,7 +109,7 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot 
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
         raise _lost("its validity ran out", hold)
     until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
-    ballot = Ballot(hold.extending_to(ttl_ms), policy.size, policy.quorum, until)
+    ballot = Ballot(hold.extending_to(ttl_ms, started), policy.size, policy.quorum, until)
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None

@@ -116,25 +116,25 @@ class Care:
         Of one that is not renewed but verified, what is left of its ttl.
         """
         if not self.renews:
-            return policy.ttl_ms_of(self.hold.deadline_ns - now_ns)
+            return policy.ttl_ms_for(self.hold.deadline_ns - now_ns)
         if self.max_hold_ns is None:
             return self.ttl_ms
         return min(self.ttl_ms, (self.began_ns + self.max_hold_ns - now_ns) // MILLISECOND)
 
 
 class Agenda:
-    """The locks of one client that are cared for, by when something is due."""
+    """The locks of one client that are cared for, by when something is due.
 
-    def __init__(self) -> None:
+    What is in doubt (`Policy.doubts`) is verified at once.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._fresh: deque[Care] = deque()  # from any thread
-        self._doubted = False  # by any thread
+        self._doubted_ns = 0  # what was in doubt when this was last looked at
         self._heap: list[tuple[int, int, Care]] = []
         self._count = 0
         self._most = SLACK  # entries, before those of no use are thrown out
-
-    def doubt(self) -> None:
-        """Have every lock verified at once; from any thread."""
-        self._doubted = True
 
     def add(self, care: Care) -> None:
         """Take a lock in whose care has begun, or whose deadline has changed; from any thread."""
@@ -142,19 +142,18 @@ class Agenda:
 
     def next_ns(self, now_ns: int) -> int:
         """Return when to look again, a quarter of a second from now at the latest; 0 while there is nothing."""
-        self._take_fresh()
+        self._take_fresh(now_ns)
         while self._heap and not _counts(self._heap[0]):
             heapq.heappop(self._heap)
         return min(self._heap[0][0], now_ns + LONGEST_NS) if self._heap else 0
 
-    def due(self, policy: Policy, now_ns: int) -> tuple[list[Care], list[tuple[Any, str]]]:
+    def due(self, now_ns: int) -> tuple[list[Care], list[tuple[Any, str]]]:
         """Take what is due off the heap.
 
         Returns:
             What is to be renewed now; and the locks that are lost, each with the reason, to be told.
         """
-        self._take_fresh()
-        self._take_doubts(now_ns)
+        self._take_fresh(now_ns)
         renewed: list[Care] = []
         kept: list[Care] = []  # put back at the end: what is due within TOGETHER_NS would come again and again
         lost: list[tuple[Any, str]] = []
@@ -177,10 +176,10 @@ class Agenda:
             care.plan(care.hold.deadline_ns)
         for care in renewed + kept:
             self._push(care)
-        return [care for care in renewed if _may_renew(policy, care, now_ns)], lost
+        return [care for care in renewed if _may_renew(self._policy, care, now_ns)], lost
 
     def settle(
-        self, policy: Policy, renewed: list[Care], errors: dict[int, LockError], failure: LockError | None, now_ns: int
+        self, renewed: list[Care], errors: dict[int, LockError], failure: LockError | None, now_ns: int
     ) -> list[tuple[Any, str]]:
         """Take note of how renewals ended.
 
@@ -202,29 +201,29 @@ class Agenda:
                 lost.append((lock, "its validity ran out" if late else "a quorum has forgotten it"))
                 continue
             if error is None:
-                care.doubted = care.hold.asked_ns < policy.doubted_ns  # since the renewal began
+                care.doubted = False  # if it is again, since the renewal began, that is seen
                 care.begin(now_ns)
-                if care.doubted:
-                    care.plan(now_ns)
             else:  # again soon, and not all at the same time
-                care.plan(now_ns + int(min(care.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * policy.random())))
+                care.plan(
+                    now_ns + int(min(care.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * self._policy.random()))
+                )
             self._fresh.append(care)
         return lost
 
-    def _take_doubts(self, now_ns: int) -> None:
-        if self._doubted:
-            self._doubted = False
-            for entry in [entry for entry in self._heap if _counts(entry)]:
-                care = entry[2]
-                care.doubted = True
-                care.plan(now_ns)
-                self._push(care)
-
-    def _take_fresh(self) -> None:
+    def _take_fresh(self, now_ns: int) -> None:
+        """Take in what has come, and what stands in the heap where something has come to be in doubt."""
+        if self._policy.doubted_ns != self._doubted_ns:
+            self._doubted_ns = self._policy.doubted_ns
+            self._fresh.extend([entry[2] for entry in self._heap if _counts(entry)])
         while self._fresh:
             care = self._fresh.popleft()
-            if care.live():
-                self._push(care)
+            if not care.live():
+                continue
+            doubted = self._policy.doubts(care.hold.asked_ns)
+            if doubted != care.doubted:
+                care.doubted = doubted
+                care.plan(now_ns if doubted else care.renew_ns)
+            self._push(care)
 
     def _push(self, care: Care) -> None:
         self._count += 1

@@ -9,22 +9,19 @@ from typing import NamedTuple
 from redlatch.errors import MasterRefused
 from redlatch.protocol.policy import MILLISECOND, SECOND
 
-# A marker that no client has asked for goes after so long, or twice the longest ttl.
+# A marker that no client has asked for goes after so long, or twice the longest ttl, whichever is more.
 KEPT_MS = 3_600_000
 
 # A clock is believed to have jumped when it is off by more than this, beyond what its rate explains: a server may
 # tell its time in whole milliseconds, and rates are not that even.
 JUMP_NS = 10 * MILLISECOND
 
-# A clock that has gone on by less than a tenth of so long, or of more, stands still. (Servers guess a little between
+# A clock that in this time, or longer, goes on by less than a tenth of it stands still. (Servers guess a little between
 # two looks at it.)
 STILL_NS = 100 * MILLISECOND
 
 # How much faster or slower than ours a clock may go, whatever the drift factor says.
 LEAST_RATE, MOST_RATE = 0.001, 0.01
-
-# An errand for which nothing is written.
-NOTHING = b"", b"", 0
 
 
 @dataclass(frozen=True)
@@ -34,22 +31,30 @@ class Marker:
     Args:
         run_id: of the server process, and of the history of its keys: as a replica it gets another one's.
         since: when it was written, by the server's clock, in microseconds since 1970.
+        wall: the same, by the clock of who wrote it.
         new: whether nothing had been forgotten then.
         max_ttl: milliseconds.
+        trusted: whether a master that was restarted is believed to have kept every key.
         master: its address, as he knew it who wrote this.
         masters: those of all.
     """
 
     run_id: str
     since: int
+    wall: int
     new: bool
     max_ttl: int
+    trusted: bool
     master: str
     masters: tuple[str, ...]
 
     def text(self) -> bytes:
         """Return it as it is written."""
         return json.dumps({"redlatch": 1} | vars(self), sort_keys=True, separators=(",", ":")).encode()
+
+    def origin(self) -> tuple[str, int]:
+        """Return which server process it was written on first, and when: what another one has otherwise."""
+        return self.run_id.partition(" ")[0], self.since
 
     @classmethod
     def read(cls, text: bytes | None) -> Marker | None:
@@ -65,13 +70,18 @@ class Marker:
             raise ValueError("it is of another version")
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise ValueError("it has other fields")
+        if not all([0 <= fields[name] < 1 << 62 for name in ("since", "wall", "max_ttl")]):
+            raise ValueError("it has numbers that cannot be")
         marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
         if marker.text() != text:  # a pulse compares the text
             raise ValueError("it is written in another way")
         return marker
 
 
-_FIELDS = {"run_id": str, "since": int, "new": bool, "max_ttl": int, "master": str, "masters": list}
+_FIELDS = {
+    **{"run_id": str, "since": int, "wall": int, "new": bool, "max_ttl": int, "trusted": bool},
+    **{"master": str, "masters": list},
+}
 
 
 class Errand(NamedTuple):
@@ -98,6 +108,7 @@ class Sighting(NamedTuple):
         marker: its text, or None.
         server_us: the server's clock, in microseconds since 1970, between `sent_ns` and `came_ns` of ours.
         persists: whether it has an append-only file.
+        promoted: whether it was a replica before, as far as it knows: for an hour without replicas (repl-backlog-ttl).
     """
 
     run_id: str
@@ -106,6 +117,7 @@ class Sighting(NamedTuple):
     sent_ns: int
     came_ns: int
     persists: bool
+    promoted: bool = False
 
 
 class Ruling(NamedTuple):
@@ -133,12 +145,6 @@ class Leap(NamedTuple):
     by_ns: int
     at_ns: int
     judged: bool = False
-
-
-class Distrusted(MasterRefused):
-    """Why a connection was ended: its master's votes before `doubted_ns` may be void."""
-
-    doubted_ns = 0
 
 
 class Offset:

@@ -171,7 +171,7 @@ class Lines:
             return False
         if hold.extending is not None and not hold.renewed_ns:  # it may reach the masters behind the next one's own
             return False
-        over = now_ns - hold.since_ns >= policy.tenure_ns or hold.asked_ns < policy.doubted_ns
+        over = now_ns - hold.since_ns >= policy.tenure_ns or policy.doubts(hold.asked_ns)
         if over or hold.passed >= policy.tenure_count:
             return False
         turn = _next(line)

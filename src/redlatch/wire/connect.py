@@ -21,10 +21,11 @@ from hiredis import HiredisError, PushNotification, Reader
 from ..config import Master
 from ..errors import MasterRefused
 from ..protocol import family_scripts, scripts
-from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Note, pack
+from ..protocol.commands import FULL_TEXT, Note, pack
 from ..protocol.sighting import Errand, Sighting
 from .limits import Limits
 from .net import now_ns
+from .traits import Traits, reply_error
 
 # getaddrinfo imports this codec at its first use, in a dialling thread; a child that was forked off meanwhile would
 # find the lock of that import taken for ever.
@@ -39,73 +40,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 _NOTHING = object()
 
-_ERROR_KINDS: dict[str, type[Exception]] = {
-    "NOAUTH": redis_errors.AuthenticationError,
-    "WRONGPASS": redis_errors.AuthenticationError,
-    "NOPERM": redis_errors.NoPermissionError,
-    "LOADING": redis_errors.BusyLoadingError,
-    "READONLY": redis_errors.ReadOnlyError,
-    "OOM": redis_errors.OutOfMemoryError,
-    "NOSCRIPT": redis_errors.NoScriptError,
-}
-
-
-def reply_error(text: str) -> Exception:
-    """Make redis-py's exception of an error reply, so that causes look as their readers know them."""
-    return _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)(text)
-
-
-class Traits:
-    """What the handshake learned of a server.
-
-    Attributes:
-        run_id: the server's own random name, new at every start.
-        server, version: "valkey" or "redis", and its version as a tuple of numbers.
-        role: "master", or what else it said.
-        protocol: 3, or 2 where HELLO was refused.
-        tracking: whether it says when a key that was looked at has changed.
-        dialect: the cheapest way to call it (see protocol.commands).
-        evicts: its maxmemory_policy, where that may take keys that have not run out; else "".
-        sighting: what the guard wants to know; None where there is none.
-    """
-
-    reply_error = staticmethod(reply_error)
-
-    sighting: Sighting | None = None
-
-    def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
-        self.run_id = info.get("run_id", "")
-        self.server = info.get("server_name", "redis")
-        self.version = _version_of(info.get(f"{self.server}_version") or info.get("redis_version", ""))
-        self.role = info.get("role", "unknown")
-        self.protocol = protocol
-        self.tracking = tracking
-        self.dialect = _dialect_of(self.server, self.version)
-        policy = info.get("maxmemory_policy", "noeviction")
-        self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else policy
-
-    def lacks(self, error: Exception) -> bool:
-        """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
-        return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
-
-    def downgrade(self, error: Exception, dialect: int) -> int:
-        """Return the dialect to go on with; a native command that is not allowed is not tried again."""
-        return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
+# No clock shows more, since 1970.
+MOST_SECONDS = 1 << 40
 
 
 def longer(pause: float) -> float:
     """Return the pause after one more failed try, in seconds, before jitter."""
     return min(LONGEST_PAUSE, max(FIRST_PAUSE, pause * 2))
-
-
-def _version_of(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
-
-
-def _dialect_of(server: str, version: tuple[int, ...]) -> int:
-    if server == "valkey":
-        return DELIFEQ if version >= (9,) else BY_SHA
-    return DELEX if version >= (8, 4) else BY_SHA
 
 
 class Connection:
@@ -160,9 +101,7 @@ class _Talk:
                 reply = self.reader.gets()
             except HiredisError as error:
                 raise MasterRefused(f"the answer is no RESP: {error}") from None
-            if isinstance(
-                reply, PushNotification
-            ):  # the marker that comes may be older than the flush that it tells of
+            if isinstance(reply, PushNotification):  # the marker may be older than the flush that it tells of
                 raise ConnectionResetError("the server was flushed during the handshake")
             if reply is not _NOTHING:
                 replies.append(reply)
@@ -205,8 +144,11 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | N
     traits, info = _traits_of(rest, master, protocol, tracking, errand is not None)
     if errand is not None:
         identity = f"{traits.run_id} {info.get('master_replid', '')}".strip()
-        persists = info.get("aof_enabled") == "1"
-        traits.sighting = Sighting(identity, marker, server_us, talk.sent_ns, now_ns(), persists)
+        traits.sighting = Sighting(
+            *(identity, marker, server_us, talk.sent_ns, now_ns()),
+            persists=info.get("aof_enabled") == "1",
+            promoted=bool(info.get("master_replid2", "0").strip("0")),
+        )
     return traits
 
 
@@ -232,7 +174,6 @@ def _asking_for(errand: Errand) -> list[bytes]:
     return [
         pack(b"INFO", b"persistence"),
         *([call] if errand.new else []),
-        pack(b"PEXPIRE", errand.key, errand.kept_ms),
         pack(b"GET", errand.key),
         pack(b"TIME"),
     ]
@@ -243,7 +184,7 @@ def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | No
     if errand is None:
         return 0, None
     shown, marker = replies.pop(), replies.pop()
-    for answer in (shown, marker, replies.pop(), *([replies.pop()] if errand.new else [])):
+    for answer in (shown, marker, *([replies.pop()] if errand.new else [])):
         if isinstance(answer, redis_errors.NoPermissionError):
             raise MasterRefused(
                 f"the guard needs the rights to GET and EVAL with the key {errand.key!r} (which begins with the "
@@ -257,6 +198,8 @@ def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | No
         seconds, microseconds = map(int, shown if isinstance(shown, list) else ())
     except (TypeError, ValueError):
         raise MasterRefused(f"TIME was answered with {type(shown).__name__}, and not with two numbers") from None
+    if not 0 <= seconds < MOST_SECONDS:
+        raise MasterRefused(f"TIME was answered with {seconds} seconds")
     return seconds * 1_000_000 + microseconds, marker
 
 

@@ -132,7 +132,6 @@ class Fleet:
         self.staged = False  # a reply made us stage something: flush
         self.resent = False  # whether a script was ever sent in full instead
         self.pulse_ns = UNBOUNDED  # when the next pulse is due
-        self.renews = False  # whether one is to go with what is sent next, too, if it is due; set by any thread
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -179,11 +178,6 @@ class Fleet:
         """Send what is staged, one system call a link."""
         self.torn = True
         self.staged = False
-        if self.renews:
-            self.renews = False
-            now = self.clock.now()
-            if now >= self.pulse_ns:
-                self._pulse(now)
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
         self.torn = False
@@ -224,17 +218,17 @@ class Fleet:
         link.watched = watched
         if watched is not None:
             link.pulse = Pulse(*watched.question())
-            self.pulse_ns = min(self.pulse_ns, self.clock.now() + SECOND)
+            self.pulse_ns = min(self.pulse_ns, self.clock.now())  # which has the marker kept
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
         link.up = True
         link.dialling = False
         for command in link.owed.values():
-            self._resend(link, self.ballot_of(command))
+            self._send_on(link, self.ballot_of(command))
         link.owed = {}  # not before: an interrupt may send a command twice, but loses none
         while link.parked:
-            self._resend(link, link.parked[0])
+            self._send_on(link, link.parked[0])
             link.parked.popleft()
         link.full_at = -1  # it is no sign of a stopped master that much was kept for it while it was away
         self.torn = False
@@ -318,7 +312,7 @@ class Fleet:
             if link.up and link.watched is not None:
                 ballot = self.ballot_of(link.pulse)
                 ballot.until_ns = now_ns
-                self._resend(link, ballot)
+                self._send_on(link, ballot)
 
     def _beat(self, link: Link, ballot: Ballot, answer: int) -> bool:
         """Tell of the answer to a pulse; False if the link had to be dropped."""
@@ -333,7 +327,7 @@ class Fleet:
             self.wires.stage(link.index, self.note.payload(link.dialect))
             link.pending.append(self.ballot_of(self.note))
 
-    def _resend(self, link: Link, ballot: Ballot) -> None:
+    def _send_on(self, link: Link, ballot: Ballot) -> None:
         self._announce(link, ballot.command)
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
@@ -482,6 +476,8 @@ class Fleet:
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 return
+        if ballot.command.tells == TIME:  # the guard would see nothing
+            self._drop(link, error)
         self._failed(link, ballot, error)
 
     def _undone(self, link: Link, command: Command) -> bool:

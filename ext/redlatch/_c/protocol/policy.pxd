@@ -39,6 +39,8 @@ cdef class Policy:
     cdef bytes _me
 
     cpdef bytes me(self)
+    cpdef doubt(self, long long doubted_ns)
+    cpdef bint doubts(self, long long asked_ns)
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)
 

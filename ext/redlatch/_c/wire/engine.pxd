@@ -51,7 +51,6 @@ cdef class Fleet:
     cdef public bint staged
     cdef public bint resent
     cdef public long long pulse_ns
-    cdef public bint renews
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t max_owed
@@ -81,7 +80,7 @@ cdef class Fleet:
     cdef _pulse(self, long long now_ns)
     cdef bint _beat(self, Link link, Ballot ballot, answer) except -1
     cdef _announce(self, Link link, Command command)
-    cdef _resend(self, Link link, Ballot ballot)
+    cdef _send_on(self, Link link, Ballot ballot)
 
     @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
     cdef _feed(self, Link link, data)

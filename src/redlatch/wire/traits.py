@@ -1,0 +1,71 @@
+"""What a handshake learns of a server, and how errors from servers look."""
+
+from __future__ import annotations
+
+import redis.exceptions as redis_errors
+
+from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
+from ..protocol.sighting import Sighting
+
+_ERROR_KINDS: dict[str, type[Exception]] = {
+    "NOAUTH": redis_errors.AuthenticationError,
+    "WRONGPASS": redis_errors.AuthenticationError,
+    "NOPERM": redis_errors.NoPermissionError,
+    "LOADING": redis_errors.BusyLoadingError,
+    "READONLY": redis_errors.ReadOnlyError,
+    "OOM": redis_errors.OutOfMemoryError,
+    "NOSCRIPT": redis_errors.NoScriptError,
+}
+
+
+def reply_error(text: str) -> Exception:
+    """Make redis-py's exception of an error reply, so that causes look as their readers know them."""
+    return _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)(text)
+
+
+class Traits:
+    """What the handshake learned of a server.
+
+    Attributes:
+        run_id: the server's own random name, new at every start.
+        server, version: "valkey" or "redis", and its version as a tuple of numbers.
+        role: "master", or what else it said.
+        protocol: 3, or 2 where HELLO was refused.
+        tracking: whether it says when a key that was looked at has changed.
+        dialect: the cheapest way to call it (see protocol.commands).
+        evicts: its maxmemory_policy, where that may take keys that have not run out; else "".
+        sighting: what the guard wants to know; None where there is none.
+    """
+
+    reply_error = staticmethod(reply_error)
+
+    sighting: Sighting | None = None
+
+    def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
+        self.run_id = info.get("run_id", "")
+        self.server = info.get("server_name", "redis")
+        self.version = _version_of(info.get(f"{self.server}_version") or info.get("redis_version", ""))
+        self.role = info.get("role", "unknown")
+        self.protocol = protocol
+        self.tracking = tracking
+        self.dialect = _dialect_of(self.server, self.version)
+        policy = info.get("maxmemory_policy", "noeviction")
+        self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else policy
+
+    def lacks(self, error: Exception) -> bool:
+        """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
+        return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
+
+    def downgrade(self, error: Exception, dialect: int) -> int:
+        """Return the dialect to go on with; a native command that is not allowed is not tried again."""
+        return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
+
+
+def _version_of(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+def _dialect_of(server: str, version: tuple[int, ...]) -> int:
+    if server == "valkey":
+        return DELIFEQ if version >= (9,) else BY_SHA
+    return DELEX if version >= (8, 4) else BY_SHA
