@@ -699,6 +699,29 @@ def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
     assert caplog.text.count(POLLS) == 2 * warnings
 
 
+@pytest.mark.parametrize("kind", ["fence", "reader"])
+def test_where_a_minority_tells_and_only_its_vote_was_had_the_waiter_polls(
+    kind, connect, refusing_to_track, name, no_backstop
+):
+    first, second, third = refusing_to_track
+    client = connect([*[url.replace("//", "//tracking:s3cr3t-lk@") for url in (first, second)], third])
+    client.connect()
+    other = connect([first, second, third], guard=None)
+    held = held_by(other, name) if kind == "fence" else other.rw_lock(name).write()
+    if kind == "reader":
+        assert held.acquire(timeout=PATIENCE)
+    with ask(third) as server:
+        await_true(lambda: server.keys(name + "*"))
+        server.delete(*server.keys(name + "*"))  # so that the waiter has its vote, which it gives back
+    lock = client.lock(name, ttl=LONG, fence=True) if kind == "fence" else client.rw_lock(name).read()
+    call = lock.start("acquire")
+    await_true(lambda: lines_of(client).watches or call.done())
+    assert not call.done()
+    held.release()
+    assert call.result(PATIENCE)
+    lock.release()
+
+
 def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(
     connect, speaking_resp2, proxies, name, caplog
 ):

@@ -7,6 +7,7 @@ socket is ours.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterable
@@ -135,8 +136,11 @@ def _master_of(item: object, where: str) -> Master:
 
 def _without_secrets(error: Exception, item: object) -> str:
     """Return what redis-py or urllib found wrong, unless the URL holds credentials, which they may quote a part of."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown is not None:
+        return f"no connection has the option {unknown[1]!r}"
     if isinstance(item, str) and ("@" in item or "password=" in item):
-        return "the URL is malformed"
+        return "the URL is malformed; what is special in a password must be percent-encoded"
     return f"the URL or client is malformed: {error}"
 
 
@@ -146,13 +150,15 @@ def _from_url(url: str, where: str) -> Master:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         shown = f" {scheme!r}" if scheme.isalnum() else ""  # else it may be credentials in the wrong place
         what = f"unknown scheme{shown}" if colon else "a URL without a scheme"
-        raise ConfigurationError(f"{where}: {what}; one of {known} is needed")
+        raise ConfigurationError(f"{where}: {what}; one of {known} is needed, such as redis://localhost:6379")
     scheme = scheme.lower()
     if scheme != "unix":
         path = urlsplit(f"redis://{rest}").path.strip("/")
         if path and not path.isdecimal():
             # Not quoted: a "/" in a password that is not percent-encoded makes a path of its rest.
-            raise ConfigurationError(f"{where}: what follows the first '/' of a URL must be a database number")
+            raise ConfigurationError(
+                f"{where}: what follows the first '/' of a URL must be a database number; in a password it is %2F"
+            )
     options: dict[str, Any] = redis_connection.parse_url(  # type: ignore[no-untyped-call]
         f"{scheme.replace('valkey', 'redis')}://{rest}"
     )

@@ -283,7 +283,7 @@ MUTANTS = (
         "a loss is not told",
         "22, 25, 30",
         RENEWAL,
-        '                lost.append((lock, "its validity ran out"))\n            elif (care.renews',
+        "                lost.append((lock, care.why_over(now_ns)))\n            elif (care.renews",
         "                pass\n            elif (care.renews",
     ),
     Mutant(

@@ -61,14 +61,12 @@ class Display:
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("bench/results"),
-    show_default=True,
-    help="Folder for latest.json and the plots.",
+    help="Folder for latest.json and the plots: bench/results, or build/bench for a race that is not the whole one.",
 )
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures there too."
 )
-def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path | None) -> None:
+def bench(quick: bool, masters: int, only: str, results: Path | None, json_file: Path | None) -> None:
     """Race redlatch, its peers and the physical floor.
 
     All run on real masters that the race starts on loopback, in interleaved rounds of one run: what is shown is the
@@ -91,7 +89,7 @@ def bench(quick: bool, masters: int, only: str, results: Path, json_file: Path |
     except KeyboardInterrupt:
         click.echo("Stopped; no process is left, and no file was written.", err=True)
         sys.exit(INTERRUPTED)
-    write(figures, results, json_file, display.console)
+    write(figures, results or Path("build/bench" if quick or only else "bench/results"), json_file, display.console)
     display.console.print(f"{time.monotonic() - begin:.0f} s in all", highlight=False, markup=False)
     sys.exit(any(row["failure"] for scenario in figures["scenarios"] for row in scenario["rows"]))
 

@@ -11,6 +11,7 @@ from ..protocol.hold import HELD
 from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
+from .options import several
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
@@ -26,7 +27,7 @@ class Batch(Generic[AnyLock]):
     def __init__(self, shared: Shared, locks: Iterable[AnyLock | None]) -> None:
         self._shared = shared
         self._driver: Driver = shared.driver
-        self._locks = list(locks)
+        self._locks = several("locks", locks)
         self._ticket = object()
         self._errors: dict[int, LockError] = {}  # by place among those that are not None
 

@@ -13,15 +13,23 @@ from ..errors import ConfigurationError
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
-def namer(template: object, function: Callable[..., Any]) -> Callable[..., str]:
+def check_template(template: object) -> None:
+    """Refuse what is no template.
+
+    Raises:
+        TypeError: it is no str.
+    """
+    if not isinstance(template, str):
+        hint = ': write @client.locked("name")' if callable(template) else ""
+        raise TypeError(f"template: a str is needed, such as 'report:{{day}}', not {type(template).__name__}{hint}")
+
+
+def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
     """Return what makes the lock's name of a call's arguments.
 
     Raises:
         ConfigurationError: the template names what is no argument of the function, or is malformed.
-        TypeError: it is no str.
     """
-    if not isinstance(template, str):
-        raise TypeError(f"template: a str is needed, such as 'report:{{day}}', not {type(template).__name__}")
     signature = inspect.signature(function)
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
@@ -51,6 +59,7 @@ def locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator for functions of threads."""
+    check_template(template)
 
     def decorate(function: AnyFunction) -> AnyFunction:
         if inspect.iscoroutinefunction(function):
@@ -76,6 +85,7 @@ def async_locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator for coroutine functions."""
+    check_template(template)
 
     def decorate(function: AnyFunction) -> AnyFunction:
         if not inspect.iscoroutinefunction(function):

@@ -20,6 +20,7 @@ from ..protocol.renewal import Care
 from ..wire.connect import Dialler
 from .batch import AnyLock
 from .lock import Shared
+from .options import several
 
 
 class BaseClient:
@@ -107,7 +108,7 @@ class BaseClient:
         """Make a lock of that kind on each name, as `lock` would; in a list that takes None in their places."""
         shared, prefix, key_of, hold_of = self._shared, self._prefix, self._key_of, self._hold_of
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in names]
+        return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in several("names", names)]
 
     def _new(
         self,

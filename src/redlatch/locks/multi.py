@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -13,6 +12,7 @@ from ..protocol.policy import SECOND
 from ..protocol.quorum import Steps
 from .batch import Batch
 from .lock import BaseLock, Shared, note_failure
+from .options import several
 
 
 def distinct(names: object) -> list[Any]:
@@ -22,9 +22,7 @@ def distinct(names: object) -> list[Any]:
         ConfigurationError: there are none.
         TypeError: they are one str, or no iterable.
     """
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        raise TypeError(f"names: an iterable of names is needed, not {type(names).__name__}")
-    listed = list(names)
+    listed = several("names", names)
     for name in listed:
         if not isinstance(name, (str, bytes)):
             raise TypeError(f"names: each must be str or bytes, not {type(name).__name__}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
 
 from ..errors import ConfigurationError
@@ -35,6 +35,17 @@ class AsyncPlainOptions(AsyncOptions, total=False):
 
     fence: bool
     fair: bool
+
+
+def several(what: str, given: object) -> list[Any]:
+    """Return what an iterable gives; `what` names the argument in errors.
+
+    Raises:
+        TypeError: it is none, or one name.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{what}: an iterable of {what} is needed, not {type(given).__name__}")
+    return list(given)
 
 
 def check_permits(permits: object) -> None:

@@ -117,6 +117,8 @@ class Kind:
             yield from attempt(policy, lines, hold, ttl_ms, times, look)
             if hold.state == ASKING:
                 yield [look]
+                if look.quorum < policy.quorum:
+                    look.disregard_gone()
                 waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, times[0])
         finally:
             lines.unwatch(hold.key, look)

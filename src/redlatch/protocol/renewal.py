@@ -110,6 +110,12 @@ class Care:
         """Tell whether the lease is still held by the same holder."""
         return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
 
+    def why_over(self, now_ns: int) -> str:
+        """Return why its validity is over."""
+        if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns:
+            return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
+        return "its validity ran out"
+
     def ttl_left_ms(self, policy: Policy, now_ns: int) -> int:
         """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held.
 
@@ -166,7 +172,7 @@ class Agenda:
             care.hold.adopt(now_ns)
             if now_ns >= care.hold.deadline_ns:
                 care.end()
-                lost.append((lock, "its validity ran out"))
+                lost.append((lock, care.why_over(now_ns)))
             elif (care.renews or care.doubted) and care.renew_ns <= now_ns + TOGETHER_NS:
                 renewed.append(care)
             else:

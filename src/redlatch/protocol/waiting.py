@@ -346,4 +346,4 @@ def _is_others(line: Line, hold: Hold) -> bool:
 
 
 def _busy(hold: Hold, depth: int, why: str) -> LockBusy:
-    return LockBusy(f"{hold.name!r}: {depth} of this client wait for it already; {why}", name=hold.name, depth=depth)
+    return LockBusy(f"{hold.name!r}: {depth} of this client stand in line for it; {why}", name=hold.name, depth=depth)
