@@ -147,6 +147,16 @@ def test_what_is_no_lock_is_refused(connect, three, locks, what):
             call(locks)
 
 
+def test_one_name_or_one_lock_is_no_batch(connect, three, name):
+    client = connect(three)
+    with pytest.raises(TypeError, match="names: an iterable of names is needed, not str"):
+        client.acquire_many(name)
+    lock = client.lock(name)
+    for call in (client.release_many, client.extend_many):
+        with pytest.raises(TypeError, match=r"locks: an iterable of locks is needed, not Faced"):
+            call(lock)
+
+
 def test_a_lock_of_another_client_is_refused_and_nothing_is_sent(connect, three, name):
     client, other = connect(three), connect(three)
     mine, theirs = client.acquire_many([name], ttl=LONG), other.acquire_many([f"{name}-2"], ttl=LONG)

@@ -92,6 +92,21 @@ def test_a_malformed_url_is_refused_with_its_place(face: Face, url: str | bytes)
         face([URL, url])
 
 
+@faces
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("redis://host?no_such_option=1", "no connection has the option 'no_such_option'"),
+        ("localhost:6379", "such as redis://localhost:6379"),
+        ("redis://:pa#ss@host", "must be percent-encoded"),
+        ("redis://:pa/ss@host", "in a password it is %2F"),
+    ],
+)
+def test_an_error_of_a_url_says_what_would_be_right(face: Face, url: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError, match=hint):
+        face([url])
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -78,12 +78,16 @@ def test_row_8_renewals_that_fail_are_tried_again_until_the_old_deadline(connect
 
 
 def test_a_renewed_lock_ends_with_max_hold(connect, three, name):
-    lock = connect(three).lock(name, ttl=SHORT, auto_renew=True, max_hold=2 * SHORT)
+    told = []
+    options = {"auto_renew": True, "max_hold": 2 * SHORT, "on_lost": lambda lock, why: told.append(why)}
+    lock = connect(three).lock(name, ttl=SHORT, **options)
     assert lock.acquire()
     began = time.monotonic()
-    await_true(lambda: lock.lost.is_set())
+    await_true(lambda: told)
+    assert lock.lost.is_set()
     assert SHORT < time.monotonic() - began
     assert not lock.remaining()
+    assert "its max_hold of" in told[0]
 
 
 def test_row_6_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):

@@ -715,6 +715,23 @@ def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, clo
     await_true(lambda: not keys(three[:2], name))
 
 
+def test_row_14_a_master_that_answered_nonsense_at_first_is_used_when_it_has_come_right(connect, three, proxies, name):
+    (before,) = proxies(three[:1])
+    before.spoil = lambda command, reply: b"<html>\r\n"
+    client = connect([before.url, *three[1:]], guard=None)
+    with pytest.raises(ConfigurationError, match=rf"masters\[0\] \(127.0.0.1:{before.port}\): the answer is no RESP"):
+        client.lock(name).acquire()
+    before.spoil = None
+
+    def used():
+        try:
+            return wins(client.lock(name))
+        except ConfigurationError:
+            return False
+
+    await_true(used)
+
+
 @pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(

@@ -79,6 +79,19 @@ def test_row_3_why_a_master_is_kept_out_is_told(connect, fleet, name):
     await_true(refused)
 
 
+def test_row_3_the_log_tells_when_the_reason_changes_and_how_many_are_connected(connect, fleet, name, caplog):
+    masters = fleet()
+    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    client.connect()
+    masters.kill(0)
+    await_true(lambda: "Connection refused; 2 of 3 are connected, 2 must agree" in caplog.text)
+    masters.start(0)
+    await_true(lambda: "is back: 3 of 3 are connected, 2 must agree" in caplog.text)
+    told = [record.getMessage() for record in caplog.records if masters.urls[0][8:] in record.getMessage()]
+    assert [what for what in ("Connection refused", "kept out for", "is back") if any(what in line for line in told)]
+    assert len([line for line in told if "cannot be used" in line]) == 2  # once for each reason
+
+
 def test_row_3_a_master_that_keeps_everything_is_trusted_where_that_was_said(connect, fleet, name):
     masters = fleet(config=ALWAYS)
     trusting = Guard(trust_persistence=True)

@@ -112,7 +112,8 @@ class Care:
 
     def why_over(self, now_ns: int) -> str:
         """Return why its validity is over."""
-        if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns:
+        drift_ns = self.ttl_ms * MILLISECOND // 20  # of the last renewal's ttl, and more
+        if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns - drift_ns:
             return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
         return "its validity ran out"
 
