@@ -83,10 +83,17 @@ def test_row_3_the_log_tells_when_the_reason_changes_and_how_many_are_connected(
     masters = fleet()
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     client.connect()
+
+    def tells(what):
+        lock = client.lock(name)  # a client that is not used sees nothing
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
+        return what in caplog.text
+
     masters.kill(0)
-    await_true(lambda: "Connection refused; 2 of 3 are connected, 2 must agree" in caplog.text)
+    await_true(lambda: tells("Connection refused; 2 of 3 are connected, 2 must agree"))
     masters.start(0)
-    await_true(lambda: "is back: 3 of 3 are connected, 2 must agree" in caplog.text)
+    await_true(lambda: tells("is back: 3 of 3 are connected, 2 must agree"))
     told = [record.getMessage() for record in caplog.records if masters.urls[0][8:] in record.getMessage()]
     assert [what for what in ("Connection refused", "kept out for", "is back") if any(what in line for line in told)]
     assert len([line for line in told if "cannot be used" in line]) == 2  # once for each reason
