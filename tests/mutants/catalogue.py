@@ -64,8 +64,8 @@ MUTANTS = (
         "no allowance for clocks that differ",
         "33, 50",
         POLICY,
-        "        return ttl_ms * MILLISECOND - drift_ns(ttl_ms, self.drift_factor)\n",
-        "        return ttl_ms * MILLISECOND\n",
+        "        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)",
+        "        return ttl_ms * 1_000_000",
     ),
     Mutant(
         "an extension that came too late counts",
