@@ -376,13 +376,6 @@ MUTANTS = (
         "        marker, known = self._marker(watched, sighting, True), None\n",
     ),
     Mutant(
-        "two masters without a marker are new, whatever the third has",
-        "found by the simulator",
-        GUARD,
-        "        if self._known(since) is None and not any([other is not None and other.marker for other in others]):\n",
-        "        if self._known(since) is None:\n",
-    ),
-    Mutant(
         "a flush is not heeded",
         "row 33: all",
         ENGINE,
