@@ -679,6 +679,16 @@ def tracked_keys(url):
         return server.info("stats")["tracking_total_keys"]
 
 
+def assert_it_passes_on(client, lock, held):
+    """Wait for a lock that is held until it is released; and release it."""
+    call = lock.start("acquire")
+    await_true(lambda: lines_of(client).watches or call.done())
+    assert not call.done()
+    held.release()
+    assert call.result(PATIENCE)
+    lock.release()
+
+
 def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
     connect, silent, name, keys, no_backstop, caplog
 ):
@@ -689,12 +699,7 @@ def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
     other = connect(urls, **options)
     held = held_by(other, name)
     lock = client.lock(name, ttl=LONG)
-    call = lock.start("acquire")
-    await_true(lambda: lines_of(client).watches or call.done())
-    assert not call.done()
-    held.release()
-    assert call.result(PATIENCE)
-    lock.release()
+    assert_it_passes_on(client, lock, held)
     await_true(lambda: not keys([f"{url}?protocol=2" for url in urls], name))
     assert caplog.text.count(POLLS) == 2 * warnings
 
@@ -714,12 +719,7 @@ def test_where_a_minority_tells_and_only_its_vote_was_had_the_waiter_polls(
         await_true(lambda: server.keys(name + "*"))
         server.delete(*server.keys(name + "*"))  # so that the waiter has its vote, which it gives back
     lock = client.lock(name, ttl=LONG, fence=True) if kind == "fence" else client.rw_lock(name).read()
-    call = lock.start("acquire")
-    await_true(lambda: lines_of(client).watches or call.done())
-    assert not call.done()
-    held.release()
-    assert call.result(PATIENCE)
-    lock.release()
+    assert_it_passes_on(client, lock, held)
 
 
 def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(

@@ -11,8 +11,8 @@ How it is seen:
     connections, so no vote comes from a process whose marker was not read. Where it is another process than the marker
     says, or there is no marker while the others have theirs, the master has lost its memory. Who sees that writes a new
     marker with the time: so all clients know, also those that start only now.
-  * Each second in which a lock is asked for, a pulse goes ahead of the commands: is the marker the same, and what time
-    is it? A reply that is wrong comes before the votes behind it, and ends the connection.
+  * Each second in which a lock is asked for, or extended, a pulse goes ahead of the commands: is the marker the same,
+    and what time is it? A reply that is wrong comes before the votes behind it, and ends the connection.
   * A master that pushes says that it was flushed.
   * Where the clocks of a quorum have jumped alike, and no other's goes with ours, it was ours that stood still, as that
     of a suspended virtual machine may: nobody is kept out then, and what is held is in doubt.
@@ -68,7 +68,7 @@ class Watched:
     Attributes:
         gate, index: whose it is, and which one of its masters.
         offset: of its clock from ours.
-        run_id, marker: as they were last seen.
+        marker: as it was last seen.
         seen_ns: when that was.
         missed_ns: when it was first seen without a marker, unlike others; 0 while it is not.
         counted: what it is kept out for, so that the same is not counted twice.
@@ -82,7 +82,6 @@ class Watched:
     gate: Gate
     index: int
     offset: Offset
-    run_id: str = ""
     marker: Marker | None = None
     seen_ns: int = 0
     missed_ns: int = 0
@@ -185,7 +184,7 @@ class Gate:
             self.set_back(index, -jump_ns)
         elif jump_ns:
             watched.leap = Leap(jump_ns, sighting.sent_ns)
-        refusal = self._disagreement(index, marker)
+        refusal = self._strange(index) if marker is None else self._disagreement(index, marker)
         if refusal is not None:
             return refusal
         if marker is None:
@@ -210,7 +209,7 @@ class Gate:
         if marker.run_id == sighting.run_id:
             if not marker.new or (self._knew_another(watched, marker, sighting) and not trusted):
                 self._count_down(watched, marker, sighting)
-            watched.run_id, watched.marker, watched.seen_ns = sighting.run_id, marker, sighting.came_ns
+            watched.marker, watched.seen_ns = marker, sighting.came_ns
         elif trusted or _is_the_same(marker, sighting):
             self._write(watched, sighting, replace(marker, run_id=sighting.run_id))
         else:
@@ -251,11 +250,9 @@ class Gate:
             self._tell(watched, marker, sighting)
         return None
 
-    def _disagreement(self, index: int, marker: Marker | None) -> Ruling | None:
+    def _disagreement(self, index: int, marker: Marker) -> Ruling | None:
         """Refuse where clients, or masters, do not go together."""
         mine = self.masters[index]
-        if marker is None:
-            return self._strange(index)
         if marker.max_ttl != self._guard.max_ttl_ms:
             return refuse(
                 f"{mine} is used with max_ttl={marker.max_ttl / 1000:g} by others, not {self._guard.max_ttl:g}: "
@@ -359,8 +356,8 @@ class Gate:
 
     def _tell(self, watched: Watched, marker: Marker, sighting: Sighting) -> None:
         """Have all clients told that from now on it is not to be believed what was before."""
-        times = self._marker(watched, sighting, False)
-        marker = replace(marker, run_id=times.run_id, since=times.since, wall=times.wall, new=False)
+        now_us = max(0, self._wall_us())
+        marker = replace(marker, run_id=sighting.run_id, since=sighting.server_us, wall=now_us, new=False)
         self._write(watched, sighting, marker)
 
     def _write(self, watched: Watched, sighting: Sighting, marker: Marker) -> None:

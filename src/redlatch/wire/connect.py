@@ -169,18 +169,15 @@ def _introduction(master: Master, tracking: bool, errand: Errand | None) -> list
 
 def _asking_for(errand: Errand) -> list[bytes]:
     """Ask what the guard wants to know, and write a marker where it was told to."""
-    arguments = errand.old, errand.new, errand.kept_ms, errand.made_us
-    call = pack(b"EVAL", scripts.MARK.text, scripts.MARK.keys, errand.key, *arguments)
-    return [
-        pack(b"INFO", b"persistence"),
-        *([call] if errand.new else []),
-        pack(b"GET", errand.key),
-        pack(b"TIME"),
-    ]
+    asked = [pack(b"INFO", b"persistence")]
+    if errand.new:
+        arguments = errand.old, errand.new, errand.kept_ms, errand.made_us
+        asked.append(pack(b"EVAL", scripts.MARK.text, scripts.MARK.keys, errand.key, *arguments))
+    return [*asked, pack(b"GET", errand.key), pack(b"TIME")]
 
 
 def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | None]:
-    """Take the answers to all but the first of these; return the server's clock and the marker."""
+    """Take the answers to these off the end, but for INFO's; return the server's clock and the marker."""
     if errand is None:
         return 0, None
     shown, marker = replies.pop(), replies.pop()

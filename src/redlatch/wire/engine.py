@@ -6,9 +6,9 @@ Rules:
     left; hence no reply is ever counted for another command.
   * Anything unexpected (a reply of another type, more replies than commands, bytes that are no RESP)
     closes that connection. Its open votes become failures, never a yes or a no.
-  * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires. An answer
-    that shows that the master is not to be trusted, or a push that it was flushed, closes the connection before the
-    votes that come behind are counted.
+  * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires or
+    extends. An answer that shows that the master is not to be trusted, or a push that it was flushed, closes the
+    connection before the votes that come behind are counted.
   * A release is never forgotten: one that got no answer on a connection that broke, or that came
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
@@ -24,8 +24,8 @@ of `ext/redlatch/_c/wire/engine.pxd`.
 Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
 number is to be kept, whether the master is to say when it changes, or whether it is a pulse; `payload(dialect)`, its
 bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which
-such a release is owed; `since_ns`, when the first command of that token was made; `undo()`, what undoes it when the
-client closes; and `again()`, what is sent instead behind what was sent since.
+such a release is owed; `since_ns`, when it was made, or of a release the first command of that token; `undo()`, what
+undoes it when the client closes; and `again()`, what is sent instead behind what was sent since.
 
 It is longer than a module should be: all that touches a FIFO stands in one place.
 """

@@ -61,7 +61,6 @@ cdef class Fleet:
     # for the drivers
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
     cpdef submit(self, Ballot ballot)
-    @cython.locals(now=cython.longlong)
     cpdef flush(self)
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
