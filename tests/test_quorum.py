@@ -706,7 +706,7 @@ def names(play: Play, count: int) -> list[Any]:
 
 
 def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
-    play.run(play.batch.acquire_many(play.policy, holds, play.ticket, TTL_MS), *script)
+    play.run(play.batch.acquire_many(play.policy, play.lines, holds, play.ticket, TTL_MS), *script)
 
 
 def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]:

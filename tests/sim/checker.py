@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from redlatch.protocol import family_scripts, scripts
+from redlatch.protocol.acquire import BACKSTOP_NS
 from redlatch.protocol.policy import quorum_of
 
 from .grants import Grant, certain, fences_back, overlaps
 from .lua import Refusal, Status
 from .plan import PERMITS
-from .world import MILLISECOND, World
+from .world import MICROSECOND, MILLISECOND, World
+
+SKEW_NS = family_scripts.SKEW_US * MICROSECOND
 
 # Which scripts acquire, by text and by SHA; all take the token first.
 _ACQUIRING = {
@@ -46,13 +49,14 @@ class Checker:
         self._freed: dict[str, int] = {}  # when a name was released last
         self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
         self.grants: list[Grant] = []
-        self.refused: set[tuple[int, bytes]] = set()  # (master, word) of commands that were answered with an error
+        self.heard: dict[tuple[int, bytes], set[object]] = {}  # by (master, word): the connections on which it came
+        self.stays: set[tuple[int, bytes]] = set()  # (master, word) of what may stay there until its ttl
 
     def executed(self, index: int, words: list[bytes], reply: Any, values: dict[bytes, Any]) -> None:
         """Take note of a command that a master has executed; `values` are its keys' afterwards."""
         name = words[0].upper()
         if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):  # which is sent in full then
-            self.refused.update((index, word) for word in words)
+            self.may_stay(index, words)
         elif name == b"SET":
             if isinstance(reply, Status):
                 self._taken.setdefault(words[2], set()).add(index)
@@ -62,8 +66,21 @@ class Checker:
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
             keys = int(_ACQUIRING[words[1]])
             fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
+            self.stays -= {(index, word) for word in words}  # what stays now is of this one
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(words[3 + keys], set()).add(index)
+
+    def comes(self, index: int, words: list[bytes], connection: object, late: bool) -> None:
+        """Take note of a command; one on a connection that was given up may come behind what undoes it."""
+        for word in words:
+            heard = self.heard.setdefault((index, word), set())
+            heard.add(connection)
+            if late and len(heard) > 1:
+                self.stays.add((index, word))
+
+    def may_stay(self, index: int, words: list[bytes]) -> None:
+        """Take note that what a command has written, or should have undone, may stay until its ttl."""
+        self.stays.update((index, word) for word in words)
 
     def waits(self, name: str, who: object, since_ns: int) -> None:
         """Take note that somebody waits for a lock."""
@@ -81,8 +98,12 @@ class Checker:
         freed, waiting = self._freed.pop(grant.name, -1), self._waiting.get(grant.name)
         if self._idle_ns and freed >= 0 and waiting:
             since = max(freed, min(waiting.values()))
-            idle, held_up = grant.start - since, sum([ns for end, ns in self._world.stragglers if end > since])
-            if idle > self._idle_ns + held_up:
+            late = [ns for end, ns in self._world.stragglers if end > since]
+            allowed = self._idle_ns + sum(late)
+            if grant.kind == "fair" and late and max(late) >= SKEW_NS:  # a ticket that came so late is to be changed
+                allowed += BACKSTOP_NS
+            idle = grant.start - since
+            if idle > allowed:
                 self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")
 
     def granted(self, grant: Grant, token: bytes) -> None:

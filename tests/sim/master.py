@@ -152,6 +152,16 @@ class Master:
         self._executed(self.index, words, reply)
         return reply
 
+    @property
+    def reading(self) -> Connection | None:
+        """The connection of the command that is executed."""
+        return None if self._asking is None else self._asking.connection
+
+    def reads_what_was_given_up(self) -> bool:
+        """Tell whether the client of the command that is executed has closed its end since, and goes on without it."""
+        connection = self.reading
+        return connection is not None and connection.near.fileno() < 0 and not connection.host.closing
+
     def _changed(self, key: bytes | None) -> None:
         """Tell who asked about a key that has changed; who changed it itself is not told (NOLOOP), nor kept."""
         if key is not None:

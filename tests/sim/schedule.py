@@ -154,14 +154,15 @@ class _Schedule:
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
         self.checker.executed(index, words, reply, self.masters[index].keys.values)
+        self.checker.comes(index, words, self.masters[index].reading, self.masters[index].reads_what_was_given_up())
         for key in self.masters[index].has_no_ttl():
             self.world.violate(f"master {index} has {key!r} without a ttl")
 
     def _look_for_leftovers(self) -> None:
         """Nobody holds anything any more: of a client that lives no token stands on any master.
 
-        Unless that master has answered a command of the token with an error, or is kept out: then it may stay until
-        its ttl.
+        Unless that master has answered a command of the token with an error, or has read one on a connection that the
+        client had given up, or is kept out: then it may stay until its ttl.
         """
         tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
         for master in [master for master in self.masters if not (master.doubted and self.plan.ttl * SECOND > REST_NS)]:
@@ -171,7 +172,7 @@ class _Schedule:
                 values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
                 for found in values:
                     if isinstance(found, bytes) and found in tokens:
-                        if (master.index, found) in self.checker.refused:
+                        if (master.index, found) in self.checker.stays:
                             continue
                         self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
 

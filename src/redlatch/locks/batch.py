@@ -47,7 +47,9 @@ class Batch(Generic[AnyLock]):
         """Try each lock once; all have one ttl."""
         locks, policy = self._present(), self._shared.policy
         ttl_ms = locks[0]._ttl_ms if locks else 0
-        steps: Steps = self._driver.batch.acquire_many(policy, [lock._hold for lock in locks], self._ticket, ttl_ms)
+        steps: Steps = self._driver.batch.acquire_many(
+            policy, self._driver.lines, [lock._hold for lock in locks], self._ticket, ttl_ms
+        )
         return steps
 
     def releasing(self, wait: bool) -> Steps:

@@ -26,10 +26,12 @@ BATCH = 1024
 PART = 256
 
 
-def acquire_many(policy: Policy, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+def acquire_many(policy: Policy, lines: Lines | None, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
     """Try once to win each lock; an attempt is undone unless it won, and made anew once if connections broke under it.
 
     Args:
+        lines: who waits for a key that is undone here: masters do not tell a client of what it has done itself. None
+            where it is tried again: two that told each other would go round and round.
         holds: free ones; each is HELD or FREE when this returns.
         ticket: to claim them with; whoever runs this abandons them when it is interrupted, or raises.
 
@@ -41,9 +43,9 @@ def acquire_many(policy: Policy, holds: list[Hold], ticket: object, ttl_ms: int)
         trying: list[Hold] = holds[first : first + BATCH]
         for hold in trying:
             hold.claim(ticket)
-        broken = yield from _try_each(policy, trying, ttl_ms, False)
+        broken = yield from _try_each(policy, lines, trying, ttl_ms, False)
         if broken:
-            yield from _try_each(policy, broken, ttl_ms, True)
+            yield from _try_each(policy, lines, broken, ttl_ms, True)
 
 
 def acquire_all(
@@ -65,7 +67,7 @@ def acquire_all(
     attempts = 0
     while True:
         began = policy.clock.now()
-        yield from acquire_many(policy, holds, ticket, ttl_ms)
+        yield from acquire_many(policy, None, holds, ticket, ttl_ms)
         now = policy.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -83,8 +85,13 @@ def acquire_all(
         attempts = 0 if waited else attempts + 1
 
 
-def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Generator[Effect, None, list[Hold]]:
-    """Make one attempt on each, and return those to try again: their connections broke, and this was not the last."""
+def _try_each(
+    policy: Policy, lines: Lines | None, holds: list[Hold], ttl_ms: int, last: bool
+) -> Generator[Effect, None, list[Hold]]:
+    """Make one attempt on each, and return those to try again: their connections broke, and this was not the last.
+
+    Longer than a function should be: an attempt is read from its first byte to its verdicts.
+    """
     hold: Hold
     asked: list[Ballot] = []
     started = policy.clock.now()  # before the first byte leaves
@@ -100,6 +107,7 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
     won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
     now = policy.clock.now()  # after the last counted vote, whatever is counted later
     undone: list[Ballot] = []
+    stirred: list[bytes] = []  # keys that some master may have had for us
     broken: list[Hold] = []
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
@@ -108,6 +116,8 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
             hold.keep(deadline, now - started)
             continue
         undone.append(Ballot(hold.releasing(), policy.size, policy.quorum))
+        if ballot.no < ballot.size:
+            stirred.append(hold.key)
         if ballot.unavailable() and ballot.decided and not last:
             broken.append(hold)
             continue
@@ -116,6 +126,9 @@ def _try_each(policy: Policy, holds: list[Hold], ttl_ms: int, last: bool) -> Gen
         hold.free()
     if undone:
         yield Tell(undone)
+    if lines is not None:
+        for key in stirred:
+            lines.stir(key)
     if failure is not None:
         raise failure
     return broken

@@ -41,17 +41,24 @@ class Kind:
         queues: whether only the head of the client's line asks.
         shares: whether others of the same client may hold it, too.
         orderly: whether the masters know who is next, so that nobody needs to be let pass.
+        undoes: whether an attempt is undone although no master is known to have said yes. Not where the token was
+            chosen: what is there may be of others, who chose the same one.
     """
 
     queues = True
     shares = False
     orderly = False
+    undoes = True
 
     def begin(self, policy: Policy, hold: Hold) -> None:
         """Take note that an acquire begins; or refuse."""
 
     def end(self, hold: Hold) -> None:
         """Take note that nothing is held any more."""
+
+    def token(self, policy: Policy) -> bytes:
+        """Return the token of an attempt that is about to begin."""
+        return policy.tokens.take()
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         """Return the command of an attempt."""
@@ -340,7 +347,7 @@ def attempt(
     while True:
         started = policy.clock.now()
         deadline = started + policy.validity_ns(ttl_ms)
-        hold.ask(policy.tokens.take(), started)
+        hold.ask(kind.token(policy), started)
         command = kind.acquiring(policy, lines, hold, ttl_ms)
         until = min(deadline, started + policy.patience_ns(ttl_ms))
         ballot = Ballot(command, policy.size, policy.quorum, until)
@@ -365,8 +372,9 @@ def attempt(
             yield [ballot]
             now = policy.clock.now()
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
-        over = not heeded and (now >= until_ns or failures == 2 or (failures > 0 and not ballot.decided))
-        if over or ballot.no < policy.size:  # else all have refused
+        late = now >= until_ns and not failures  # a first failure is no verdict, as for the plain lock
+        over = not heeded and (late or failures == 2 or (failures > 0 and not ballot.decided))
+        if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused
             undo = kind.releasing(hold) if over else kind.undoing(hold)
             yield Tell([Ballot(undo, policy.size, policy.quorum)])
             if look is not None:  # where it is, or may be, undone nothing is told: it counts as free

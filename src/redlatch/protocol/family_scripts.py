@@ -269,6 +269,22 @@ SLOT_OWNED = Script(
     _IN + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] and is_in(ARGV[2]) then return 1 else return 0 end', keys=2
 )
 
+# --- a lock whose waiters wait for an element of a list, KEYS[2] -----------------------------------------
+
+# ARGV[1] token, [2] milliseconds that the element stays. One element wakes one of those who wait by BLPOP; who comes
+# later finds it still there. DEL comes first, which works at maxmemory, and all after it; PEXPIRE before anything is
+# written, too, so that a user without the right to it leaves nothing without a ttl.
+SIGNAL_RELEASE = Script(
+    """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+redis.call("del",KEYS[2])
+redis.call("pexpire",KEYS[2],ARGV[2])
+redis.call("lpush",KEYS[2],1)
+redis.call("pexpire",KEYS[2],ARGV[2])
+redis.call("del",KEYS[1])
+return 1""",
+    keys=2,
+)
+
 ALL = (
     FAIR_ACQUIRE,
     FAIR_RELEASE,
@@ -286,4 +302,5 @@ ALL = (
     SLOT_EXTEND,
     SLOT_OWNED,
     FULL,
+    SIGNAL_RELEASE,
 )

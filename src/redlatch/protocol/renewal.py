@@ -41,6 +41,7 @@ class Care:
         event: set when it is lost; None where nobody asked for it.
         reason: why it was lost; None while it is not.
         number: of its entry in the heap; others are of no use any more.
+        renewing: whether a renewal is under way. What it asks for was right when it began: no second one waits for it.
         doubted: whether a vote that it stands on is void: then it is verified, by being extended to what is left.
     """
 
@@ -57,6 +58,7 @@ class Care:
         "on_lost",
         "reason",
         "renew_ns",
+        "renewing",
         "renews",
         "scope",
         "token",
@@ -83,7 +85,7 @@ class Care:
         self.event: Any = None
         self.reason: str | None = None
         self.scope: Any = None
-        self.doubted = False
+        self.doubted = self.renewing = False
         self.token: bytes | None = None  # of the lease that is cared for; None when there is none
         self.began_ns = self.renew_ns = self.due_ns = self.number = 0
 
@@ -174,6 +176,9 @@ class Agenda:
             if now_ns >= care.hold.deadline_ns:
                 care.end()
                 lost.append((lock, care.why_over(now_ns)))
+            elif care.renewing:  # how it ends is seen to
+                care.plan(care.hold.deadline_ns)
+                kept.append(care)
             elif (care.renews or care.doubted) and care.renew_ns <= now_ns + TOGETHER_NS:
                 renewed.append(care)
             else:
@@ -183,7 +188,10 @@ class Agenda:
             care.plan(care.hold.deadline_ns)
         for care in renewed + kept:
             self._push(care)
-        return [care for care in renewed if _may_renew(self._policy, care, now_ns)], lost
+        renewed = [care for care in renewed if _may_renew(self._policy, care, now_ns)]
+        for care in renewed:
+            care.renewing = True
+        return renewed, lost
 
     def settle(
         self, renewed: list[Care], errors: dict[int, LockError], failure: LockError | None, now_ns: int
@@ -199,6 +207,7 @@ class Agenda:
         """
         lost = []
         for place, care in enumerate(renewed):
+            care.renewing = False
             lock, error = care.lock(), errors.get(place, failure)
             if lock is None or not care.live():
                 continue

@@ -35,8 +35,8 @@ MAX_SUCCESSORS = 1024
 # So many heads there may be, and twice as many as are busy.
 MOST_HEADS = 1024
 
-# A line waits on no command.
-_NO_COMMAND = Command(b"", b"", 0)
+UNKNOWN_NS = SECOND // 10  # after so long a head that held nothing is looked at again
+_NO_COMMAND = Command(b"", b"", 0)  # on which a line waits
 
 
 class Turn:
@@ -242,7 +242,7 @@ class Lines:
             if head is None or not head.busy(now_ns):
                 self._call_next(line, now_ns, False)
                 head = None
-            until = now_ns + SECOND if head is None or head.state != HELD else head.deadline_ns
+            until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.deadline_ns
             earliest = min(earliest or until, until)
         return earliest
 
