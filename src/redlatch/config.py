@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
 import redis.connection as redis_connection
 import redis.sentinel
 
@@ -25,8 +26,22 @@ SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 MAX_TTL_MS = 100 * 365 * 86_400_000  # a hundred years: sums of two such times still fit 63 bits of ns
 MAX_SECONDS = MAX_TTL_MS // 1000
 
-# Options of redis-py's pools and clients that say nothing about how a socket is opened.
-_NOT_FOR_A_CONNECTION = frozenset({"connection_class", "max_connections", "timeout", "queue_class", "connection_pool"})
+# Options of redis-py's pools and clients that say nothing about how a socket is opened; some refer to the pool, which
+# is not to be kept alive.
+_NOT_FOR_A_CONNECTION = frozenset(
+    {
+        "connection_class",
+        "connection_pool",
+        "maint_notifications_config",
+        "maint_notifications_pool_handler",
+        "max_connections",
+        "queue_class",
+        "timeout",
+    }
+)
+
+# Objects of redis-py that exist once for threads and once for asyncio.
+_OF_ASYNCIO = frozenset({"retry", "event_dispatcher"})
 
 
 class Master:
@@ -36,10 +51,13 @@ class Master:
         address: "host:port" or the unix socket's path, for messages; never with user or password.
         db: the database number to SELECT.
         name: the address, with "/db" behind it where that is not 0: what all clients must agree on.
+        by_db: whether another database of the same server counts as another master.
     """
 
+    by_db = False  # `masters_of` says
+
     def __init__(self, kind: type, options: dict[str, Any], pool: Any = None) -> None:
-        self._options = options
+        self._options = options = {key: value for key, value in options.items() if key not in _NOT_FOR_A_CONNECTION}
         self._pool = pool
         self._kind = kind
         self.db = int(options.get("db") or 0)
@@ -82,8 +100,7 @@ class Master:
         return connection._connect()  # type: ignore[no-any-return]
 
     def _connection(self, timeout: float) -> Any:
-        options = {key: value for key, value in self._options.items() if key not in _NOT_FOR_A_CONNECTION}
-        options |= {"socket_connect_timeout": timeout, "socket_timeout": timeout}
+        options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout}
         return self._kind(**options)
 
 
@@ -92,11 +109,12 @@ def kind_opens_files(kind: type) -> bool:
     return issubclass(kind, redis_connection.UnixDomainSocketConnection)
 
 
-def masters_of(masters: object) -> list[Master]:
+def masters_of(masters: object, by_db: bool = False) -> list[Master]:
     """Make Masters of what a client was given.
 
     Args:
         masters: a URL, a redis-py client (of either face), or an iterable of them.
+        by_db: whether another database of the same server counts as another master.
 
     Raises:
         ConfigurationError: there are none, one is malformed, or two have the same address.
@@ -110,10 +128,11 @@ def masters_of(masters: object) -> list[Master]:
         raise ConfigurationError("masters: at least one is needed, such as 'redis://127.0.0.1:6379'")
     seen: dict[str, int] = {}
     for index, master in enumerate(found):
-        first = seen.setdefault(master.address, index)
+        master.by_db = by_db
+        first = seen.setdefault(master.name if by_db else master.address, index)
         if first != index:
             raise ConfigurationError(
-                f"masters[{index}]: {master.address} is masters[{first}] already; "
+                f"masters[{index}]: {master.name if by_db else master.address} is masters[{first}] already; "
                 "a quorum needs independent servers, each named once"
             )
     return found
@@ -183,10 +202,29 @@ def _from_client(client: Any) -> Master:
     name = pool.connection_class.__name__
     if "Unix" in name:
         return Master(redis_connection.UnixDomainSocketConnection, options)
-    if isinstance(pool, redis.sentinel.SentinelConnectionPool):
+    if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool):
+        pool = _asked_by_threads(pool)
+    if isinstance(pool, redis.sentinel.SentinelConnectionPool):  # not the client's own, which we do not keep alive
+        pool = redis.sentinel.SentinelConnectionPool(  # type: ignore[no-untyped-call]
+            pool.service_name, pool.sentinel_manager
+        )
         kind = redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection
         return Master(kind, options, pool)
     return Master(redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection, options)
+
+
+def _asked_by_threads(pool: Any) -> redis.sentinel.SentinelConnectionPool:
+    """Return what asks the same sentinels as an asyncio client does, but from the threads that open our sockets."""
+    manager = pool.sentinel_manager
+    known = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
+    options = {name: value for name, value in manager.sentinel_kwargs.items() if name not in _OF_ASYNCIO}
+    sentinel = redis.sentinel.Sentinel(  # type: ignore[no-untyped-call]
+        [(kwargs["host"], kwargs["port"]) for kwargs in known],
+        manager.min_other_sentinels,
+        options,
+        manager._force_master_ip,
+    )
+    return redis.sentinel.SentinelConnectionPool(pool.service_name, sentinel)  # type: ignore[no-untyped-call]
 
 
 def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import warnings
 from dataclasses import dataclass
 from types import ModuleType
@@ -67,3 +68,13 @@ def _choose() -> Implementation:
 
 
 current = _choose()
+
+
+def for_clients() -> Implementation:
+    """Return what a client is made of now: the pure one where gevent has made greenlets of threads.
+
+    While compiled code waits, none of the other greenlets would run.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    cooperative = monkey is not None and monkey.is_module_patched("select")
+    return load("python") if cooperative and not os.environ.get("REDLATCH_IMPL") else current

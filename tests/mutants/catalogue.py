@@ -167,7 +167,7 @@ MUTANTS = (
         "an attempt of the family that is not won is not undone",
         "12, 44",
         FAMILY,
-        "        if over or ballot.no < policy.size:  # else all have refused\n",
+        "        if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused\n",
         "        if False:\n",
     ),
     Mutant(
@@ -283,8 +283,8 @@ MUTANTS = (
         "a loss is not told",
         "22, 25, 30",
         RENEWAL,
-        "                lost.append((lock, care.why_over(now_ns)))\n            elif (care.renews",
-        "                pass\n            elif (care.renews",
+        "                lost.append((lock, care.why_over(now_ns)))\n            elif care.renewing",
+        "                pass\n            elif care.renewing",
     ),
     Mutant(
         "a loss that a renewal finds is not told",
@@ -304,8 +304,8 @@ MUTANTS = (
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
         RENEWAL,
-        "                kept.append(care)\n",
-        "                self._push(care)\n",
+        "                care.plan(care.renew_ns)\n                kept.append(care)\n",
+        "                care.plan(care.renew_ns)\n                self._push(care)\n",
     ),
     # --- fences ----------------------------------------------------------------------------------------------
     Mutant(

@@ -189,6 +189,11 @@ class Driver:
         if self.lines.called:
             self._wake_called()
 
+    def leave_line(self, hold: Hold) -> None:
+        """Let the next in line have its turn."""
+        self.lines.leave(hold, self._clock.now(), False)
+        self._wake_called()
+
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.
 
@@ -268,6 +273,10 @@ class Driver:
         if self._roster.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.linger(until_ns)
             self._roster.mourn()
+
+    def abandon(self) -> None:
+        """Close every connection of a client whose event loop is closed."""
+        self._roster.close()
 
     def _disconnect(self) -> None:
         """Close every connection, and end the waits of those who are still in a call."""
@@ -469,6 +478,7 @@ class Driver:
         renewed, lost = self._agenda.due(now)
         tell_all(lost)
         if not self._roster.usable:  # what is still held runs out, and that is told
+            self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._agenda.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)

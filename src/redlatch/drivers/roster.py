@@ -246,12 +246,12 @@ class Roster:
         return sum(link.up for link in self.fleet.links)
 
     def _twin(self, index: int, run_id: str) -> int | None:
-        for link in self.fleet.links:
-            if link.index != index and link.up and link.traits.run_id == run_id:
-                return int(link.index)
-        for other, connection in self._waiting.items():
-            if other < index and connection.traits.run_id == run_id:
-                return other
+        seen = {link.index: link.traits.run_id for link in self.fleet.links if link.index != index and link.up}
+        seen |= {other: connection.traits.run_id for other, connection in self._waiting.items() if other < index}
+        me = self._masters[index]
+        for other, theirs in seen.items():
+            if theirs == run_id and not (me.by_db and me.db != self._masters[other].db):
+                return int(other)
         return None
 
     def redial(self, index: int, cause: BaseException | None) -> int:

@@ -151,7 +151,7 @@ class Driver:
                 undo = hold.abandon(ticket)  # a release behind whatever was sent
                 if undo is not None:
                     self.tell([undo])
-                self._leave_line(hold)
+                self.leave_line(hold)
             raise
         return hold.state == HELD
 
@@ -172,10 +172,10 @@ class Driver:
             again = hold.insist()
             if again is not None:
                 self.tell([again])
-            self._leave_line(hold)
+            self.leave_line(hold)
             raise
 
-    def _leave_line(self, hold: Hold) -> None:
+    def leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""
         self.lines.leave(hold, self._clock.now(), False)
         self._wake_called()
@@ -699,6 +699,7 @@ class Driver:
             except RuntimeError:  # no more threads are to be had
                 tell_all(lost)
         if not self._roster.usable:  # what is still held runs out, and that is told
+            self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._agenda.next_ns(now)
             self._warden.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None

@@ -51,8 +51,8 @@ class BaseClient:
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, *(() if guard is None else (guard.max_ttl_ms,)))
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
-        self._masters = config.masters_of(masters)
-        implementation = impl.current
+        self._masters = self._masters_of(masters)
+        implementation = impl.for_clients()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._family: Any = implementation.module("protocol.family")
@@ -74,13 +74,15 @@ class BaseClient:
         )
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
-    # What a client takes from outside: time, chance, and connections. A simulation has its own.
+    # What a client takes from outside: servers, time, chance, and connections. A simulation has its own.
+
+    _masters_of: Callable[[object], list[config.Master]] = staticmethod(config.masters_of)
 
     _dialler: Callable[..., Any] = Dialler
 
     def _policy_of(self, **numbers: Any) -> Policy:
         """Make the policy of these numbers, with the machine's clocks and chance."""
-        policies = impl.current.module("protocol.policy")
+        policies = impl.for_clients().module("protocol.policy")
         policy: Policy = policies.Policy(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,

@@ -8,11 +8,14 @@ from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Release
-from .policy import Policy
+from .policy import UNBOUNDED, Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
 # failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up.
 FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED = range(7)
+
+# Older than every connection: what releases it is sent on whatever connection there is, and on each that is made anew.
+_BEFORE_ALL_NS = -1
 
 
 class Hold:
@@ -115,6 +118,11 @@ class Hold:
         self.renewed_ns = self.passed = 0
         self.state = HELD
 
+    def borrow(self, token: bytes) -> None:
+        """Hold what somebody else has acquired with this token, nobody knows since when, nor until when."""
+        self.ask(token, _BEFORE_ALL_NS)
+        self.keep(UNBOUNDED, 0)
+
     def may_pass_to(self, other: Hold) -> bool:
         """Tell whether the lease may be passed on: who needs a number of its own must find one left."""
         if other.fenced:
@@ -186,9 +194,14 @@ class Hold:
         """
         if self._ticket is not ticket:
             return None
-        undo = None if self.state in (FREE, WAITING, PASSED) else self.releasing()
+        nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
+        undo = None if nothing else self.releasing()
         self.free()
         return undo
+
+    def _may_be_of_others(self) -> bool:
+        """Tell whether what is under its token may have been acquired by others, who chose the same one."""
+        return self.kind is not None and not self.kind.undoes
 
     def begin_release(self, now_ns: int) -> tuple[bool, bool]:
         """Note that it is being released.

@@ -36,6 +36,16 @@ def key_of(prefix: bytes, name: object) -> bytes:
     return key
 
 
+def key_as_it_is(key: bytes, what: str = "name") -> None:
+    """Check a key, or a token, that another client may have written.
+
+    Raises:
+        ConfigurationError: it is longer than 512 bytes.
+    """
+    if len(key) > MAX_BYTES:
+        raise ConfigurationError(f"{what}: at most {MAX_BYTES} bytes are possible, not {len(key)}")
+
+
 def prefix_of(prefix: object) -> bytes:
     """Return the prefix of every key as bytes.
 

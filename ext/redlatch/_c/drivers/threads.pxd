@@ -58,7 +58,7 @@ cdef class Driver:
     cdef _tell(self, list ballots)
     cdef _refuse_nested(self)
 
-    cdef _leave_line(self, Hold hold)
+    cpdef leave_line(self, Hold hold)
     @cython.locals(left=cython.longlong)
     cdef _await_turn(self, Ballot ballot)
     @cython.locals(ballot=Ballot)

@@ -34,6 +34,7 @@ cdef class Hold:
     cpdef Command extending_to(self, long long ttl_ms, long long now_ns)
     cpdef keep(self, long long deadline_ns, long long elapsed_ns)
     cpdef free(self)
+    cpdef borrow(self, bytes token)
     cpdef bint may_pass_to(self, Hold other)
     cpdef Hold copy(self)
     cpdef inherit(self, Hold lease)

@@ -1,0 +1,61 @@
+"""Plain locks as other clients write them: with a token that was chosen, and with a signal for those who wait.
+
+For `redlatch.compat`. Compiled as `redlatch._c.protocol.foreign`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from redlatch.protocol import family_scripts as scripts
+
+from .commands import NOTHING, Acquire, Command, Scripted
+from .family import Kind
+from .hold import Hold
+from .key import key_as_it_is
+from .policy import Policy
+from .waiting import Lines
+
+
+class Given(Kind):
+    """A plain lock whose token is chosen by who uses it.
+
+    Others may choose the same token, in other processes: so nothing is undone unless a master said yes, and a key whose
+    attempt was interrupted, or got no answer, may stay until its ttl. And attempts that share a token may undo each
+    other where a connection breaks in between: the server may read what was sent on the old one behind what is sent on
+    the new one. So it is asked for only where the interface has it so.
+
+    Args:
+        token: the value of the key, at most 512 bytes.
+        once: whether nobody else has it, and it is for the first attempt only; each other one takes a fresh token.
+    """
+
+    def __init__(self, token: bytes, once: bool = False) -> None:
+        key_as_it_is(token, "token")
+        self._token = token
+        self._once = self.undoes = once
+
+    def token(self, policy: Policy) -> bytes:
+        token = self._token or policy.tokens.take()
+        if self._once:
+            self._token = b""
+        return token
+
+    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
+        return Acquire(hold.key, hold.token, hold.since_ns, ttl_ms)
+
+
+class Signalled(Given):
+    """One whose waiters, in other processes, wait for an element of a list: BLPOP, as python-redis-lock does.
+
+    Args:
+        signal: the key of the list.
+        signal_ms: milliseconds that the element stays.
+    """
+
+    def __init__(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> None:
+        super().__init__(token, once)
+        self._signal = signal
+        self._signal_ms = signal_ms
+
+    def releasing(self, hold: Hold) -> Command:
+        keys, arguments = [hold.key, self._signal], [hold.token, b"%d" % self._signal_ms]
+        return Scripted(hold, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True)
