@@ -22,7 +22,7 @@ demo: $(VENV)/.with-cli
 # Two at a time: most of them wait most of the time.
 TWO := -n 2 --dist worksteal
 
-test: $(VENV)/.with-test
+test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(TWO) $(TESTS)
 
 bench: $(VENV)/.with-bench
@@ -56,6 +56,11 @@ soak: $(VENV)/.with-test
 SECONDS ?= 600
 fuzz: $(VENV)/.with-test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --corpus build/corpus
+
+# The peers' own tests, which are in their source distributions.
+$(VENV)/.peers: | $(VENV)/.with-test
+	@$(PIP) download --no-deps --no-binary :all: --dest $@.new $$($(BIN)/python tests/compat/versions.py) >/dev/null \
+	    && mv $@.new $@ || echo "the peers' own tests could not be downloaded, and are left out" >&2
 
 clean:
 	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so

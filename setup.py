@@ -27,6 +27,7 @@ TEXTS = (
     "protocol.batch",
     "protocol.family",
     "protocol.fair",
+    "protocol.foreign",
     "wire.engine",
     "drivers.threads",
     "drivers.deadlines",

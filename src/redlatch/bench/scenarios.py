@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from redlatch.bench.drop_ins import drop_in_scenarios
 from redlatch.bench.hot import hot_scenarios
 from redlatch.bench.process import FLOOR as FLOOR_PROGRAM
 from redlatch.bench.rounds import Entry, Ratio, Scenario
@@ -43,6 +44,7 @@ def scenarios(masters: int) -> list[Scenario]:
         callers(masters),
         *crowd(masters),
         *hot_scenarios(masters),
+        *drop_in_scenarios(masters),
         batches(masters),
         encrypted(masters),
         unix(masters),

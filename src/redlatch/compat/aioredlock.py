@@ -1,0 +1,465 @@
+"""In place of aioredlock 0.7.3, which needs aioredis 1, and with it Python 3.11 or less::
+
+    from redlatch.compat.aioredlock import Aioredlock, LockError, Sentinel    # was: from aioredlock import ...
+
+What differs, for safety:
+
+* `extend` renews what is held, and never brings a lock back that is gone.
+* A watchdog renews until the lock is released, one for each lock and not for each name; where a quorum has forgotten
+  the lock, `valid` becomes False, and the log says so. aioredlock's went on, and took the lock from others.
+* A quorum is enough: masters that are down are not waited for.
+* Tokens are fresh for each attempt, unless an identifier is given.
+
+Connections are redis-py's: pools of aioredis have no drop-in, their options `minsize`, `maxsize`, `loop`, `parser` and
+`encoding` say nothing here.
+
+Longer than a module should be: who imports one name from here finds them all, as in the original.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+import weakref
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import redis
+import redis.asyncio
+import redis.sentinel
+
+from .. import errors
+from ..errors import QuorumUnavailable
+from . import clients, shared
+
+logger = logging.getLogger("aioredlock.algorithm")
+
+_original = shared.original("aioredlock")
+
+if _original is None:
+
+    class AioredlockError(Exception):
+        """Base of all errors."""
+
+    class LockError(AioredlockError):
+        """A lock could not be acquired, extended or released."""
+
+    class LockAcquiringError(LockError):
+        """Somebody else has it."""
+
+    class LockRuntimeError(LockError):
+        """Too many servers failed."""
+
+    class SentinelConfigError(Exception):
+        """The arguments of `Sentinel` cannot work."""
+
+else:
+    AioredlockError = _original.errors.AioredlockError  # type: ignore[misc]
+    LockError = _original.errors.LockError  # type: ignore[misc]
+    LockAcquiringError = _original.errors.LockAcquiringError  # type: ignore[misc]
+    LockRuntimeError = _original.errors.LockRuntimeError  # type: ignore[misc]
+    SentinelConfigError = _original.sentinel.SentinelConfigError  # type: ignore[misc]
+
+__all__ = [
+    "Aioredlock",
+    "AioredlockError",
+    "Lock",
+    "LockAcquiringError",
+    "LockError",
+    "LockRuntimeError",
+    "Sentinel",
+    "SentinelConfigError",
+]
+
+# KEYS[1] the lock, ARGV[1] its token: for how many seconds it stays, or an error.
+_TTL_SCRIPT = """if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("ttl",KEYS[1]) end
+return redis.error_reply("ERROR")"""
+
+# Options of aioredis' pools that say nothing here.
+_IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding", "pool_cls", "connection_cls"})
+
+
+class Sentinel:
+    """A master that Redis' sentinels know.
+
+    Args:
+        connection: a dict with host and port, a URL with the master's name in its query, a tuple (host, port), or a
+            list of such tuples.
+        master: the name of the service.
+        password, db: of the master.
+        ssl_context: True, or an `ssl.SSLContext`.
+
+    Raises:
+        SentinelConfigError: there is no name, or the connection is of another form.
+    """
+
+    def __init__(
+        self,
+        connection: Any,
+        master: str | None = None,
+        password: str | None = None,
+        db: int | None = None,
+        ssl_context: ssl.SSLContext | bool | None = None,
+    ) -> None:
+        options: dict[str, Any] = {}
+        if isinstance(connection, dict):
+            options = {name: value for name, value in connection.items() if name not in ("host", "port")}
+            self.connection = [(connection["host"], connection.get("port", 26379))]
+        elif isinstance(connection, str) and re.match(r"rediss?://.*:\d+/\d?", connection):
+            url = urlsplit(connection)
+            self.connection = [(url.hostname, url.port or 6379)]
+            number = url.path.strip("/")
+            options = {"db": int(number) if number.isdigit() else 0, "password": url.password}
+            options |= {name: values[0] for name, values in parse_qs(url.query).items()}
+            if url.scheme == "rediss":
+                options["ssl"] = _context_of(options.pop("ssl_cert_reqs", None))
+        elif isinstance(connection, tuple):
+            self.connection = [connection]
+        elif isinstance(connection, list):
+            self.connection = connection
+        else:
+            raise SentinelConfigError("Invalid Sentinel Configuration")
+        options |= {} if db is None else {"db": db}
+        options |= {} if password is None else {"password": password}
+        if ssl_context is not None:
+            options["ssl"] = ssl.create_default_context() if ssl_context is True else ssl_context
+        self.master = master or options.pop("master", None)
+        options.pop("master", None)
+        if self.master is None:
+            raise SentinelConfigError("Master name required for sentinel to be configured")
+        self.redis_kwargs = options
+
+    def _settings(self) -> redis.Redis:
+        """Return a redis-py client of the master, for its settings."""
+        options = _options_of(self.redis_kwargs)
+        tls = {name: value for name, value in options.items() if name.startswith("ssl")}
+        sentinel = redis.sentinel.Sentinel(self.connection, **tls)  # type: ignore[no-untyped-call]
+        return sentinel.master_for(self.master, **options)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _context_of(verify_mode: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    mode = getattr(ssl, (verify_mode or "").upper(), None)
+    if mode is not None:
+        context.check_hostname = context.check_hostname and mode is not ssl.CERT_NONE
+        context.verify_mode = mode
+    return context
+
+
+def _options_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return aioredis' options as redis-py's."""
+    options = {name: value for name, value in given.items() if name not in _IGNORED and value is not None}
+    if "timeout" in options:
+        options["socket_connect_timeout"] = options.pop("timeout")
+    if "create_connection_timeout" in options:
+        options["socket_connect_timeout"] = options.pop("create_connection_timeout")
+    context = options.pop("ssl", None)
+    if context:
+        options["ssl"] = True
+        if isinstance(context, ssl.SSLContext):
+            trusted = [ssl.DER_cert_to_PEM_cert(found) for found in context.get_ca_certs(binary_form=True)]
+            options |= {
+                "ssl_check_hostname": context.check_hostname,
+                "ssl_cert_reqs": context.verify_mode.name[5:].lower(),
+            }
+            options |= {"ssl_ca_data": "".join(trusted)} if trusted else {}
+    return options
+
+
+def _settings_of(connection: Any) -> Any:
+    """Return a redis-py client that has the settings of one connection."""
+    if isinstance(connection, Sentinel):
+        return connection._settings()
+    if isinstance(connection, dict):
+        options = _options_of(connection)
+        address = options.pop("address", None)
+        if address is not None:
+            options["host"], options["port"] = address
+        return redis.Redis(**options)
+    if isinstance(connection, (tuple, list)):
+        host, port = connection
+        return redis.Redis(host=host, port=port)
+    if isinstance(connection, str):
+        if connection.startswith(("redis://", "rediss://", "unix://")):
+            return redis.Redis.from_url(connection)
+        return redis.Redis(unix_socket_path=connection)
+    return connection
+
+
+def _without_password(connection: Any) -> Any:
+    if isinstance(connection, dict) and "password" in connection:
+        return connection | {"password": "*******"}
+    if isinstance(connection, str):
+        return re.sub(r"([?&]password=)[^&]*", r"\1*******", re.sub(r"(rediss?://)[^@/]*@", r"\1:*******@", connection))
+    return connection
+
+
+@dataclass
+class Lock:
+    """A lock that was won.
+
+    Attributes:
+        lock_manager: whose it is.
+        resource: its name.
+        id: its token.
+        lock_timeout: seconds that it lives; None where it is renewed.
+        valid: whether it is neither released nor known to be lost.
+    """
+
+    lock_manager: Aioredlock
+    resource: str
+    id: str
+    lock_timeout: float | None = 10.0
+    valid: bool = False
+    _lease: Any = field(default=None, repr=False, compare=False)
+
+    async def __aenter__(self) -> Lock:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.lock_manager.unlock(self)
+
+    async def extend(self) -> None:
+        """Let it live as long again."""
+        await self.lock_manager.extend(self)
+
+    async def release(self) -> None:
+        """Release it."""
+        await self.lock_manager.unlock(self)
+
+    async def is_locked(self) -> bool:
+        """Ask whether anybody holds it."""
+        return await self.lock_manager.is_locked(self)
+
+
+class Aioredlock:
+    """A lock manager; arguments, results and errors are aioredlock's.
+
+    Args:
+        redis_connections: of each a dict of redis-py's options, a tuple (host, port), a URL, a unix socket's path, a
+            `Sentinel` or a redis-py client.
+        retry_count, retry_delay_min, retry_delay_max: how long it is waited for: `retry_count` - 1 times the longest
+            delay, in seconds. Default 3, 0.1 and 0.3.
+        internal_lock_timeout: seconds that a lock without a timeout lives, and is renewed. Default 10.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        redis_connections: Any = ({"host": "localhost", "port": 6379},),
+        retry_count: int = 3,
+        retry_delay_min: float = 0.1,
+        retry_delay_max: float = 0.3,
+        internal_lock_timeout: float = 10.0,
+    ) -> None:
+        self.redis_connections = redis_connections
+        self.retry_count = int(retry_count)
+        self.retry_delay_min = float(retry_delay_min)
+        self.retry_delay_max = float(retry_delay_max)
+        self.internal_lock_timeout = float(internal_lock_timeout)
+        if self.retry_count < 1:
+            raise ValueError("Retry count must be greater or equal 1.")
+        if self.internal_lock_timeout <= 0:
+            raise ValueError("Internal lock_timeout must be greater than 0 seconds.")
+        if min(self.retry_delay_min, self.retry_delay_max) <= 0:
+            raise ValueError("Retry delay must be greater than 0 seconds.")
+        self._settings = [_settings_of(connection) for connection in redis_connections]
+        self._locks: dict[str, Lock] = {}
+
+    def __repr__(self) -> str:
+        return f"Aioredlock(redis_connections={[_without_password(found) for found in self.redis_connections]!r})"
+
+    @property
+    def log(self) -> logging.Logger:
+        """Where it logs."""
+        return logger
+
+    def _client(self) -> Any:
+        return clients.async_client_of(self._settings)
+
+    def _encoded(self, text: Any) -> bytes:
+        return clients.encoder_of(self._settings[0])(text)
+
+    async def lock(self, resource: str, lock_timeout: float | None = None, lock_identifier: str | None = None) -> Lock:
+        """Acquire a lock.
+
+        Args:
+            resource: its name.
+            lock_timeout: seconds that it lives; None has it renewed until it is released.
+            lock_identifier: its token; who has the lock with it gets it again. Default a fresh one.
+
+        Raises:
+            LockAcquiringError: somebody else has it.
+            LockRuntimeError: too many servers failed.
+            ValueError: the timeout is not above 0.
+        """
+        _check(lock_timeout)
+        ttl = lock_timeout or self.internal_lock_timeout
+        lock = Lock(self, resource, "", lock_timeout)
+        renewed = lock_timeout is None
+
+        reference = weakref.ref(lock)
+
+        def lost(lease: Any, reason: str) -> None:
+            told = reference()
+            if told is not None:
+                told.valid = False
+            logger.warning("lock %r was lost: %s", resource, reason)
+
+        client, key, ttl_ms = self._client(), self._encoded(resource), int(ttl * 1000)
+        if lock_identifier is None:
+            lock._lease = client.foreign(resource, key, ttl_ms, None, renewed, lost)
+            await self._win(lock)
+        else:
+            token = self._encoded(lock_identifier)
+            lock._lease = client.held_by(resource, key, token, ttl_ms, None, renewed, lost)
+            if not await self._has_it(lock):
+                lock._lease = client.foreign(resource, key, ttl_ms, client.given(token), renewed, lost)
+                await self._win(lock)
+        lock.id, lock.valid = lock_identifier or lock._lease.token.decode(), True
+        self._locks[resource] = lock
+        return lock
+
+    async def _win(self, lock: Lock) -> None:
+        trial = shared.Trial(
+            (self.retry_count - 1) * self.retry_delay_max,
+            lambda: random.uniform(self.retry_delay_min, self.retry_delay_max),
+        )
+        failures: list[QuorumUnavailable] = []
+        if not await trial.acquire_async(lock._lease, failures.append):
+            if failures:
+                logger.error('Can not set lock "%s": %s', lock.resource, failures[-1])
+                raise LockRuntimeError(f"Can not set lock: {failures[-1]}") from failures[-1]
+            raise LockAcquiringError("Can not set lock")
+
+    async def _has_it(self, lock: Lock) -> bool:
+        """Tell whether the lock is held with its token, and extend it then."""
+        try:
+            await lock._lease.extend()
+        except (errors.LockLost, errors.NotOwned, QuorumUnavailable):
+            return False
+        return True
+
+    async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
+        """Let a lock live so many seconds from now on; it is released where that fails.
+
+        Raises:
+            RuntimeError: it is not valid.
+            LockAcquiringError: it is lost.
+            LockRuntimeError: too many servers failed.
+            ValueError: the timeout is not above 0.
+        """
+        if not lock.valid:
+            raise RuntimeError("Lock is not valid")
+        _check(lock_timeout)
+        ttl = lock_timeout or lock.lock_timeout or self.internal_lock_timeout
+        try:
+            await self._lease_of(lock).extend(ttl)
+        except errors.ConfigurationError:  # a ValueError, and nothing is lost
+            raise
+        except errors.LockError as error:
+            try:
+                await self.unlock(lock)
+            except LockError as failure:
+                logger.debug('Can not release the lock "%s": %s', lock.resource, failure)
+            raise _failed("Can not set lock", error) from error
+
+    async def unlock(self, lock: Lock) -> None:
+        """Release a lock; where it is gone already, that is no error.
+
+        Raises:
+            LockAcquiringError: somebody else has it.
+            LockRuntimeError: too many servers failed.
+        """
+        lock.valid = False
+        lease = self._lease_of(lock)
+        if self._locks.get(lock.resource) is lock:  # and no one that came after it
+            del self._locks[lock.resource]
+        try:
+            await lease.release()
+        except (errors.LockLost, errors.NotOwned) as error:
+            if await self.is_locked(lock.resource):
+                raise _failed("Can not release the lock", error) from error
+        except errors.LockError as error:
+            raise _failed("Can not release the lock", error) from error
+
+    def _lease_of(self, lock: Lock) -> Any:
+        if lock._lease is None or lock._lease._shared is not self._client()._shared:  # or of another event loop
+            key, token = self._encoded(lock.resource), self._encoded(lock.id)
+            ttl_ms = int((lock.lock_timeout or self.internal_lock_timeout) * 1000)
+            lock._lease = self._client().held_by(lock.resource, key, token, ttl_ms)
+        return lock._lease
+
+    async def is_locked(self, resource_or_lock: str | Lock) -> bool:
+        """Ask whether anybody holds a lock."""
+        if isinstance(resource_or_lock, Lock):
+            resource_or_lock = resource_or_lock.resource
+        if not isinstance(resource_or_lock, str):
+            raise TypeError(
+                f"Argument should be ether aioredlock.Lock instance or string, {type(resource_or_lock)} is given."
+            )
+        try:
+            question = self._client().foreign(
+                resource_or_lock, self._encoded(resource_or_lock), int(self.internal_lock_timeout * 1000)
+            )
+            return bool(await question.locked())
+        except errors.LockError as error:
+            raise _failed("Can not get lock", error) from error
+
+    async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
+        """Return a lock that another manager, or process, holds with this token.
+
+        Raises:
+            LockAcquiringError: nobody does.
+            LockRuntimeError: too many servers failed.
+        """
+        asked = await asyncio.gather(*[self._ttl_on(server, resource, lock_identifier) for server in self._settings])
+        told = [ttl for ttl in asked if isinstance(ttl, int)]
+        if len(told) <= len(asked) // 2:
+            failed = [found for found in asked if isinstance(found, BaseException)]
+            broken = [found for found in failed if not isinstance(found, redis.ResponseError)]
+            raise (LockRuntimeError if broken else LockAcquiringError)("Can not get lock") from failed[0]
+        ttl = min(told)
+        return Lock(self, resource, lock_identifier, ttl if ttl > 0 else None, valid=True)
+
+    async def _ttl_on(self, server: Any, resource: str, identifier: str) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            if isinstance(server, redis.asyncio.Redis):
+                return await server.eval(_TTL_SCRIPT, 1, resource, identifier)
+            return await loop.run_in_executor(None, server.eval, _TTL_SCRIPT, 1, resource, identifier)
+        except (redis.RedisError, OSError) as error:
+            return error
+
+    async def get_active_locks(self) -> list[Lock]:
+        """Return the locks of this manager that are held."""
+        return [lock for lock in list(self._locks.values()) if lock.valid and await lock.is_locked()]
+
+    async def destroy(self) -> None:
+        """Release all locks of this manager."""
+        for lock in list(self._locks.values()):
+            if lock.valid:
+                try:
+                    await self.unlock(lock)
+                except Exception:
+                    logger.exception('Can not unlock "%s"', lock.resource)
+        self._locks.clear()
+
+
+def _check(lock_timeout: float | None) -> None:
+    if lock_timeout is not None and lock_timeout <= 0:
+        raise ValueError("Lock timeout must be greater than 0 seconds.")
+
+
+def _failed(text: str, error: errors.LockError) -> Exception:
+    lost = isinstance(error, (errors.LockLost, errors.NotOwned, errors.ClientForked))
+    return (LockAcquiringError if lost else LockRuntimeError)(f"{text}: {error}")

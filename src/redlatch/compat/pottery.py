@@ -1,0 +1,444 @@
+"""In place of pottery 3's Redlock, AIORedlock and synchronize::
+
+    from redlatch.compat.pottery import AIORedlock, Redlock, synchronize    # was: from pottery import ...
+
+What differs, for safety:
+
+* An acquire that fails does not lose the token of the lock that the same object holds.
+* `extend` counts only before the validity is over: pottery brought back to life what others may have had meanwhile.
+* The validity of `AIORedlock` begins before the first byte is sent, and late answers do not make a lock longer.
+* A release that finds no quorum may be called again; pottery's commands went on in threads that nobody waited for.
+* Waiting is not polling: who waits is woken by the release, and waiters of one process stand in line.
+* A lock so short that nothing of it could be believed is refused at once; pottery tried for ever.
+
+Longer than a module should be: both faces are read side by side, as each call has to be told from pottery's.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Literal, TypeVar
+
+import redis
+
+from ..errors import ConfigurationError, LockError, QuorumUnavailable
+from ..protocol.key import key_as_it_is
+from ..protocol.policy import MILLISECOND, SECOND
+from . import clients, shared
+
+_original = shared.original("pottery")
+
+logger = logging.getLogger("pottery")
+
+if _original is None:
+
+    @dataclass
+    class PrimitiveError(Exception):
+        """Base of the errors of locks.
+
+        Args:
+            key: the lock's, with its prefix.
+            masters: where it is kept.
+            redis_errors: why some failed.
+        """
+
+        key: str
+        masters: Iterable[Any]
+        redis_errors: Iterable[redis.RedisError] = ()
+
+    class QuorumNotAchieved(PrimitiveError, RuntimeError):
+        """A ``with`` did not get the lock."""
+
+    class TooManyExtensions(PrimitiveError, RuntimeError):
+        """It was extended as often as it may be."""
+
+    class ExtendUnlockedLock(PrimitiveError, RuntimeError):
+        """What is to be extended is not held."""
+
+    class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
+        """What is to be released is not held."""
+
+    class QuorumIsImpossible(PrimitiveError, RuntimeError):
+        """Too many masters failed."""
+
+else:
+    PrimitiveError = _original.PrimitiveError  # type: ignore[misc]
+    QuorumNotAchieved = _original.QuorumNotAchieved  # type: ignore[misc]
+    TooManyExtensions = _original.TooManyExtensions  # type: ignore[misc]
+    ExtendUnlockedLock = _original.ExtendUnlockedLock  # type: ignore[misc]
+    ReleaseUnlockedLock = _original.ReleaseUnlockedLock  # type: ignore[misc]
+    QuorumIsImpossible = _original.QuorumIsImpossible  # type: ignore[misc]
+
+__all__ = [
+    "AIORedlock",
+    "ExtendUnlockedLock",
+    "PrimitiveError",
+    "QuorumIsImpossible",
+    "QuorumNotAchieved",
+    "Redlock",
+    "ReleaseUnlockedLock",
+    "TooManyExtensions",
+    "synchronize",
+]
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+
+@functools.cache
+def _default_masters() -> frozenset[Any]:
+    url = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
+    return frozenset([redis.Redis.from_url(url, socket_timeout=1)])
+
+
+class _Redlock:
+    """What both faces have in common."""
+
+    __slots__ = (
+        "_extension_num",
+        "_key",
+        "_lease",
+        "auto_release_time",
+        "context_manager_blocking",
+        "context_manager_timeout",
+        "masters",
+        "num_extensions",
+        "raise_on_redis_errors",
+    )
+
+    _KEY_PREFIX: ClassVar[str] = "redlock"
+    _AUTO_RELEASE_TIME: ClassVar[float] = 10
+    _CLOCK_DRIFT_FACTOR: ClassVar[float] = 0.01
+    _RETRY_DELAY: ClassVar[float] = 0.2
+    _NUM_EXTENSIONS: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        masters: Iterable[Any] = frozenset(),
+        raise_on_redis_errors: bool = False,
+        auto_release_time: float = _AUTO_RELEASE_TIME,
+        num_extensions: int = _NUM_EXTENSIONS,
+        context_manager_blocking: bool = True,
+        context_manager_timeout: float = -1,
+    ) -> None:
+        _check(context_manager_blocking, context_manager_timeout)
+        self.key = key
+        self.masters = frozenset(masters) or _default_masters()
+        self.raise_on_redis_errors = raise_on_redis_errors
+        self.auto_release_time = auto_release_time
+        self.num_extensions = num_extensions
+        self.context_manager_blocking = context_manager_blocking
+        self.context_manager_timeout = context_manager_timeout
+        self._lease: Any = None
+        self._extension_num = 0
+
+    @property
+    def key(self) -> str:
+        """The key on the masters: what was given, behind "redlock:"."""
+        return self._key
+
+    @key.setter
+    def key(self, value: str) -> None:
+        self._key = f"{self._KEY_PREFIX}:{value}"
+
+    @property
+    def _uuid(self) -> str:
+        return "" if self._lease is None else str(self._lease._hold.token.decode(errors="replace"))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__qualname__} key={self.key}>"
+
+    def _lease_from(self, client: Any) -> Any:
+        """Make what acquires it; None where its ttl leaves nothing to be believed."""
+        key = clients.encoder_of(next(iter(self.masters)))(self.key)
+        key_as_it_is(key)
+        try:
+            return client.foreign(self.key, key, int(self.auto_release_time * 1000))
+        except ConfigurationError as error:
+            logger.warning("%s cannot be had: %s", self.key, error)
+            return None
+
+    def _trial(self, blocking: bool, timeout: float) -> shared.Trial:
+        _check(blocking, timeout)
+        seconds = None if blocking and timeout == -1 else max(0.0, timeout)
+        return shared.Trial(seconds, lambda: random.uniform(0, self._RETRY_DELAY))
+
+    def _won(self, lease: Any) -> None:
+        self._lease, self._extension_num = lease, 0
+
+    def _log_if_enqueued(self, lease: Any, won: bool, began: float) -> None:
+        """Tell of who had to wait, and for how long."""
+        hold, clock = lease._hold, lease._shared.policy.clock
+        waited_ns = time.monotonic_ns() - int(began * SECOND)
+        if won and not hold.passed and clock.now() - hold.since_ns > waited_ns - MILLISECOND:
+            return
+        what, name = type(self).__qualname__.lower(), self.key.split(":", maxsplit=1)[1]
+        text = f"source=pottery sample#{what}.enqueued.%s=%dms sample#{what}.acquired.%s=%d"
+        logger.info(text, name, -(-waited_ns // MILLISECOND), name, won)
+
+    def _heed(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
+        """Log that too many masters failed; raise where that is wanted."""
+        errors = shared.redis_errors_of(error)
+        if isinstance(error, QuorumUnavailable):
+            logger.error("%s: %s", type(self).__qualname__, error)
+            if self.raise_on_redis_errors if raises is None else raises:
+                raise QuorumIsImpossible(self.key, self.masters, redis_errors=errors) from error
+        return errors
+
+    def _extensible(self) -> Any:
+        if self._extension_num >= self.num_extensions:
+            raise TooManyExtensions(self.key, self.masters)
+        if self._lease is None:
+            raise ExtendUnlockedLock(self.key, self.masters, redis_errors=[])
+        return self._lease
+
+    def _not_extended(self, raises: bool | None, error: LockError) -> Exception:
+        return ExtendUnlockedLock(self.key, self.masters, redis_errors=self._heed(raises, error))
+
+    def _held(self) -> Any:
+        if self._lease is None:
+            raise ReleaseUnlockedLock(self.key, self.masters, redis_errors=[])
+        return self._lease
+
+    def _forget(self, lease: Any) -> None:
+        """Hold it no more, unless another thread has acquired it through this object since."""
+        if self._lease is lease:
+            self._lease = None
+
+    def _not_released(self, lease: Any, raises: bool | None, error: LockError) -> Exception:
+        """Return what to raise; where too many masters failed, the release may be called again."""
+        errors = self._heed(raises, error)
+        if not isinstance(error, QuorumUnavailable):
+            self._forget(lease)
+        return ReleaseUnlockedLock(self.key, self.masters, redis_errors=errors)
+
+
+class Redlock(_Redlock):
+    """pottery's lock for threads; arguments, results and errors are pottery's."""
+
+    __slots__ = ()
+
+    def _acquire_masters(self, *, raise_on_redis_errors: bool | None = None) -> bool:
+        return self.acquire(blocking=False, raise_on_redis_errors=raise_on_redis_errors)
+
+    def acquire(self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None) -> bool:
+        """Acquire the lock.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: seconds to wait; -1 is for ever.
+            raise_on_redis_errors: what to do where too many masters fail; None is what the lock was made with.
+
+        Raises:
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            ValueError: a timeout was given for a call that does not block.
+        """
+        trial, began = self._trial(blocking, timeout), time.monotonic()
+        lease = self._lease_from(clients.client_of(self.masters, passes=True))
+        if lease is None:
+            return False
+        try:
+            won = trial.acquire(lease, functools.partial(self._heed, raise_on_redis_errors))
+            if won:
+                self._won(lease)
+        except BaseException as struck:
+            shared.let_go(lease, struck)
+            raise
+        if blocking:
+            self._log_if_enqueued(lease, won, began)
+        return won
+
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """Return for how many seconds more this object holds the lock, as a quorum confirms; 0 where it does not.
+
+        Raises:
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._lease
+        try:
+            held = lease is not None and lease.owned()
+        except LockError as error:
+            self._heed(raise_on_redis_errors, error)
+            held = False
+        return lease.remaining() if held else 0
+
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Let it live `auto_release_time` from now on.
+
+        Raises:
+            TooManyExtensions: it was extended `num_extensions` times.
+            ExtendUnlockedLock: it is not held, or lost.
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._extensible()
+        try:
+            lease.extend(self.auto_release_time)
+        except LockError as error:
+            raise self._not_extended(raise_on_redis_errors, error) from error
+        self._extension_num += 1
+
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Release the lock.
+
+        Raises:
+            ReleaseUnlockedLock: it is not held, or lost; or too many masters failed: then it may be called again.
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._held()
+        try:
+            lease.release()
+        except LockError as error:
+            raise self._not_released(lease, raise_on_redis_errors, error) from error
+        self._forget(lease)
+
+    def __enter__(self) -> Redlock:
+        if self.acquire(blocking=self.context_manager_blocking, timeout=self.context_manager_timeout):
+            return self
+        raise QuorumNotAchieved(self.key, self.masters)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        self.release()
+        return False
+
+
+class AIORedlock(_Redlock):
+    """pottery's lock for asyncio; arguments, results and errors are pottery's."""
+
+    __slots__ = ()
+
+    def __init__(self, *, key: str, masters: Iterable[Any], **options: Any) -> None:
+        super().__init__(key=key, masters=masters, **options)
+
+    async def _acquire_masters(self, *, raise_on_redis_errors: bool | None = None) -> bool:
+        return await self.acquire(blocking=False, raise_on_redis_errors=raise_on_redis_errors)
+
+    async def acquire(
+        self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
+    ) -> bool:
+        """Acquire the lock.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: seconds to wait; -1 is for ever.
+            raise_on_redis_errors: what to do where too many masters fail; None is what the lock was made with.
+
+        Raises:
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            ValueError: a timeout was given for a call that does not block.
+        """
+        trial, began = self._trial(blocking, timeout), time.monotonic()
+        lease = self._lease_from(clients.async_client_of(self.masters, passes=True))
+        if lease is None:
+            return False
+        won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))
+        if won:
+            self._won(lease)
+        if blocking:
+            self._log_if_enqueued(lease, won, began)
+        return won
+
+    async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """Return for how many seconds more this object holds the lock, as a quorum confirms; 0 where it does not.
+
+        Raises:
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._lease
+        try:
+            held = lease is not None and await lease.owned()
+        except LockError as error:
+            self._heed(raise_on_redis_errors, error)
+            held = False
+        return lease.remaining() if held else 0
+
+    async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Let it live `auto_release_time` from now on.
+
+        Raises:
+            TooManyExtensions: it was extended `num_extensions` times.
+            ExtendUnlockedLock: it is not held, or lost.
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._extensible()
+        try:
+            await lease.extend(self.auto_release_time)
+        except LockError as error:
+            raise self._not_extended(raise_on_redis_errors, error) from error
+        self._extension_num += 1
+
+    async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Release the lock.
+
+        Raises:
+            ReleaseUnlockedLock: it is not held, or lost; or too many masters failed: then it may be called again.
+            QuorumIsImpossible: too many masters failed, and that is to be raised.
+        """
+        lease = self._held()
+        try:
+            await lease.release()
+        except LockError as error:
+            raise self._not_released(lease, raise_on_redis_errors, error) from error
+        self._forget(lease)
+
+    async def __aenter__(self) -> AIORedlock:
+        if await self.acquire(blocking=self.context_manager_blocking, timeout=self.context_manager_timeout):
+            return self
+        raise QuorumNotAchieved(self.key, self.masters)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.release()
+
+
+def synchronize(
+    *,
+    key: str,
+    masters: Iterable[Any] = frozenset(),
+    raise_on_redis_errors: bool = False,
+    auto_release_time: float = Redlock._AUTO_RELEASE_TIME,
+    blocking: bool = True,
+    timeout: float = -1,
+) -> Callable[[AnyFunction], AnyFunction]:
+    """Make a decorator: one call of the function at a time, over all processes."""
+    make = functools.partial(
+        Redlock,
+        key=key,
+        masters=masters,
+        raise_on_redis_errors=raise_on_redis_errors,
+        auto_release_time=auto_release_time,
+        context_manager_blocking=blocking,
+        context_manager_timeout=timeout,
+    )
+
+    def decorate(function: AnyFunction) -> AnyFunction:
+        @functools.wraps(function)
+        def synchronized(*args: Any, **named: Any) -> Any:
+            lock, began, got = make(), time.monotonic(), None
+            try:
+                with lock:
+                    got = time.monotonic()
+                    return function(*args, **named)
+            finally:
+                waited = ((got or time.monotonic()) - began) * 1000
+                held = "never acquired lock" if got is None else f"held for {(time.monotonic() - got) * 1000:.0f} ms"
+                logger.info("%s() waited for %s for %d ms; %s", function.__qualname__, lock.key, waited, held)
+
+        return synchronized  # type: ignore[return-value]
+
+    return decorate
+
+
+def _check(blocking: bool, timeout: float) -> None:
+    if not blocking and timeout != -1:
+        raise ValueError("can't specify a timeout for a non-blocking call")

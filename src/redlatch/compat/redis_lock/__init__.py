@@ -1,0 +1,321 @@
+"""In place of python-redis-lock 4::
+
+    import redlatch.compat.redis_lock as redis_lock     # was: import redis_lock
+
+What differs, for safety:
+
+* No key stays for ever: without `expire` it lives 30 s, and is renewed until it is released. A holder that dies, or
+  drops the lock object, frees it within 30 s. (`extend` says NotExpirable of it, as before.)
+* Without an `id` of its own each acquire has a fresh one; while the lock is held `id` tells the one under the key.
+* A failed renewal is tried again until the lock's deadline, and then told in the log; python-redis-lock's thread died
+  of the first one, in silence. There is no thread for each lock.
+* The lock is given up at its local deadline, 1 % and 2 ms before the server's: `release` and `extend` raise NotAcquired
+  from then on.
+* An acquire or release that is interrupted leaves nothing behind. A forked child owns none of its parent's locks.
+
+Waiters of both kinds wake each other: a release pushes the signal list, and whoever waits here hears of every change.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from os import urandom
+from types import TracebackType
+from typing import Any
+
+from redis import StrictRedis
+
+from ...errors import ClientForked, LockLost, NotOwned, QuorumUnavailable
+from .. import clients, shared
+
+__version__ = "4.0.1"
+
+_original = shared.original("redis_lock")
+
+_acquire_logger = logging.getLogger("redis_lock.acquire")
+_release_logger = logging.getLogger("redis_lock.release")
+
+RESET_SCRIPT = """redis.call("del",KEYS[2])
+redis.call("lpush",KEYS[2],1)
+redis.call("pexpire",KEYS[2],ARGV[2])
+return redis.call("del",KEYS[1])"""
+
+RESET_ALL_SCRIPT = """local locks=redis.call("keys","lock:*")
+for _,lock in ipairs(locks) do
+local signal="lock-signal:"..string.sub(lock,6)
+redis.call("del",signal)
+redis.call("lpush",signal,1)
+redis.call("expire",signal,1)
+redis.call("del",lock)
+end
+return #locks"""
+
+if _original is None:
+
+    class AlreadyAcquired(RuntimeError):
+        """This lock object, or another one with its id, holds it already."""
+
+    class NotAcquired(RuntimeError):
+        """It is not held, or not any more."""
+
+    class AlreadyStarted(RuntimeError):
+        """Never raised here: there is no thread to start."""
+
+    class TimeoutNotUsable(RuntimeError):
+        """A timeout was given for a call that does not block."""
+
+    class InvalidTimeout(RuntimeError):
+        """The timeout is negative."""
+
+    class TimeoutTooLarge(RuntimeError):
+        """The timeout is longer than the lock would live."""
+
+    class NotExpirable(RuntimeError):
+        """A lock that does not expire cannot be extended."""
+
+else:
+    AlreadyAcquired = _original.AlreadyAcquired  # type: ignore[misc]
+    NotAcquired = _original.NotAcquired  # type: ignore[misc]
+    AlreadyStarted = _original.AlreadyStarted  # type: ignore[misc]
+    TimeoutNotUsable = _original.TimeoutNotUsable  # type: ignore[misc]
+    InvalidTimeout = _original.InvalidTimeout  # type: ignore[misc]
+    TimeoutTooLarge = _original.TimeoutTooLarge  # type: ignore[misc]
+    NotExpirable = _original.NotExpirable  # type: ignore[misc]
+
+
+class Lock:
+    """python-redis-lock's lock; arguments, results and errors are python-redis-lock's.
+
+    Args:
+        redis_client: a redis-py client of one server.
+        name: the key is this behind "lock:".
+        expire: seconds that it lives, a whole number; None or 0 has it renewed until it is released.
+        id: whose it is: the value of the key. Default a fresh one for each acquire.
+        auto_renewal: whether it is renewed until it is released.
+        strict: whether `redis_client` must be a `redis.StrictRedis`.
+        signal_expire: milliseconds that the signal to waiters stays.
+        blocking: whether ``with`` waits.
+    """
+
+    def __init__(
+        self,
+        redis_client: Any,
+        name: str,
+        expire: float | str | None = None,
+        id: str | bytes | None = None,
+        auto_renewal: bool = False,
+        strict: bool = True,
+        signal_expire: int = 1000,
+        blocking: bool = True,
+    ) -> None:
+        if strict and not isinstance(redis_client, StrictRedis):
+            raise ValueError(
+                "redis_client must be instance of StrictRedis. Use strict=False if you know what you're doing."
+            )
+        if auto_renewal and expire is None:
+            raise ValueError("Expire may not be None when auto_renewal is set")
+        self._client = redis_client
+        self._expire = _seconds(expire)
+        self._signal_expire = signal_expire
+        self._chosen = id is not None
+        self._id = _fresh_id() if id is None else _id_of(id)
+        self._name = "lock:" + name
+        self._signal = "lock-signal:" + name
+        self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
+        self.blocking = blocking
+        self._lock_renewal_thread = None  # no lock has one of its own
+        self._lease: Any = None
+        self._tried = False  # whether the id has been asked with
+
+    @property
+    def id(self) -> str:
+        """Whose the lock is, while it is held here; before its first acquire, whose it will be."""
+        if self._lease is not None and self._lease.token is not None:
+            self._id = self._lease.token.decode("ascii", "replace")
+        return self._id
+
+    @property
+    def _held(self) -> bool:
+        return self.id == self.get_owner_id()
+
+    def get_owner_id(self) -> str | None:
+        """Return the id of whoever holds the lock, as the server has it."""
+        owner = self._client.get(self._name)
+        return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
+
+    def acquire(self, blocking: bool = True, timeout: float | str | None = None) -> bool:
+        """Acquire the lock.
+
+        Args:
+            blocking: False makes one attempt.
+            timeout: seconds to wait, a whole number; None or 0 is for ever.
+
+        Raises:
+            AlreadyAcquired: this object, or another one with its id, holds it.
+            TimeoutNotUsable, InvalidTimeout, TimeoutTooLarge: for a call that does not block, below 0, above `expire`.
+            redis.ConnectionError, redis.TimeoutError: the server cannot be asked.
+        """
+        _acquire_logger.debug("Acquiring Lock(%r) ...", self._name)
+        if (self._chosen or (self._lease is not None and self._lease.remaining() > 0)) and self._held:
+            raise AlreadyAcquired("Already acquired from this Lock instance.")
+        seconds = self._patience(blocking, timeout)
+        if self._tried and not self._chosen:
+            self._id = _fresh_id()
+        self._tried = True
+        renewed = self._lock_renewal_interval is not None or self._expire is None
+        client = clients.client_of([self._client])
+        lease = client.foreign(self._name, self._key, self._ttl_ms, self._kind(client), renewed)
+        try:
+            won = bool(lease.acquire(timeout=seconds))
+            if won:
+                self._lease = lease
+        except QuorumUnavailable as error:
+            raise shared.redis_error_of(error) from error
+        except BaseException as struck:
+            shared.let_go(lease, struck)
+            raise
+        if won:
+            _acquire_logger.info("Acquired Lock(%r).", self._name)
+        elif not blocking:
+            _acquire_logger.warning("Failed to acquire Lock(%r).", self._name)
+        return won
+
+    def _patience(self, blocking: bool, timeout: float | str | None) -> float | None:
+        """Return how many seconds to wait; None is for ever."""
+        if not blocking:
+            if timeout is not None:
+                raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
+            return 0.0
+        seconds = int(timeout) if timeout else 0
+        if seconds < 0:
+            raise InvalidTimeout(f"Timeout ({seconds}) cannot be less than or equal to 0")
+        if self._expire and self._lock_renewal_interval is None and seconds > self._expire:
+            raise TimeoutTooLarge(f"Timeout ({seconds}) cannot be greater than expire ({self._expire})")
+        return float(seconds) if seconds else None
+
+    def extend(self, expire: float | str | None = None) -> None:
+        """Let the lock live so many seconds from now on; also one that was acquired elsewhere with the same id.
+
+        Raises:
+            NotAcquired: it is not held, or lost.
+            NotExpirable: it has no `expire`.
+            TypeError, ValueError: no time is given, here or at first; or it is negative.
+            redis.ConnectionError, redis.TimeoutError: the server cannot be asked.
+        """
+        seconds = _seconds(expire) or self._expire
+        if seconds is None:
+            raise TypeError(
+                "To extend a lock 'expire' must be provided as an argument to extend() method or at "
+                "initialization time."
+            )
+        lease = self._lease
+        if lease is not None and self._expire is None:
+            raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
+        refused = f"Lock {self._name} is not acquired or it already expired."
+        if lease is None and self._client.ttl(self._name) == -1:  # of the original, without `expire`
+            if not self._held:
+                raise NotAcquired(refused)
+            raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
+        self._do(lambda held: held.extend(float(seconds)), refused)
+
+    def release(self) -> None:
+        """Release the lock; also one that was acquired elsewhere with the same id.
+
+        Raises:
+            NotAcquired: it is not held, or lost.
+            redis.ConnectionError, redis.TimeoutError: the server cannot be asked; it may be called again.
+        """
+        _release_logger.debug("Releasing Lock(%r).", self._name)
+        lease = self._lease
+        self._do(lambda held: held.release(), f"Lock({self._name}) is not acquired or it already expired.")
+        if self._lease is lease:  # else another thread has acquired it through this object since
+            self._lease = None
+
+    def _do(self, what: Callable[[Any], None], refused: str) -> None:
+        """Do something with what is held here, or is said to be held by our id."""
+        held = lease = self._lease
+        if held is None:
+            client = clients.client_of([self._client])
+            held = client.held_by(self._name, self._key, self._token, self._ttl_ms, self._kind(client))
+        try:
+            what(held)
+        except (LockLost, NotOwned, ClientForked) as error:
+            if self._lease is lease:
+                self._lease = None
+            raise NotAcquired(refused) from error
+        except QuorumUnavailable as error:
+            raise shared.redis_error_of(error) from error
+
+    @property
+    def _key(self) -> bytes:
+        return clients.encoder_of(self._client)(self._name)
+
+    @property
+    def _token(self) -> bytes:
+        return clients.encoder_of(self._client)(self._id)
+
+    @property
+    def _ttl_ms(self) -> int:
+        return clients.RENEWED_MS if self._expire is None else self._expire * 1000
+
+    def _kind(self, client: Any) -> Any:
+        signal = clients.encoder_of(self._client)(self._signal)
+        return client.signalled(self._token, not self._chosen, signal, int(self._signal_expire))
+
+    def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        return bool(self._client.exists(self._name) == 1)
+
+    def reset(self) -> None:
+        """Delete the lock, whoever holds it, and wake one who waits."""
+        self._client.eval(RESET_SCRIPT, 2, self._name, self._signal, self.id, self._signal_expire)
+        clients.client_of([self._client]).broken(self._key)
+
+    def __enter__(self) -> Lock:
+        if not self.acquire(blocking=self.blocking):
+            if self.blocking:
+                raise AssertionError(f"Lock({self._name}) wasn't acquired, but blocking=True was used!")
+            raise NotAcquired(f"Lock({self._name}) is not acquired or it already expired.")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self.release()
+
+
+def reset_all(redis_client: Any) -> None:
+    """Delete all locks, whoever holds them, and wake who waits."""
+    redis_client.eval(RESET_ALL_SCRIPT, 0)
+    client = clients.client_of([redis_client])
+    for key in client.keys_held(b"lock:"):
+        client.broken(key)
+
+
+def _seconds(expire: float | str | None) -> int | None:
+    if not expire:
+        return None
+    seconds = int(expire)
+    if seconds < 0:
+        raise ValueError("A negative expire is not acceptable.")
+    return seconds or None
+
+
+def _fresh_id() -> str:
+    return b64encode(urandom(18)).decode("ascii")
+
+
+def _id_of(id: object) -> str:
+    if isinstance(id, bytes):
+        try:
+            return id.decode("ascii")
+        except UnicodeDecodeError:
+            return b64encode(id).decode("ascii")
+    if isinstance(id, str):
+        return id
+    raise TypeError(f"Incorrect type for `id`. Must be bytes/str not {type(id)}.")

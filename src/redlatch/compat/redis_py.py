@@ -1,0 +1,349 @@
+"""In place of `redis.lock.Lock` and `redis.asyncio.lock.Lock`; also as ``lock_class=`` of ``Redis.lock()``.
+
+::
+
+    from redlatch.compat.redis_py import Lock        # was: from redis.lock import Lock
+    from redlatch.compat.redis_py import AsyncLock   # was: from redis.asyncio.lock import Lock
+
+Both are subclasses: names, attributes, messages and hooks are redis-py's. What differs, for safety:
+
+* No key stays for ever: without a timeout it lives 30 s, and is renewed until it is released. A holder that dies, or
+  drops the lock object, frees it within 30 s.
+* Waiting is not polling: who waits is woken by the release, and waiters of one process stand in line. `sleep` only says
+  whether there is time to wait at all.
+* The lock is given up at its local deadline, 1 % and 2 ms before the server's: `release` and `extend` raise
+  LockNotOwnedError from then on.
+* An acquire or release that is cancelled, interrupted or timed out leaves nothing behind.
+* A lock belongs to the process that acquired it: a forked child can neither release nor extend it.
+* Of asyncio tasks that have tried to acquire one lock object each has its own token, or none.
+
+Clients that are none of one server (clusters), whose connections are not redis-py's, and subclasses with a `do_acquire`
+or `do_release` of their own are left to redis-py's algorithm.
+
+Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable
+from typing import Any, Literal
+
+import redis
+import redis.asyncio.lock
+import redis.lock
+from redis.exceptions import LockNotOwnedError
+
+from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
+from .clients import RENEWED_MS, Home, client_at, home_of
+from .shared import let_go, redis_error_of
+
+
+class Lock(redis.lock.Lock):
+    """redis-py's lock for threads."""
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Acquire the lock; arguments, result and errors are those of `redis.lock.Lock.acquire`."""
+        home = home_of(self.redis)
+        hooks = type(self).do_acquire, type(self).do_release
+        if home is None or hooks != (Lock.do_acquire, Lock.do_release):
+            return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
+        return self._win(home, _patience(self, sleep, blocking, blocking_timeout), token)
+
+    def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
+        lease = _lease(self, home, None, token)
+        try:
+            won: bool = lease.acquire(timeout=timeout)
+            if won:
+                self.local.lease, self.local.token = lease, lease.token
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        except BaseException as struck:
+            let_go(lease, struck)
+            raise
+        return won
+
+    def do_acquire(self, token: str | bytes) -> bool:
+        """Make one attempt with this token."""
+        home = home_of(self.redis)
+        return bool(super().do_acquire(token)) if home is None else self._win(home, 0.0, token)  # type: ignore[arg-type]
+
+    def owned(self) -> bool:
+        """Tell whether this lock holds the key, by the server and by our own clock."""
+        lease = _lease_of(self, None)
+        return (lease is None or lease.remaining() > 0) and super().owned()
+
+    def do_release(self, expected_token: Any) -> None:
+        """Release the lock that has this token.
+
+        Raises:
+            LockNotOwnedError: it is lost, or the parent process holds it.
+            ConnectionError, TimeoutError: the server cannot be asked.
+        """
+        lease = _lease_of(self, None, expected_token)
+        if lease is None:
+            try:
+                return super().do_release(expected_token)
+            finally:
+                _let_go(self, None, expected_token)
+        try:
+            lease.release()
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        except (LockLost, NotOwned, ClientForked) as error:
+            raise _not_owned("release", self.name) from error
+        except ClientUnusable:  # by a signal's handler, while this thread is in a call
+            return super().do_release(expected_token)
+        self.local.lease = None
+
+    def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
+        """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""
+        lease = _lease_of(self, None)
+        if lease is None:
+            return super().do_extend(additional_time, replace_ttl)
+        return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
+
+    def do_reacquire(self) -> Literal[True]:
+        """Extend the lock to its timeout; errors as of `do_release`."""
+        lease = _lease_of(self, None)
+        return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
+
+    def _extend_to(self, lease: Any, ttl: float, what: str) -> Literal[True]:
+        try:
+            if ttl > 0:
+                lease.extend(ttl)
+            else:  # a key that has no time left goes
+                lease.release()
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        except (LockLost, NotOwned, ClientForked) as error:
+            raise _not_owned(what, self.name) from error
+        return True
+
+
+class AsyncLock(redis.asyncio.lock.Lock):
+    """redis-py's lock for asyncio."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        if self.thread_local:
+            self.local = _TaskLocal()  # type: ignore[assignment]
+
+    async def acquire(
+        self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
+    ) -> bool:
+        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
+        home = home_of(self.redis)
+        hooks = type(self).do_acquire, type(self).do_release
+        if home is None or hooks != (AsyncLock.do_acquire, AsyncLock.do_release):
+            return bool(await super().acquire(blocking, blocking_timeout, token))
+        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
+
+    async def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
+        lease = _lease(self, home, asyncio.get_running_loop(), token)
+        try:
+            won: bool = await lease.acquire(timeout=timeout)
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        if isinstance(self.local, _TaskLocal):
+            self.local.note(lease if won else None)
+        elif won:
+            self.local.lease, self.local.token = lease, lease.token
+        return won
+
+    async def do_acquire(self, token: str | bytes) -> bool:
+        """Make one attempt with this token."""
+        home = home_of(self.redis)
+        return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token)
+
+    async def owned(self) -> bool:
+        """Tell whether this lock holds the key, by the server and by our own clock."""
+        lease = _lease_of(self, asyncio.get_running_loop())
+        return (lease is None or lease.remaining() > 0) and await super().owned()
+
+    async def do_release(self, expected_token: Any) -> None:
+        """Release the lock that has this token; errors as of `Lock.do_release`."""
+        loop = asyncio.get_running_loop()
+        lease = _lease_of(self, loop, expected_token)
+        if lease is None:
+            try:
+                return await super().do_release(expected_token)
+            finally:
+                _let_go(self, loop, expected_token)
+        try:
+            await lease.release()
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        except (LockLost, NotOwned, ClientForked) as error:
+            raise _not_owned("release", None) from error
+
+    def do_extend(self, additional_time: float, replace_ttl: bool) -> Awaitable[Literal[True]]:  # type: ignore[override]
+        """Extend the lock by so many seconds, or to so many; errors as of `Lock.do_release`."""
+        lease = _lease_of(self, asyncio.get_running_loop())
+        if lease is None:
+            return super().do_extend(additional_time, replace_ttl)
+        return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
+
+    def do_reacquire(self) -> Awaitable[Literal[True]]:  # type: ignore[override]
+        """Extend the lock to its timeout; errors as of `Lock.do_release`."""
+        lease = _lease_of(self, asyncio.get_running_loop())
+        return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
+
+    async def _extend_to(self, lease: Any, ttl: float, what: str) -> Literal[True]:
+        try:
+            if ttl > 0:
+                await lease.extend(ttl)
+            else:  # a key that has no time left goes
+                await lease.release()
+        except QuorumUnavailable as error:
+            raise redis_error_of(error) from error
+        except (LockLost, NotOwned, ClientForked) as error:
+            raise _not_owned(what, None) from error
+        return True
+
+
+class _Record:
+    """What one task has acquired.
+
+    Attributes:
+        task: refers to it weakly; None where there was none.
+        token: None where it is released.
+    """
+
+    __slots__ = ("lease", "task", "token")
+
+    def __init__(self, lease: Any = None, task: asyncio.Task[Any] | None = None) -> None:
+        self.lease = lease
+        self.task = None if task is None else weakref.ref(task)
+        self.token: bytes | None = None if lease is None else lease.token
+
+    def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
+        """Tell whether another task has acquired it that is not over."""
+        owner = None if self.task is None else self.task()
+        return owner is not None and owner is not task and not owner.done()
+
+
+class _TaskLocal:
+    """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
+
+    So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
+    one task uses a lock object, and nothing has to be looked up.
+    """
+
+    __slots__ = ("_last", "_of_tasks")
+
+    def __init__(self) -> None:
+        self._last = _Record()
+        self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
+
+    def note(self, lease: Any) -> None:
+        """Take note of what the current task has acquired, or that it did not get it (None)."""
+        task = asyncio.current_task()
+        record = _Record(lease, task)
+        if self._of_tasks is None and self._last.is_of_another(task):
+            self._of_tasks = weakref.WeakKeyDictionary()
+            if self._last.task is not None and (owner := self._last.task()) is not None:
+                self._of_tasks[owner] = self._last
+        if self._of_tasks is not None and task is not None:
+            self._of_tasks[task] = record
+        if lease is not None:
+            self._last = record
+
+    def _mine(self) -> _Record:
+        if self._of_tasks is None:
+            return self._last
+        task = asyncio.current_task()
+        mine = None if task is None else self._of_tasks.get(task)
+        if mine is None or (mine.token is None and not self._last.is_of_another(task)):
+            return self._last
+        return mine
+
+    @property
+    def token(self) -> bytes | None:
+        return self._mine().token
+
+    @token.setter
+    def token(self, token: bytes | None) -> None:
+        self._mine().token = token
+
+    @property
+    def lease(self) -> Any:
+        return self._mine().lease
+
+
+def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
+    """Return how long to wait: not at all where redis-py would not sleep once; None is for ever."""
+    sleep = lock.sleep if sleep is None else sleep
+    if not (lock.blocking if blocking is None else blocking):
+        return 0.0
+    timeout = lock.blocking_timeout if blocking_timeout is None else blocking_timeout
+    if timeout is None:
+        return None
+    return 0.0 if timeout < sleep else float(timeout)
+
+
+def _ttl_ms(lock: Any) -> int:
+    """Return the ttl of its key; where it has none, it is renewed."""
+    ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
+    if ttl_ms < 1:
+        raise redis.ResponseError("invalid expire time in 'set' command")
+    return ttl_ms
+
+
+def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token: str | bytes | None) -> Any:
+    """Make what acquires the lock: a new one for each acquire, as each has a token of its own."""
+    client = client_at(home, lock.redis, loop)
+    kind = None if token is None else client.given(lock.redis.connection_pool.get_encoder().encode(token))
+    return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
+
+
+def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
+    """Return what holds the lock with its token: what it has acquired, or another lock object of this process.
+
+    None where that is another process, or redis-py's scripts are to be used: RedBeat brings one of its own.
+    """
+    if token is None:
+        token = lock.local.token
+    lease: Any = getattr(lock.local, "lease", None)
+    home = home_of(lock.redis)
+    if home is None or "lua_extend" in vars(lock) or token is None:
+        return None
+    client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
+    mine = lease is not None and lease._hold.token == token  # also where the release is to be called again
+    if mine and (lease._shared is client._shared or lease._shared.driver.forked):
+        return lease
+    if mine:  # acquired in another event loop
+        return client.held_by(lock.name, key, token, _ttl_ms(lock))
+    return client.held_here(key, token, _ttl_ms(lock))
+
+
+def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> None:
+    """Let those who wait in this process ask: redis-py's own script has released the lock."""
+    home = home_of(lock.redis)
+    if home is not None:
+        client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
+        if client.held_here(key, token, _ttl_ms(lock)) is not None:
+            client.broken(key)
+
+
+def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:
+    """Return the ttl that an extension comes to, in seconds."""
+    additional_ms = int(additional_time * 1000)
+    if not lock.timeout:  # 0 is a timeout, but not one that could be extended
+        raise _not_owned("extend", lock.name)
+    if replace_ttl:
+        return additional_ms / 1000
+    left_ns = int(lease.remaining() * 1e9)
+    return (int(lease._shared.policy.ttl_ms_for(left_ns)) + additional_ms) / 1000
+
+
+def _not_owned(what: str, name: Any) -> LockNotOwnedError:
+    """Return what redis-py raises where a lock is not ours any more."""
+    return LockNotOwnedError(f"Cannot {what} a lock that's no longer owned", lock_name=name)

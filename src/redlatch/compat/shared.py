@@ -1,0 +1,109 @@
+"""What all drop-ins need beside clients: exceptions of the originals and of redis-py, and patience without a quorum."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import redis
+
+from ..errors import LockError, QuorumUnavailable
+from ..locks.lock import note_failure
+
+logger = logging.getLogger("redlatch")
+
+# The originals that were imported for their exceptions, and by nobody else before.
+brought_in: set[str] = set()
+
+
+def original(name: str) -> ModuleType | None:
+    """Import the client that is stood in for, so that its own exceptions can be raised; None where it is not there."""
+    known = name in sys.modules
+    try:
+        found = importlib.import_module(name)
+    except Exception as error:  # also one that is there, but not for this Python, as aioredlock is
+        logger.debug("%s cannot be imported, its errors are ours: %s", name, error)
+        return None
+    if not known:
+        brought_in.add(name)
+    return found
+
+
+def redis_errors_of(error: LockError) -> list[redis.RedisError]:
+    """Return why masters failed, as errors of redis-py."""
+    causes = error.causes.values() if isinstance(error, QuorumUnavailable) else ()
+    return [_as_redis_has_it(cause) for cause in causes]
+
+
+def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
+    """Return what redis-py raises where its one server cannot be asked."""
+    cause = next(iter(redis_errors_of(error)), None)
+    return redis.ConnectionError(str(error)) if cause is None or isinstance(cause, LockError) else cause
+
+
+def _as_redis_has_it(cause: BaseException) -> redis.RedisError:
+    if isinstance(cause, redis.RedisError):
+        return cause
+    kind = redis.TimeoutError if isinstance(cause, TimeoutError) else redis.ConnectionError
+    return kind(str(cause))
+
+
+def let_go(lease: Any, struck: BaseException) -> None:
+    """Release what was won, and could not be handed to the caller: something struck in between, which is raised."""
+    if lease.token is not None:
+        try:
+            lease.release(wait=False)
+        except LockError as failure:
+            note_failure(struck, failure)
+
+
+class Trial:
+    """For how long an acquire is tried, also where no quorum answers: that may change.
+
+    Args:
+        timeout: seconds; None is for ever.
+        pause: gives the seconds before it is tried again.
+    """
+
+    def __init__(self, timeout: float | None, pause: Callable[[], float]) -> None:
+        self._give_up = None if timeout is None else time.monotonic() + timeout
+        self._pause = pause
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None is for ever."""
+        return None if self._give_up is None else max(0.0, self._give_up - time.monotonic())
+
+    def pause(self) -> float | None:
+        """Return the seconds to wait; None where it is over before."""
+        seconds = self._pause()
+        return None if self._give_up is not None and time.monotonic() + seconds >= self._give_up else seconds
+
+    def acquire(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
+        """Acquire; `failed` is told when no quorum answers, and may raise."""
+        while True:
+            try:
+                return bool(lease.acquire(timeout=self.left()))
+            except QuorumUnavailable as error:
+                failed(error)
+            seconds = self.pause()
+            if seconds is None:
+                return False
+            time.sleep(seconds)
+
+    async def acquire_async(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
+        """The same for asyncio."""
+        while True:
+            try:
+                return bool(await lease.acquire(timeout=self.left()))
+            except QuorumUnavailable as error:
+                failed(error)
+            seconds = self.pause()
+            if seconds is None:
+                return False
+            await asyncio.sleep(seconds)

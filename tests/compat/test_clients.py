@@ -1,0 +1,150 @@
+"""The clients behind the drop-ins: shared by all locks on one server, and made of the settings of redis-py's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import weakref
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio.sentinel
+import redis.lock
+import redis.sentinel
+from faces import PATIENCE, ask, await_true
+
+from redlatch import ConfigurationError
+from redlatch.compat import clients, redis_py, redlock
+
+
+@pytest.fixture
+def server(implementation: Any, single_master: Any) -> str:
+    return str(single_master())
+
+
+def test_all_locks_on_a_server_share_one_connection_whoever_names_it(server, name):
+    before = len(ask(server).client_list())
+    pools = [redis.Redis.from_url(server) for _ in range(3)]
+    for number, client in enumerate(pools):
+        for lock in (redis_py.Lock(client, f"{name}-{number}-{other}", timeout=5) for other in range(5)):
+            assert lock.acquire()
+    manager = redlock.Redlock([server])
+    assert manager.lock(name, 5000)
+    assert len({id(clients.client_of([client])) for client in [*pools, *manager.servers]}) == 1
+    assert len(ask(server).client_list()) - before == 1  # and the callers' own were not used
+
+
+def test_the_order_and_the_spelling_of_servers_say_nothing(implementation, single_master):
+    urls = [single_master() for _ in range(3)]
+    orders = [urls, urls[::-1], [urls[1], urls[2], urls[0]]]
+    assert len({id(clients.client_of([redis.Redis.from_url(url) for url in order])) for order in orders}) == 1
+    port = int(urls[0].rpartition(":")[2])
+    spellings = [redis.Redis.from_url(urls[0]), redis.Redis.from_url(f"{urls[0]}/0"), redis.Redis("127.0.0.1", port)]
+    assert len({id(clients.client_of([client])) for client in spellings}) == 1
+
+
+def test_another_user_or_database_is_another_client(implementation, server):
+    ask(server).acl_setuser("me", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"])
+    port = int(server.rpartition(":")[2])
+    named = [
+        redis.Redis(port=port, host="127.0.0.1", **options)
+        for options in ({}, {"db": 1}, {"username": "me", "password": "secret"}, {"decode_responses": True})
+    ]
+    for client in named:
+        with redis_py.Lock(client, "name", timeout=5):
+            pass
+    assert len({id(clients.client_of([client])) for client in named}) == 3  # how it decodes says nothing of that
+
+
+def test_a_client_ends_with_the_last_pool_that_names_its_server(implementation, server, name):
+    before = len(ask(server).client_list())
+    redis_py.Lock(redis.Redis(), "x")  # redis-py's scripts keep the first client of all for ever
+    client = redis.Redis.from_url(server)
+    with redis_py.Lock(client, name, timeout=5):
+        pass
+    ours = weakref.ref(clients.client_of([client]))
+    del client
+    await_true(lambda: gc.collect() >= 0 and ours() is None)  # redis-py's pools are in cycles
+    await_true(lambda: len(ask(server).client_list()) == before)
+
+
+def test_decoded_replies_and_encoders_change_nothing(implementation, server):
+    client = redis.Redis.from_url(server, decode_responses=True, encoding="latin-1")
+    theirs = redis.lock.Lock(client, "größe", timeout=5)
+    with redis_py.Lock(client, "größe", timeout=5) as lock:
+        assert lock.owned()
+        assert client.exists("größe")
+        assert not theirs.acquire(blocking=False)
+    assert theirs.acquire(blocking=False)
+    assert not lock.acquire(blocking=False)
+
+
+def test_names_that_redlatch_would_refuse_are_keys_like_others(implementation, server):
+    client = redis.Redis.from_url(server)
+    for name in ("", "a\0b", "x" * 512, b"\xff\xfe"):
+        with redis_py.Lock(client, name, timeout=5):  # type: ignore[arg-type]
+            assert client.exists(name)
+        assert not client.exists(name)
+    with pytest.raises(ConfigurationError, match="name: at most 512 bytes"):
+        redis_py.Lock(client, "x" * 513, timeout=5).acquire()
+    with pytest.raises(ConfigurationError, match="token: at most 512 bytes"):
+        redis_py.Lock(client, "x", timeout=5).acquire(token="t" * 513)
+    with redis_py.Lock(client, "x", timeout=5):
+        pass
+
+
+def test_what_is_no_redis_py_client_is_refused_by_what_it_is(implementation):
+    with pytest.raises(TypeError, match="redis-py client of one server"):
+        clients.client_of([object()])
+
+
+@pytest.mark.parametrize("module", [redis.sentinel, redis.asyncio.sentinel])
+def test_a_master_that_sentinels_know_is_asked_for_by_either_face(implementation, server, monkeypatch, module):
+    port = int(server.rpartition(":")[2])
+    monkeypatch.setattr(redis.sentinel.Sentinel, "discover_master", lambda self, service: ("127.0.0.1", port))
+    client = module.Sentinel([("127.0.0.1", 1)]).master_for("mymaster")
+    with clients.client_of([client]).lock("by sentinel", ttl=5):
+        assert ask(server).exists("by sentinel")
+    gone = weakref.ref(client.connection_pool)
+    del client
+    await_true(lambda: gc.collect() >= 0 and gone() is None)
+
+
+FORKING = """
+import os, sys, redis
+from redlatch import ConfigurationError
+from redlatch.compat import clients
+from redlatch.compat.redis_py import Lock
+r = redis.Redis.from_url(sys.argv[1])
+with Lock(r, "parent", timeout=5):
+    pass
+ours = clients.client_of([r])
+if not (pid := os.fork()):
+    with Lock(r, "child", timeout=5):
+        os._exit(clients.client_of([r]) is ours)
+assert os.waitpid(pid, 0)[1] == 0
+with Lock(r, "parent", timeout=5):
+    assert clients.client_of([r]) is ours
+"""
+
+
+def test_a_forked_child_begins_anew(server):
+    ran = subprocess.run([sys.executable, "-c", FORKING, server], capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_clients_of_loops_that_are_closed_are_let_go(implementation, server, name):
+    client, seen = redis.asyncio.Redis.from_url(server), []
+
+    async def work() -> None:
+        async with redis_py.AsyncLock(client, name, timeout=5):
+            seen.append(weakref.ref(clients.async_client_of([client])))
+        await client.connection_pool.disconnect()
+
+    for _ in range(3):
+        asyncio.run(work())
+        gc.collect()
+    assert [reference() is None for reference in seen[:-1]] == [True, True]

@@ -1,0 +1,438 @@
+"""The drop-in for redis-py's locks: what its own suite does not look at, and what differs for safety."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import redis.lock
+from faces import PATIENCE, ask, await_true, in_thread
+from redis.exceptions import LockError, LockNotOwnedError
+
+from redlatch.compat.redis_py import AsyncLock, Lock
+
+
+@pytest.fixture
+def server(implementation: Any, url: str) -> Any:
+    with redis.Redis.from_url(url) as client:
+        yield client
+
+
+def test_it_is_what_a_redis_py_client_returns_when_it_is_asked_to(server, name):
+    lock = server.lock(name, timeout=5, lock_class=Lock)
+    assert isinstance(lock, redis.lock.Lock)
+    with lock as same:
+        assert same is lock
+        assert lock.owned()
+        assert lock.locked()
+        assert server.get(name) == lock.local.token
+        assert 0 < server.pttl(name) <= 5000
+    assert not server.exists(name)
+
+
+def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(server, name, monkeypatch):
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    lock = Lock(server, name)
+    assert lock.acquire(blocking=False)
+    assert 0 < server.pttl(name) <= 300
+    token = lock.local.token
+    threading.Event().wait(1.0)  # three times its ttl
+    assert server.get(name) == token
+    assert lock.owned()
+    lock.release()
+    assert not server.exists(name)
+
+
+def test_a_lock_object_that_is_dropped_frees_its_lock(server, name, monkeypatch):
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    assert Lock(server, name).acquire(blocking=False)
+    gc.collect()
+    await_true(lambda: not server.exists(name))
+    assert Lock(server, name).acquire(blocking_timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0.0001, -0.5])
+def test_a_timeout_that_is_none_is_refused_as_the_server_would(server, name, timeout):
+    with pytest.raises(redis.ResponseError, match="invalid expire time"):
+        Lock(server, name, timeout=timeout).acquire()
+
+
+def test_a_thread_that_never_acquired_cannot_release(server, name):
+    lock = Lock(server, name, timeout=5)
+    assert lock.acquire()
+    for call in (lock.release, lock.owned, lambda: lock.extend(1)):
+        with pytest.raises(AttributeError):
+            in_thread(call).result(PATIENCE)
+    shared = Lock(server, name + "-2", timeout=5, thread_local=False)
+    assert shared.acquire()
+    in_thread(shared.release).result(PATIENCE)
+    assert not server.exists(name + "-2")
+
+
+def test_a_token_that_was_handed_over_is_released_and_extended_by_whoever_has_it(server, name):
+    one, other = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
+    assert one.acquire()
+    other.local.token = one.local.token
+    assert other.owned()
+    assert other.extend(5)
+    assert 9000 < server.pttl(name) <= 10_000
+    assert other.reacquire()
+    assert server.pttl(name) <= 5000
+    other.release()
+    assert not server.exists(name)
+    with pytest.raises(LockNotOwnedError):
+        one.release()
+
+
+def test_a_token_of_the_callers_own_is_kept_by_all_attempts(server, name):
+    holder, waiter = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
+    assert holder.acquire(token="one")
+    assert server.get(name) == b"one"
+    waiting = in_thread(lambda: (waiter.acquire(token=b"two"), server.get(name), waiter.release()))
+    holder.release()
+    assert waiting.result(PATIENCE) == (True, b"two", None)
+
+
+def test_extend_adds_and_takes_away(server, name):
+    lock = Lock(server, name, timeout=10)
+    assert lock.acquire()
+    assert lock.extend(10) is True
+    assert 19_000 < server.pttl(name) <= 20_000
+    assert lock.extend(-15) is True
+    assert 4000 < server.pttl(name) <= 5000
+    assert lock.extend(7, replace_ttl=True) is True
+    assert 6000 < server.pttl(name) <= 7000
+    lock.release()
+
+
+def test_who_waits_is_woken_and_does_not_sleep(server, name, no_backstop):
+    holder, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=60, sleep=59)
+    assert holder.acquire()
+    waiting = in_thread(waiter.acquire, None, True, 60)
+    threading.Event().wait(0.2)
+    holder.release()
+    assert waiting.result(PATIENCE)
+
+
+def test_what_a_lua_extend_of_ones_own_has_changed_is_released_by_the_token(server, name):
+    lock = Lock(server, name, timeout=0.5)
+    lock.lua_extend = server.register_script('return redis.call("pexpire",KEYS[1],60000)')  # as RedBeat does it
+    assert lock.acquire()
+    assert lock.extend(1)
+    threading.Event().wait(0.7)  # beyond what was acquired
+    assert lock.owned()
+    lock.release()
+    assert not server.exists(name)
+
+
+class Hooked(Lock):
+    tried = 0
+
+    def do_acquire(self, token: Any) -> bool:
+        self.tried += 1
+        return super().do_acquire(token)
+
+
+def test_a_subclass_with_a_do_acquire_of_its_own_has_it_called(server, name):
+    lock = Hooked(server, name, timeout=5)
+    assert lock.acquire()
+    assert lock.tried == 1
+    assert server.get(name) == lock.local.token
+    lock.release()
+    assert not server.exists(name)
+
+
+def test_a_client_whose_connections_are_not_redis_pys_keeps_redis_pys_way(server, name):
+    class Connection(redis.Connection):
+        """Somebody's own, such as fakeredis'."""
+
+    pool = redis.ConnectionPool(connection_class=Connection, **server.connection_pool.connection_kwargs)
+    mine = redis.Redis(connection_pool=pool)
+    lock = Lock(mine, name, timeout=5)
+    assert lock.acquire()
+    assert len(lock.local.token) == 32
+    assert not hasattr(lock.local, "lease")
+    lock.release()
+    assert not server.exists(name)
+
+
+def test_a_server_that_is_away_is_a_connection_error(implementation, closed_ports, name):
+    [nobody] = closed_ports(1)
+    with redis.Redis.from_url(nobody, retry=None) as client:
+        with pytest.raises(redis.ConnectionError):
+            Lock(client, name, timeout=1).acquire()
+
+
+def test_a_server_that_is_silent_is_a_time_out(implementation, proxies, url, name):
+    [proxy] = proxies([url])
+    with redis.Redis.from_url(proxy.url, socket_timeout=0.3) as client:
+        lock = Lock(client, name, timeout=5)
+        assert lock.acquire()
+        proxy.replies.clear()
+        with pytest.raises(redis.TimeoutError):
+            lock.extend(1)
+        proxy.replies.set()
+
+
+def test_a_try_with_the_token_that_somebody_else_uses_leaves_his_lock(server, url, name):
+    server.set(name, "worker-7", px=60_000)  # by another process
+    lock = Lock(server, name, timeout=60)
+    assert not lock.acquire(token="worker-7", blocking=False)
+    assert not lock.acquire(token="worker-7", blocking_timeout=0.3)
+    assert server.get(name) == b"worker-7"
+
+
+def test_an_interrupted_wait_with_the_token_of_somebody_else_leaves_his_lock(server, name, strike):
+    server.set(name, "worker-7", px=60_000)
+    strike(0.2)
+    with pytest.raises(KeyboardInterrupt):
+        Lock(server, name, timeout=60).acquire(token="worker-7")
+    threading.Event().wait(0.1)  # what would be sent is
+    assert server.get(name) == b"worker-7"
+
+
+def test_one_try_sees_that_the_key_was_deleted_by_hand(server, name):
+    holder = Lock(server, name, timeout=60)
+    assert holder.acquire()
+    assert not Lock(server, name, timeout=60).acquire(blocking=False)
+    server.delete(name)
+    assert Lock(server, name, timeout=60).acquire(blocking=False)
+    with pytest.raises(LockNotOwnedError):
+        holder.release()
+
+
+@pytest.mark.parametrize("how", ["token", "script"])
+def test_who_waits_here_is_woken_by_whoever_releases_with_the_token(server, name, no_backstop, how):
+    holder, other, waiter = (Lock(server, name, timeout=60) for _ in range(3))
+    if how == "script":
+        holder.lua_extend = other.lua_extend = server.register_script("return 1")
+    assert holder.acquire()
+    waiting = in_thread(waiter.acquire)
+    threading.Event().wait(0.1)
+    other.local.token = holder.local.token
+    other.release()
+    assert waiting.result(PATIENCE)
+
+
+def test_reacquire_takes_a_timeout_that_was_changed(server, name):
+    lock = Lock(server, name, timeout=2)
+    assert lock.acquire()
+    lock.timeout = 9
+    assert lock.reacquire() is True
+    assert 8000 < server.pttl(name) <= 9000
+    assert lock.extend(-20) is True  # as redis-py has it: a key that has no time left goes
+    assert not server.exists(name)
+
+
+def test_an_interrupt_between_winning_and_noting_leaves_nothing(server, name):
+    class Struck:
+        def __setattr__(self, what: str, value: Any) -> None:
+            raise KeyboardInterrupt
+
+    lock = Lock(server, name, timeout=60)
+    lock.local = Struck()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    await_true(lambda: not server.exists(name))
+
+
+def test_a_signals_handler_may_release_while_its_thread_waits(server, name):
+    mine, theirs = Lock(server, name, timeout=60), Lock(server, name + "-2", timeout=60)
+    assert mine.acquire()
+    server.set(name + "-2", "somebody", px=60_000)
+    before = signal.signal(signal.SIGALRM, lambda *_: mine.release())
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        assert not theirs.acquire(blocking_timeout=0.6)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not server.exists(name)
+
+
+CHILD = """
+import os, sys, redis
+from redlatch.compat.redis_py import Lock
+r = redis.Redis.from_url(sys.argv[1])
+lock, other = Lock(r, sys.argv[2], timeout=30), Lock(r, sys.argv[2] + "-2", timeout=30)
+assert lock.acquire()
+pid = os.fork()
+if not pid:
+    try:
+        lock.release()
+    except redis.exceptions.LockNotOwnedError:
+        assert r.get(sys.argv[2])
+        with other:
+            print("has a client of its own", flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+assert lock.owned()
+lock.release()
+"""
+
+
+def test_a_forked_child_owns_none_of_its_parents_locks(url, name):
+    ran = subprocess.run([sys.executable, "-c", CHILD, url, name], capture_output=True, text=True, timeout=PATIENCE)
+    assert (ran.returncode, ran.stdout) == (0, "has a client of its own\n"), ran.stderr
+
+
+# --- asyncio --------------------------------------------------------------------------------------------
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+def test_each_task_has_a_token_of_its_own(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            lock, holds = AsyncLock(client, name, timeout=0.3), asyncio.Event()
+
+            async def hold_too_long() -> None:
+                await lock.acquire()
+                holds.set()
+                await asyncio.sleep(0.6)
+                with pytest.raises(LockNotOwnedError):
+                    await lock.release()
+
+            first = asyncio.create_task(hold_too_long())
+            await holds.wait()
+            lock.timeout = 60
+            assert await lock.acquire()
+            token = lock.local.token
+            await first
+            assert await client.get(name) == token
+            assert await lock.owned()
+            await lock.release()
+            assert lock.local.token is None
+
+    run(work())
+
+
+def test_a_task_that_did_not_get_it_releases_nobodys(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            lock = AsyncLock(client, name, timeout=60)
+            assert await lock.acquire()
+
+            async def try_in_vain() -> None:
+                assert not await lock.acquire(blocking=False)
+                with pytest.raises(LockError):
+                    await lock.release()
+
+            await asyncio.create_task(try_in_vain())
+            assert await lock.owned()
+            await lock.release()
+
+            async def again() -> None:
+                async with lock:
+                    had.set()
+                    await lock.release()
+                    await taken.wait()  # by the other, before this one leaves
+
+            had, taken = asyncio.Event(), asyncio.Event()
+            leaving = asyncio.create_task(again())
+            await had.wait()
+            while not await lock.acquire(blocking=False):
+                await asyncio.sleep(0.01)
+            taken.set()
+            with pytest.raises(LockError):
+                await leaving
+            assert await lock.owned()
+            await lock.release()
+
+    run(work())
+
+
+def test_what_was_acquired_in_one_loop_is_released_in_the_next(implementation, url, name):
+    client = redis.asyncio.Redis.from_url(url)
+    lock = AsyncLock(client, name, timeout=60)
+
+    async def in_a_loop(what: Any) -> None:
+        await what()
+        await client.connection_pool.disconnect()
+
+    run(in_a_loop(lock.acquire))
+    run(in_a_loop(lock.release))
+    assert not ask(url).exists(name)
+
+
+def test_what_another_task_has_acquired_for_this_one_can_be_released(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            lock = AsyncLock(client, name, timeout=5)
+            for _ in range(2):
+                assert await asyncio.create_task(lock.acquire())
+                await lock.release()
+                assert not await client.exists(name)
+            with pytest.raises(LockError):
+                await lock.release()
+
+    run(work())
+
+
+def test_a_release_that_is_cancelled_loses_neither_key_nor_token(implementation, url, proxies, name):
+    async def work(proxy: Any) -> None:
+        async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
+            lock = AsyncLock(client, name, timeout=60)
+            assert await lock.acquire()
+            proxy.replies.clear()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(lock.release(), 0.2)
+            assert lock.local.token is not None
+            proxy.replies.set()
+            await lock.release()
+            assert not await client.exists(name)
+
+    [proxy] = proxies([url])
+    run(work(proxy))
+
+
+def test_an_acquire_that_is_cancelled_leaves_nothing(implementation, url, proxies, name):
+    async def work(proxy: Any) -> None:
+        async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
+            async with AsyncLock(client, name + "-2", timeout=60):  # it is connected
+                proxy.replies.clear()
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(AsyncLock(client, name, timeout=60).acquire(), 0.3)
+                assert proxy.count(b"SET", name) == 1
+                while ask(url).exists(name):
+                    await asyncio.sleep(0.01)
+                proxy.replies.set()
+
+    [proxy] = proxies([url])
+    run(work(proxy))
+
+
+def test_every_event_loop_has_connections_of_its_own(implementation, url, name):
+    client = redis.asyncio.Redis.from_url(url)
+
+    async def work() -> None:
+        async with AsyncLock(client, name, timeout=5):
+            pass
+        await client.connection_pool.disconnect()
+
+    for _ in range(3):
+        run(work())
+    assert not ask(url).exists(name)
+
+
+def test_extend_of_what_is_not_held_is_refused_at_once(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            with pytest.raises(LockError, match="unlocked"):
+                AsyncLock(client, name, timeout=5).extend(1)  # before anything is awaited
+            lock = AsyncLock(client, name)
+            await lock.acquire()
+            with pytest.raises(LockError, match="no timeout"):
+                lock.extend(1)
+            await lock.release()
+
+    run(work())

@@ -1,0 +1,110 @@
+"""The drop-in for redlock-py: what its own suite does not look at, and what differs for safety."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+import redis
+from faces import PATIENCE, ask, in_thread
+
+from redlatch.compat.redlock import Lock, Redlock
+
+
+@pytest.fixture
+def manager(implementation: Any, three: list[str]) -> Redlock:
+    return Redlock(three, retry_count=1, retry_delay=0.01)
+
+
+def test_a_lock_is_on_every_master_with_its_own_token(manager, three, name):
+    lock = manager.lock(name, 5000)
+    assert isinstance(lock, Lock)
+    assert 4000 < lock.validity <= 4948
+    assert lock.resource == name
+    assert [ask(url).get(name) for url in three] == [lock.key] * 3
+    assert manager.lock(name, 5000) is False
+    assert manager.unlock(lock) is None
+    assert not any(ask(url).exists(name) for url in three)
+    again = manager.lock(name, 5000)
+    assert again.key != lock.key  # type: ignore[union-attr]
+    manager.unlock(again)  # type: ignore[arg-type]
+
+
+def test_a_master_that_is_down_breaks_nothing(implementation, three, closed_ports, name):
+    manager = Redlock([*three[:2], *closed_ports(1)])
+    lock = manager.lock(name, 5000)
+    assert lock
+    manager.unlock(lock)  # type: ignore[arg-type]
+    assert not any(ask(url).exists(name) for url in three)
+
+
+def test_too_few_masters_are_no_lock_and_the_log_says_why(implementation, three, closed_ports, name, caplog):
+    manager = Redlock([three[0], *closed_ports(2)], retry_count=2, retry_delay=0.05)
+    with caplog.at_level(logging.WARNING):
+        assert manager.lock(name, 5000) is False
+    assert "2 failed" in caplog.text
+    assert not ask(three[0]).exists(name)
+
+
+@pytest.mark.parametrize("ttl", [0, -5, 1, 2])
+def test_a_ttl_that_leaves_nothing_is_no_lock(manager, three, name, ttl):
+    assert manager.lock(name, ttl) is False
+    assert not any(ask(url).exists(name) for url in three)
+
+
+def test_a_lock_of_another_process_is_unlocked_by_its_token(manager, three, name):
+    for url in three:
+        ask(url).set(name, "theirs", px=60_000)
+    manager.unlock(Lock(0, name, b"not theirs"))
+    assert all(ask(url).exists(name) for url in three)
+    manager.unlock(Lock(0, name, b"theirs"))
+    assert not any(ask(url).exists(name) for url in three)
+
+
+def test_who_waits_is_woken(implementation, three, name, no_backstop):
+    manager = Redlock(three, retry_count=1000)
+    lock = manager.lock(name, 60_000)
+    waiting = in_thread(manager.lock, name, 60_000)
+    threading.Event().wait(0.1)
+    manager.unlock(lock)  # type: ignore[arg-type]
+    manager.unlock(waiting.result(PATIENCE))
+
+
+def test_connections_of_every_form_are_taken(implementation, url, name):
+    port = int(url.rpartition(":")[2])
+    for connection in (url, {"host": "127.0.0.1", "port": port}, redis.StrictRedis.from_url(url)):
+        manager = Redlock([connection])
+        lock = manager.lock(name, 5000)
+        assert lock
+        manager.unlock(lock)  # type: ignore[arg-type]
+    with pytest.raises(Warning, match="cat"):
+        Redlock([{"cat": "hog"}])
+    with pytest.raises(ValueError, match=r"ttl 5\.0 is not an integer"):
+        manager.lock(name, 5.0)  # type: ignore[arg-type]
+
+
+def test_what_may_be_called_on_one_server_is_there(manager, three, name):
+    server, token = manager.servers[0], manager.get_unique_id()
+    assert manager.lock_instance(server, name, token, 5000)
+    assert not manager.lock_instance(server, name, token, 5000)
+    manager.unlock_instance(server, name, token)
+    assert not server.exists(name)
+
+
+def test_unlocking_twice_does_not_unlock_the_next_holder(implementation, three, name):
+    manager = Redlock(three, retry_count=1000)
+    lock = manager.lock(name, 60_000)
+    waiting = in_thread(manager.lock, name, 60_000)
+    threading.Event().wait(0.1)
+    manager.unlock(lock)  # type: ignore[arg-type]
+    second = waiting.result(PATIENCE)
+    manager.unlock(lock)  # type: ignore[arg-type]
+    assert [ask(url).get(name) for url in three] == [second.key] * 3
+    manager.unlock(second)
+
+
+def test_one_database_twice_is_refused_at_once(implementation, three):
+    with pytest.raises(Warning, match="already"):
+        Redlock([three[0], three[0], three[1]])
