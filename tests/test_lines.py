@@ -5,6 +5,7 @@ The orders in which two threads may take their steps are played one by one.
 
 from __future__ import annotations
 
+import itertools
 from types import ModuleType
 from typing import Any
 from zlib import crc32
@@ -243,6 +244,31 @@ def test_a_lease_passes_with_all_that_belongs_to_it(world: World) -> None:
         1,
     )
     assert lease is not head and world.head() is turn.hold
+
+
+def test_a_lease_whose_token_was_shown_does_not_pass_but_the_next_one_does(world: World) -> None:
+    head, turn = world.holder(), world.waiter()
+    head.shown = True
+    assert not world.pass_on(head)
+    world.lines.leave(head, world.now, False)
+    assert world.head() is turn.hold
+    turn.hold.shown = True  # of an attempt before this one
+    turn.hold.ask(b"another", world.now)
+    turn.hold.keep(world.now + VALIDITY, 0)
+    world.waiter()
+    assert world.pass_on(turn.hold)
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [*itertools.product(["", "once", "chosen"], repeat=2)])
+def test_a_lease_passes_only_to_one_of_its_kind_without_a_token_of_its_own(
+    implementation: impl.Implementation, mine: str, theirs: str
+) -> None:
+    world = World(implementation, tenure=1000.0)
+    kind_of = implementation.module("protocol.foreign").Given
+    kinds = {"": None, "once": kind_of(b"mine", True), "chosen": kind_of(b"mine", False)}
+    head, turn = world.holder(), world.waiter()
+    head.kind, turn.hold.kind = kinds[mine], kinds[theirs]
+    assert world.pass_on(head) is (mine == theirs != "chosen")
 
 
 def test_without_anybody_in_line_nothing_passes(world: World) -> None:

@@ -39,8 +39,8 @@ def test_all_locks_on_a_server_share_one_connection_whoever_names_it(server, nam
 
 def test_the_order_and_the_spelling_of_servers_say_nothing(implementation, single_master):
     urls = [single_master() for _ in range(3)]
-    orders = [urls, urls[::-1], [urls[1], urls[2], urls[0]]]
-    assert len({id(clients.client_of([redis.Redis.from_url(url) for url in order])) for order in orders}) == 1
+    orders = [[redis.Redis.from_url(url) for url in order] for order in (urls, urls[::-1], [urls[1], urls[2], urls[0]])]
+    assert len({id(clients.client_of(order)) for order in orders}) == 1
     port = int(urls[0].rpartition(":")[2])
     spellings = [redis.Redis.from_url(urls[0]), redis.Redis.from_url(f"{urls[0]}/0"), redis.Redis("127.0.0.1", port)]
     assert len({id(clients.client_of([client])) for client in spellings}) == 1

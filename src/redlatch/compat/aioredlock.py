@@ -24,7 +24,6 @@ import random
 import re
 import ssl
 import weakref
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -199,24 +198,57 @@ def _without_password(connection: Any) -> Any:
     return connection
 
 
-@dataclass
 class Lock:
     """A lock that was won.
 
     Attributes:
         lock_manager: whose it is.
         resource: its name.
-        id: its token.
+        id: its token. Who has read it may release with it, in another process, too.
         lock_timeout: seconds that it lives; None where it is renewed.
         valid: whether it is neither released nor known to be lost.
     """
 
-    lock_manager: Aioredlock
-    resource: str
-    id: str
-    lock_timeout: float | None = 10.0
-    valid: bool = False
-    _lease: Any = field(default=None, repr=False, compare=False)
+    def __init__(
+        self,
+        lock_manager: Aioredlock,
+        resource: str,
+        id: str | None,
+        lock_timeout: float | None = 10.0,
+        valid: bool = False,
+    ) -> None:
+        self.lock_manager = lock_manager
+        self.resource = resource
+        self._id = id  # None while nobody has seen it
+        self.lock_timeout = lock_timeout
+        self.valid = valid
+        self._lease: Any = None
+
+    @property
+    def id(self) -> str:
+        if self._id is None:
+            token = None if self._lease is None else shared.shown_token(self._lease)
+            if token is None:
+                return ""  # it is released, and nobody has ever seen it
+            self._id = token.decode()
+        return self._id
+
+    @id.setter
+    def id(self, id: str) -> None:
+        self._id = id
+
+    def _values(self) -> tuple[object, ...]:
+        return self.lock_manager, self.resource, self.id, self.lock_timeout, self.valid
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, Lock) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        names = "lock_manager", "resource", "id", "lock_timeout", "valid"
+        told = ", ".join(f"{name}={value!r}" for name, value in zip(names, self._values(), strict=True))
+        return f"Lock({told})"
 
     async def __aenter__(self) -> Lock:
         return self
@@ -304,7 +336,7 @@ class Aioredlock:
         """
         _check(lock_timeout)
         ttl = lock_timeout or self.internal_lock_timeout
-        lock = Lock(self, resource, "", lock_timeout)
+        lock = Lock(self, resource, lock_identifier, lock_timeout)
         renewed = lock_timeout is None
 
         reference = weakref.ref(lock)
@@ -325,7 +357,7 @@ class Aioredlock:
             if not await self._has_it(lock):
                 lock._lease = client.foreign(resource, key, ttl_ms, client.given(token), renewed, lost)
                 await self._win(lock)
-        lock.id, lock.valid = lock_identifier or lock._lease.token.decode(), True
+        lock.valid = True
         self._locks[resource] = lock
         return lock
 

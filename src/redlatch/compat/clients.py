@@ -27,7 +27,7 @@ from ..config import masters_of, ttl_ms_of
 from ..locks.factory import BaseClient
 from ..protocol.hold import HELD
 from ..protocol.key import key_as_it_is
-from ..protocol.policy import Handoff
+from ..protocol.policy import Policy
 
 logger = logging.getLogger("redlatch")
 
@@ -48,6 +48,10 @@ class Foreign(BaseClient):
     """What a client of either face can do with locks as other clients write them: on any key, with any token."""
 
     _masters_of = staticmethod(partial(masters_of, by_db=True))  # as those of the originals may be
+
+    def _policy_of(self, **numbers: Any) -> Policy:
+        return super()._policy_of(hearsay=False, **numbers)  # users delete keys by hand
+
     _lock_of: type[Any]
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -166,8 +170,7 @@ class Server:
     """One server, as redis-py's connection pools name it; lives as long as one of them.
 
     Attributes:
-        clients: those for which it is the first server, by their event loop (or None), whether locks pass from one
-            waiter to the next, and their other servers.
+        clients: those for which it is the first server, by their event loop (or None) and their other servers.
         number: by which servers stand in one order, whatever the order in which they were named.
     """
 
@@ -215,22 +218,20 @@ class Registry:
             home = self._homes[pool] = Home(server, _packing(pool))
         return home
 
-    def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None, passes: bool = False) -> Any:
+    def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
         """Return the client for these servers, a new one if need be.
 
         Args:
             servers: redis-py clients, in any order.
             loop: of the `LoopClient`; None asks for a `ThreadsClient`.
-            passes: whether a lock may pass, with its token, from one waiter of the client to the next. Not where users
-                call locks by their tokens: of two who have held one, the first could release it once more.
         """
         pairs = sorted([(self._server_of(server), server) for server in servers], key=lambda pair: pair[0].number)
         first, *others = [server for server, _ in pairs]
-        key = (loop, passes, *others)
+        key = (loop, *others)
         client = first.clients.get(key)
         if client is None:
             with self._one_at_a_time:
-                client = first.clients.get(key) or _new_client(loop, [named for _, named in pairs], passes)
+                client = first.clients.get(key) or _new_client(loop, [named for _, named in pairs])
                 for old in [old for old in first.clients if old[0] is not None and old[0].is_closed()]:
                     first.clients.pop(old).abandon()
                 client = first.clients.setdefault(key, client)
@@ -246,13 +247,12 @@ class Registry:
         return found
 
 
-def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any], passes: bool) -> Any:
+def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
     patience = None  # of a quorum: what suits the ttl
     if len(servers) == 1:
         patience = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or PATIENCE
-    handoff = None if passes else Handoff(tenure=0.0)
     make = ThreadsClient if loop is None else LoopClient
-    client = make(servers, guard=None, attempt_timeout=patience, handoff=handoff)
+    client = make(servers, guard=None, attempt_timeout=patience)
     for address, count in Counter(client._policy.masters).items():
         if count > 1:
             logger.warning("%d of the masters are databases of %s: they fail together", count, address)
@@ -306,23 +306,20 @@ def encoder_of(server: Any) -> Callable[[Any], bytes]:
     return _registry[0].home_of(server.connection_pool).encode
 
 
-def client_of(servers: Iterable[Any], passes: bool = False) -> ThreadsClient:
+def client_of(servers: Iterable[Any]) -> ThreadsClient:
     """Return this process's client for the servers of these redis-py clients.
-
-    Args:
-        passes: whether a lock may pass from one waiter to the next (`Registry.client_of`).
 
     Raises:
         TypeError: one is no redis-py client of one server, with redis-py's own connections.
         ConfigurationError: two are of the same server and database.
     """
-    client: ThreadsClient = _registry[0].client_of(servers, None, passes)
+    client: ThreadsClient = _registry[0].client_of(servers, None)
     return client
 
 
-def async_client_of(servers: Iterable[Any], passes: bool = False) -> LoopClient:
+def async_client_of(servers: Iterable[Any]) -> LoopClient:
     """Return the running loop's client for the servers of these redis-py clients; as `client_of`."""
-    client: LoopClient = _registry[0].client_of(servers, asyncio.get_running_loop(), passes)
+    client: LoopClient = _registry[0].client_of(servers, asyncio.get_running_loop())
     return client
 
 

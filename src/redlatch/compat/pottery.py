@@ -151,7 +151,8 @@ class _Redlock:
 
     @property
     def _uuid(self) -> str:
-        return "" if self._lease is None else str(self._lease._hold.token.decode(errors="replace"))
+        token = None if self._lease is None else shared.shown_token(self._lease)
+        return "" if token is None else str(token.decode(errors="replace"))
 
     def __repr__(self) -> str:
         return f"<{type(self).__qualname__} key={self.key}>"
@@ -242,7 +243,7 @@ class Redlock(_Redlock):
             ValueError: a timeout was given for a call that does not block.
         """
         trial, began = self._trial(blocking, timeout), time.monotonic()
-        lease = self._lease_from(clients.client_of(self.masters, passes=True))
+        lease = self._lease_from(clients.client_of(self.masters))
         if lease is None:
             return False
         try:
@@ -337,7 +338,7 @@ class AIORedlock(_Redlock):
             ValueError: a timeout was given for a call that does not block.
         """
         trial, began = self._trial(blocking, timeout), time.monotonic()
-        lease = self._lease_from(clients.async_client_of(self.masters, passes=True))
+        lease = self._lease_from(clients.async_client_of(self.masters))
         if lease is None:
             return False
         won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))

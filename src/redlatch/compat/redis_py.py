@@ -26,6 +26,7 @@ Longer than a module should be: both faces are read side by side, as in redis-py
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Awaitable
 from typing import Any, Literal
@@ -37,11 +38,60 @@ from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
 from .clients import RENEWED_MS, Home, client_at, home_of
-from .shared import let_go, redis_error_of
+from .shared import let_go, redis_error_of, shown_token
+
+
+class _Local:
+    """What was acquired, and its token as redis-py has it.
+
+    Who reads the token may release with it, in another process, too. Until then a lock may pass, with its token, from
+    one waiter of this process to the next.
+
+    Attributes:
+        lease: None where nothing was acquired, or it is released.
+        by_hand: whether a token was set that is not the lease's own.
+    """
+
+    lease: Any = None
+    by_hand = False
+    _token: Any = None
+
+    def note(self, lease: Any) -> None:
+        """Take note of what was acquired; None is nothing any more."""
+        self.lease, self.by_hand, self._token = lease, False, None
+
+    def drop(self, lease: Any) -> None:
+        """Take note that it is released, unless another one was acquired since."""
+        if self.lease is lease:
+            self.note(None)
+
+    @property
+    def held(self) -> bool:
+        """Whether there is a token."""
+        return self._token is not None or (self.lease is not None and not self.by_hand)
+
+    @property
+    def token(self) -> Any:
+        """The token; None where there is none."""
+        if self.lease is not None and not self.by_hand:
+            return shown_token(self.lease)
+        return self._token
+
+    @token.setter
+    def token(self, token: Any) -> None:
+        self._token, self.by_hand = token, True
+
+
+class _ThreadLocal(_Local, threading.local):
+    """The same for each thread."""
 
 
 class Lock(redis.lock.Lock):
     """redis-py's lock for threads."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.local = _ThreadLocal() if self.thread_local else _Local()  # type: ignore[assignment]
 
     def acquire(
         self,
@@ -62,7 +112,7 @@ class Lock(redis.lock.Lock):
         try:
             won: bool = lease.acquire(timeout=timeout)
             if won:
-                self.local.lease, self.local.token = lease, lease.token
+                self.local.note(lease)
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         except BaseException as struck:
@@ -80,6 +130,19 @@ class Lock(redis.lock.Lock):
         lease = _lease_of(self, None)
         return (lease is None or lease.remaining() > 0) and super().owned()
 
+    def release(self) -> None:
+        """Release the lock.
+
+        Raises:
+            LockError: nothing was acquired.
+            LockNotOwnedError, ConnectionError, TimeoutError: as of `do_release`.
+        """
+        lease = _own_lease(self, None)
+        if lease is None:
+            return super().release()
+        self.local.drop(lease)
+        self._release(lease, None)
+
     def do_release(self, expected_token: Any) -> None:
         """Release the lock that has this token.
 
@@ -88,11 +151,14 @@ class Lock(redis.lock.Lock):
             ConnectionError, TimeoutError: the server cannot be asked.
         """
         lease = _lease_of(self, None, expected_token)
-        if lease is None:
-            try:
-                return super().do_release(expected_token)
-            finally:
-                _let_go(self, None, expected_token)
+        if lease is not None:
+            return self._release(lease, expected_token)
+        try:
+            super().do_release(expected_token)
+        finally:
+            _let_go(self, None, expected_token)
+
+    def _release(self, lease: Any, token: Any) -> None:
         try:
             lease.release()
         except QuorumUnavailable as error:
@@ -100,8 +166,8 @@ class Lock(redis.lock.Lock):
         except (LockLost, NotOwned, ClientForked) as error:
             raise _not_owned("release", self.name) from error
         except ClientUnusable:  # by a signal's handler, while this thread is in a call
-            return super().do_release(expected_token)
-        self.local.lease = None
+            return super().do_release(shown_token(lease) if token is None else token)
+        self.local.drop(lease)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""
@@ -133,8 +199,7 @@ class AsyncLock(redis.asyncio.lock.Lock):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        if self.thread_local:
-            self.local = _TaskLocal()  # type: ignore[assignment]
+        self.local = _TaskLocal() if self.thread_local else _Local()  # type: ignore[assignment]
 
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
@@ -152,10 +217,8 @@ class AsyncLock(redis.asyncio.lock.Lock):
             won: bool = await lease.acquire(timeout=timeout)
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
-        if isinstance(self.local, _TaskLocal):
+        if won or self.thread_local:
             self.local.note(lease if won else None)
-        elif won:
-            self.local.lease, self.local.token = lease, lease.token
         return won
 
     async def do_acquire(self, token: str | bytes) -> bool:
@@ -168,15 +231,30 @@ class AsyncLock(redis.asyncio.lock.Lock):
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
+    async def release(self) -> None:
+        """Release the lock; errors as of `Lock.release`. One that was cancelled may be called again."""
+        lease, local = _own_lease(self, asyncio.get_running_loop()), self.local
+        if lease is None:
+            return await super().release()
+        try:
+            await self._release(lease)
+        except LockNotOwnedError:
+            local.drop(lease)
+            raise
+        local.drop(lease)
+
     async def do_release(self, expected_token: Any) -> None:
         """Release the lock that has this token; errors as of `Lock.do_release`."""
         loop = asyncio.get_running_loop()
         lease = _lease_of(self, loop, expected_token)
-        if lease is None:
-            try:
-                return await super().do_release(expected_token)
-            finally:
-                _let_go(self, loop, expected_token)
+        if lease is not None:
+            return await self._release(lease)
+        try:
+            await super().do_release(expected_token)
+        finally:
+            _let_go(self, loop, expected_token)
+
+    async def _release(self, lease: Any) -> None:
         try:
             await lease.release()
         except QuorumUnavailable as error:
@@ -209,20 +287,16 @@ class AsyncLock(redis.asyncio.lock.Lock):
         return True
 
 
-class _Record:
-    """What one task has acquired.
+class _Record(_Local):
+    """The same for one task.
 
     Attributes:
         task: refers to it weakly; None where there was none.
-        token: None where it is released.
     """
 
-    __slots__ = ("lease", "task", "token")
-
     def __init__(self, lease: Any = None, task: asyncio.Task[Any] | None = None) -> None:
-        self.lease = lease
+        self.note(lease)
         self.task = None if task is None else weakref.ref(task)
-        self.token: bytes | None = None if lease is None else lease.token
 
     def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
         """Tell whether another task has acquired it that is not over."""
@@ -261,21 +335,29 @@ class _TaskLocal:
             return self._last
         task = asyncio.current_task()
         mine = None if task is None else self._of_tasks.get(task)
-        if mine is None or (mine.token is None and not self._last.is_of_another(task)):
+        if mine is None or not (mine.held or self._last.is_of_another(task)):
             return self._last
         return mine
 
+    def drop(self, lease: Any) -> None:
+        """Take note that it is released."""
+        self._mine().drop(lease)
+
     @property
-    def token(self) -> bytes | None:
+    def token(self) -> Any:
         return self._mine().token
 
     @token.setter
-    def token(self, token: bytes | None) -> None:
+    def token(self, token: Any) -> None:
         self._mine().token = token
 
     @property
     def lease(self) -> Any:
         return self._mine().lease
+
+    @property
+    def by_hand(self) -> bool:
+        return self._mine().by_hand
 
 
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
@@ -304,14 +386,27 @@ def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token:
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 
+def _own_lease(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
+    """Return what this lock object has acquired, and can release without anybody seeing the token; else None."""
+    local, home = lock.local, home_of(lock.redis)
+    lease = local.lease
+    if lease is None or local.by_hand or home is None or "lua_extend" in vars(lock):
+        return None
+    here = lease._shared is client_at(home, lock.redis, loop)._shared or lease._shared.driver.forked
+    return lease if here else None
+
+
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
     """Return what holds the lock with its token: what it has acquired, or another lock object of this process.
 
     None where that is another process, or redis-py's scripts are to be used: RedBeat brings one of its own.
     """
     if token is None:
+        lease = _own_lease(lock, loop)
+        if lease is not None:
+            return lease
         token = lock.local.token
-    lease: Any = getattr(lock.local, "lease", None)
+    lease = lock.local.lease
     home = home_of(lock.redis)
     if home is None or "lua_extend" in vars(lock) or token is None:
         return None

@@ -140,7 +140,7 @@ class Redlock:
         try:
             if not trial.acquire(lease, lambda error: logger.warning("lock %r cannot be had: %s", resource, error)):
                 return False
-            return Lock(int(lease.remaining() * 1000), resource, lease.token)
+            return Lock(int(lease.remaining() * 1000), resource, shared.shown_token(lease))
         except BaseException as struck:
             shared.let_go(lease, struck)
             raise

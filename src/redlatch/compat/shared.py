@@ -15,6 +15,7 @@ import redis
 
 from ..errors import LockError, QuorumUnavailable
 from ..locks.lock import note_failure
+from ..protocol.hold import HELD, RELEASING, SETTLING
 
 logger = logging.getLogger("redlatch")
 
@@ -52,6 +53,16 @@ def _as_redis_has_it(cause: BaseException) -> redis.RedisError:
         return cause
     kind = redis.TimeoutError if isinstance(cause, TimeoutError) else redis.ConnectionError
     return kind(str(cause))
+
+
+def shown_token(lease: Any) -> Any:
+    """Return the token of a lock, for somebody who may release it elsewhere: from now on it is not passed on.
+
+    None where nothing is held.
+    """
+    hold = lease._hold
+    hold.shown = True
+    return hold.token if hold.state in (HELD, RELEASING, SETTLING) else None
 
 
 def let_go(lease: Any, struck: BaseException) -> None:

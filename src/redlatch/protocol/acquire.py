@@ -40,7 +40,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             FREE in the end.
         ttl_ms: the time to live on the masters.
         give_up_ns: when to stop trying; None is never. One attempt is always made, unless another hold of this client
-            is at the head, and might pass its lease on.
+            is at the head, and that is believed (`Policy.hearsay`).
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running.
@@ -109,7 +109,7 @@ def reach_the_head(
     courteous = False
     if policy.clock.now() < until_ns:
         courteous = yield from _wait_in_line(policy, lines, hold, ttl_ms, until_ns)
-    elif not policy.tenure_ns:  # nothing is passed on here, and somebody may have deleted the key: the masters say
+    elif not policy.hearsay:  # somebody may have deleted the key: the masters say
         return True
     if hold.state == HELD:
         return False

@@ -43,12 +43,14 @@ class Kind:
         orderly: whether the masters know who is next, so that nobody needs to be let pass.
         undoes: whether an attempt is undone although no master is known to have said yes. Not where the token was
             chosen: what is there may be of others, who chose the same one.
+        passes: whether its lease may pass to the next of its kind in this client.
     """
 
     queues = True
     shares = False
     orderly = False
     undoes = True
+    passes = False
 
     def begin(self, policy: Policy, hold: Hold) -> None:
         """Take note that an acquire begins; or refuse."""

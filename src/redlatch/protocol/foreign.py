@@ -31,7 +31,7 @@ class Given(Kind):
     def __init__(self, token: bytes, once: bool = False) -> None:
         key_as_it_is(token, "token")
         self._token = token
-        self._once = self.undoes = once
+        self._once = self.undoes = self.passes = once
 
     def token(self, policy: Policy) -> bytes:
         token = self._token or policy.tokens.take()

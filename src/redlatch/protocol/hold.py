@@ -46,6 +46,7 @@ class Hold:
         "name",
         "passed",
         "renewed_ns",
+        "shown",
         "since_ns",
         "state",
         "token",
@@ -66,6 +67,7 @@ class Hold:
         self.extending: Any = None  # the ballot of the extension that is under way
         self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
         self.passed = 0  # from how many holds to how many the lease has been passed
+        self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
         self._ticket: object = None
 
     def claim(self, ticket: object) -> None:
@@ -85,6 +87,7 @@ class Hold:
     def ask(self, token: bytes, since_ns: int) -> None:
         """Note the token of an attempt that is about to begin."""
         self.token = token
+        self.shown = False
         self.since_ns = self.asked_ns = since_ns
         self.state = ASKING
 
@@ -124,14 +127,21 @@ class Hold:
         self.keep(UNBOUNDED, 0)
 
     def may_pass_to(self, other: Hold) -> bool:
-        """Tell whether the lease may be passed on: who needs a number of its own must find one left."""
+        """Tell whether the lease may be passed on: who needs a number of its own must find one left.
+
+        It keeps its token. So not once somebody knows that: he could release what the other one holds.
+        """
+        if self.shown:
+            return False
         if other.fenced:
             return self.fence < self.fence_end
-        return other.kind is None and (self.kind is None or self.fenced)
+        if other.kind is None:
+            return self.kind is None or self.fenced
+        return other.kind.passes and self.kind is not None and self.kind.passes
 
     def copy(self) -> Hold:
         """Return what is held, to be passed on once more; nobody's claim."""
-        lease = Hold(self.name, self.key)
+        lease = Hold(self.name, self.key, self.kind)
         lease.inherit(self)
         lease.passed += 1
         lease.fence += 1
@@ -140,6 +150,7 @@ class Hold:
     def inherit(self, lease: Hold) -> None:
         """Hold what another hold has held."""
         self.token = lease.token
+        self.shown = False
         self.since_ns = lease.since_ns
         self.asked_ns = lease.asked_ns
         self.deadline_ns = lease.deadline_ns

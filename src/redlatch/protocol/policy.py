@@ -199,6 +199,7 @@ class Policy:
         max_waiters: how many of a client may wait for one name.
         refuse_late: whether who would wait for longer than its timeout is refused at once.
         guard: what keeps masters out; None lets all of them vote.
+        hearsay: whether who tries once believes this client's own holder, and asks no master.
 
     Attributes:
         max_ttl_ms: the longest ttl.
@@ -216,6 +217,7 @@ class Policy:
         "drift_factor",
         "fences",
         "guard",
+        "hearsay",
         "masters",
         "max_ttl_ms",
         "max_waiters",
@@ -245,6 +247,7 @@ class Policy:
         max_waiters: int = UNBOUNDED,
         refuse_late: bool = False,
         guard: Guard | None = None,
+        hearsay: bool = True,
     ) -> None:
         self.masters = masters
         self.size = len(masters)
@@ -264,6 +267,7 @@ class Policy:
         self._me = b""
         self.refuse_late = refuse_late
         self.guard = guard
+        self.hearsay = hearsay
         self.max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
         self.doubted_ns = 0
 

@@ -24,6 +24,7 @@ cdef class Hold:
     cdef public long long fence_end
     cdef public long long renewed_ns
     cdef public long long passed
+    cdef public bint shown
     cdef object _ticket
 
     cpdef claim(self, ticket)

@@ -33,6 +33,7 @@ cdef class Policy:
     cdef readonly long long max_waiters
     cdef readonly bint refuse_late
     cdef readonly object guard  # or None
+    cdef readonly bint hearsay
     cdef readonly long long max_ttl_ms
     cdef public long long doubted_ns
 

@@ -120,7 +120,7 @@ class Lock:
         self._expire = _seconds(expire)
         self._signal_expire = signal_expire
         self._chosen = id is not None
-        self._id = _fresh_id() if id is None else _id_of(id)
+        self._id = None if id is None else _id_of(id)  # None while nobody has seen it
         self._name = "lock:" + name
         self._signal = "lock-signal:" + name
         self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
@@ -132,8 +132,12 @@ class Lock:
     @property
     def id(self) -> str:
         """Whose the lock is, while it is held here; before its first acquire, whose it will be."""
-        if self._lease is not None and self._lease.token is not None:
-            self._id = self._lease.token.decode("ascii", "replace")
+        lease = self._lease
+        token = None if lease is None or self._chosen else shared.shown_token(lease)
+        if token is not None:
+            self._id = token.decode("ascii", "replace")
+        elif self._id is None:
+            self._id = _fresh_id()
         return self._id
 
     @property
@@ -162,7 +166,7 @@ class Lock:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
         seconds = self._patience(blocking, timeout)
         if self._tried and not self._chosen:
-            self._id = _fresh_id()
+            self._id = None
         self._tried = True
         renewed = self._lock_renewal_interval is not None or self._expire is None
         client = clients.client_of([self._client])
@@ -237,6 +241,8 @@ class Lock:
         """Do something with what is held here, or is said to be held by our id."""
         held = lease = self._lease
         if held is None:
+            if self._id is None:  # which nobody can have acquired it with
+                raise NotAcquired(refused)
             client = clients.client_of([self._client])
             held = client.held_by(self._name, self._key, self._token, self._ttl_ms, self._kind(client))
         try:
@@ -254,7 +260,7 @@ class Lock:
 
     @property
     def _token(self) -> bytes:
-        return clients.encoder_of(self._client)(self._id)
+        return b"" if self._id is None else clients.encoder_of(self._client)(self._id)
 
     @property
     def _ttl_ms(self) -> int:
@@ -262,7 +268,9 @@ class Lock:
 
     def _kind(self, client: Any) -> Any:
         signal = clients.encoder_of(self._client)(self._signal)
-        return client.signalled(self._token, not self._chosen, signal, int(self._signal_expire))
+        kind = client.signalled(self._token, not self._chosen, signal, int(self._signal_expire))
+        kind.passes = self._id is None
+        return kind
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock."""

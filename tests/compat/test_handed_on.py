@@ -1,0 +1,182 @@
+"""A lock passes from one waiter of a process to the next, with its token, for as long as nobody knows that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from faces import PATIENCE, await_true, in_thread
+from redis.exceptions import LockNotOwnedError
+
+from redlatch.compat import aioredlock, clients, redis_lock, redis_py
+
+Seeing = Callable[[Any], Any]
+
+
+@pytest.fixture
+def server(implementation: Any, url: str) -> Any:
+    with redis.Redis.from_url(url) as client:
+        yield client
+
+
+def of_redis_py(server: Any, name: str) -> Any:
+    return redis_py.Lock(server, f"lock:{name}", timeout=60, thread_local=False)
+
+
+def of_python_redis_lock(server: Any, name: str) -> Any:
+    return redis_lock.Lock(server, name, expire=60)
+
+
+def waits(server: Any, name: str) -> bool:
+    return bool(clients.client_of([server])._driver.lines.lines.get(b"lock:" + name.encode()))
+
+
+def handed_on(server: Any, name: str, first: Any, second: Any, see: Seeing) -> tuple[bytes, bytes]:
+    """Have the first release while the second one waits; return what the server had under the key before and after."""
+    assert first.acquire()
+    see(first)
+    call = in_thread(second.acquire)
+    await_true(lambda: waits(server, name))
+    before = server.get(f"lock:{name}")
+    first.release()
+    assert call.result(PATIENCE)
+    return before, server.get(f"lock:{name}")
+
+
+THREADS = pytest.mark.parametrize(
+    ("make", "see"),
+    [(of_redis_py, lambda lock: lock.local.token), (of_python_redis_lock, lambda lock: lock.id)],
+    ids=["redis-py", "python-redis-lock"],
+)
+
+
+@THREADS
+def test_a_lock_whose_token_nobody_has_seen_passes_to_the_next(make, see, server, name):
+    first, second, third = (make(server, name) for _ in range(3))
+    before, after = handed_on(server, name, first, second, lambda lock: None)
+    assert before == after
+    with pytest.raises((redis.exceptions.LockError, redis_lock.NotAcquired)):
+        first.release()
+    assert see(first) != after
+    assert see(second) in (after, after.decode())
+    assert not third.acquire(blocking=False)
+    second.release()
+    assert not server.exists(f"lock:{name}")
+
+
+@THREADS
+def test_a_lock_whose_token_was_seen_is_released(make, see, server, name):
+    first, second = make(server, name), make(server, name)
+    tokens = []
+    before, after = handed_on(server, name, first, second, lambda lock: tokens.append(see(lock)))
+    assert before != after
+    assert tokens[0] in (before, before.decode())
+    second.release()
+
+
+def test_who_has_the_token_of_a_lock_that_was_released_cannot_release_the_next_one(server, name):
+    first, second, stale = (of_redis_py(server, name) for _ in range(3))
+
+    def see(lock: Any) -> None:
+        stale.local.token = lock.local.token
+
+    handed_on(server, name, first, second, see)
+    with pytest.raises(LockNotOwnedError):
+        stale.release()
+    assert second.owned()
+    second.release()
+
+
+def test_an_id_that_was_chosen_or_seen_before_is_the_one_under_the_key(server, name):
+    for make in (
+        lambda: redis_lock.Lock(server, name, expire=60, id="mine"),
+        lambda: of_python_redis_lock(server, name),
+    ):
+        first, second = of_python_redis_lock(server, name), make()
+        promised = second.id
+        _, after = handed_on(server, name, first, second, lambda lock: None)
+        assert after.decode() == promised == second.id
+        second.release()
+
+
+def test_a_signal_is_pushed_by_whoever_releases_at_last(server, name):
+    first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
+    handed_on(server, name, first, second, lambda lock: None)
+    assert not server.exists(f"lock-signal:{name}")
+    second.release()
+    assert server.llen(f"lock-signal:{name}") == 1
+
+
+def test_a_key_that_was_deleted_by_hand_is_had_by_one_try_although_the_holder_here_believes_in_it(server, name):
+    first, second = of_redis_py(server, name), of_redis_py(server, name)
+    assert first.acquire()
+    server.delete(f"lock:{name}")
+    assert second.acquire(blocking=False)
+    with pytest.raises(LockNotOwnedError):
+        first.release()
+    assert second.owned()
+    second.release()
+
+
+async def handed_on_to_a_task(server: Any, name: str, hold: Any, see: Seeing) -> tuple[bytes, bytes]:
+    """As `handed_on`; `hold` makes, of a name, a function that acquires and one that releases."""
+    acquire_first, release_first = hold()
+    acquire_second, release_second = hold()
+    first = await acquire_first()
+    see(first)
+    call = asyncio.ensure_future(acquire_second())
+    while not clients.async_client_of([server])._driver.lines.lines.get(name.encode()):
+        await asyncio.sleep(0)
+    before = await server.get(name)
+    await release_first()
+    see(await asyncio.wait_for(call, PATIENCE))
+    after = await server.get(name)
+    await release_second()
+    assert not await server.exists(name)
+    return before, after
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("thread_local", [True, False])
+def test_a_lock_passes_from_task_to_task_too(implementation, thread_local, seen, url, name):
+    async def work() -> tuple[bytes, bytes]:
+        async with redis.asyncio.Redis.from_url(url) as server:
+
+            def hold() -> Any:
+                lock = redis_py.AsyncLock(server, name, timeout=60, thread_local=thread_local)
+
+                async def acquire() -> Any:
+                    assert await lock.acquire()
+                    return lock
+
+                return acquire, lock.release
+
+            return await handed_on_to_a_task(server, name, hold, lambda lock: lock.local.token if seen else None)
+
+    before, after = asyncio.run(work())
+    assert (before != after) is seen
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_lock_of_a_manager_passes_from_task_to_task(implementation, seen, url, name):
+    async def work() -> tuple[bytes, bytes]:
+        async with redis.asyncio.Redis.from_url(url) as server:
+            manager = aioredlock.Aioredlock([server], retry_count=10)
+
+            def hold() -> Any:
+                had = []
+
+                async def acquire() -> Any:
+                    had.append(await manager.lock(name, 60))
+                    return had[0]
+
+                return acquire, lambda: manager.unlock(had[0])
+
+            return await handed_on_to_a_task(server, name, hold, lambda lock: lock.id if seen else None)
+
+    before, after = asyncio.run(work())
+    assert (before != after) is seen
