@@ -78,6 +78,19 @@ def test_a_thread_that_never_acquired_cannot_release(server, name):
     assert not server.exists(name + "-2")
 
 
+def test_a_lock_object_that_many_threads_use_one_after_the_other_keeps_little_of_them(server, name):
+    lock = Lock(server, name, timeout=5)
+
+    def cycle() -> bytes:
+        with lock:
+            return bytes(lock.local.token)
+
+    tokens = {in_thread(cycle).result(PATIENCE) for _ in range(20)}
+    assert len(tokens) == 20
+    assert lock.local.token is None
+    assert len(lock.local._of_threads) < 20  # a number of a thread that is over is given to another one
+
+
 def test_a_token_that_was_handed_over_is_released_and_extended_by_whoever_has_it(server, name):
     one, other = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert one.acquire()
@@ -234,11 +247,12 @@ def test_reacquire_takes_a_timeout_that_was_changed(server, name):
 
 
 def test_an_interrupt_between_winning_and_noting_leaves_nothing(server, name):
-    def struck(lease: Any) -> None:
-        raise KeyboardInterrupt
+    class Struck:
+        def note(self, lease: Any) -> None:
+            raise KeyboardInterrupt
 
     lock = Lock(server, name, timeout=60)
-    lock.local.note = struck
+    lock.local = Struck()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         lock.acquire()
     await_true(lambda: not server.exists(name))

@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Literal
 
 import redis
@@ -65,6 +65,10 @@ class _Local:
         if self.lease is lease:
             self.note(None)
 
+    def mine(self) -> _Local:
+        """Return what the caller has acquired."""
+        return self
+
     @property
     def held(self) -> bool:
         """Whether there is a token."""
@@ -82,16 +86,61 @@ class _Local:
         self._token, self.by_hand = token, True
 
 
-class _ThreadLocal(_Local, threading.local):
-    """The same for each thread."""
+class _ThreadLocal:
+    """The same for each thread.
+
+    No `threading.local`: when one of them goes, Python looks for it in every thread, and locks come and go.
+    """
+
+    __slots__ = ("_of_threads",)
+
+    def __init__(self) -> None:
+        self._of_threads: dict[int, tuple[threading.Thread, _Local]] = {}
+
+    def note(self, lease: Any) -> None:
+        """Take note of what the current thread has acquired."""
+        self.mine().note(lease)
+
+    def mine(self) -> _Local:
+        """Return what the current thread has acquired."""
+        number, thread = threading.get_ident(), threading.current_thread()
+        owner, mine = self._of_threads.get(number, (None, None))
+        if mine is None or owner is not thread:  # or it is over, and another one has its number
+            mine = _Local()
+            self._of_threads[number] = thread, mine
+        return mine
+
+    @property
+    def token(self) -> Any:
+        return self.mine().token
+
+    @token.setter
+    def token(self, token: Any) -> None:
+        self.mine().token = token
+
+    @property
+    def lease(self) -> Any:
+        return self.mine().lease
 
 
 class Lock(redis.lock.Lock):
     """redis-py's lock for threads."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self.local = _ThreadLocal() if self.thread_local else _Local()  # type: ignore[assignment]
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, False, *more, **named)  # type: ignore[arg-type]
+        self.thread_local = bool(thread_local)
+        self.local = _ThreadLocal() if thread_local else _Local()  # type: ignore[assignment]
 
     def acquire(
         self,
@@ -140,7 +189,7 @@ class Lock(redis.lock.Lock):
         lease = _own_lease(self, None)
         if lease is None:
             return super().release()
-        self.local.drop(lease)
+        self.local.mine().drop(lease)
         self._release(lease, None)
 
     def do_release(self, expected_token: Any) -> None:
@@ -167,7 +216,7 @@ class Lock(redis.lock.Lock):
             raise _not_owned("release", self.name) from error
         except ClientUnusable:  # by a signal's handler, while this thread is in a call
             return super().do_release(shown_token(lease) if token is None else token)
-        self.local.drop(lease)
+        self.local.mine().drop(lease)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""
@@ -197,19 +246,30 @@ class Lock(redis.lock.Lock):
 class AsyncLock(redis.asyncio.lock.Lock):
     """redis-py's lock for asyncio."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self.local = _TaskLocal() if self.thread_local else _Local()  # type: ignore[assignment]
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, False, *more, **named)
+        self.thread_local = bool(thread_local)
+        self.local = _TaskLocal() if thread_local else _Local()  # type: ignore[assignment]
 
-    async def acquire(
+    def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
-    ) -> bool:
+    ) -> Coroutine[Any, Any, bool]:
         """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
-        home = home_of(self.redis)
-        hooks = type(self).do_acquire, type(self).do_release
-        if home is None or hooks != (AsyncLock.do_acquire, AsyncLock.do_release):
-            return bool(await super().acquire(blocking, blocking_timeout, token))
-        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
+        home, mine = home_of(self.redis), type(self)
+        if home is None or mine.do_acquire is not _do_acquire or mine.do_release is not _do_release:
+            return super().acquire(blocking, blocking_timeout, token)
+        return self._win(home, _patience(self, None, blocking, blocking_timeout), token)
 
     async def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
         lease = _lease(self, home, asyncio.get_running_loop(), token)
@@ -231,36 +291,31 @@ class AsyncLock(redis.asyncio.lock.Lock):
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
-    async def release(self) -> None:
+    def release(self) -> Coroutine[Any, Any, None]:
         """Release the lock; errors as of `Lock.release`. One that was cancelled may be called again."""
-        lease, local = _own_lease(self, asyncio.get_running_loop()), self.local
-        if lease is None:
-            return await super().release()
-        try:
-            await self._release(lease)
-        except LockNotOwnedError:
-            local.drop(lease)
-            raise
-        local.drop(lease)
+        lease = _own_lease(self, asyncio.get_running_loop())
+        return super().release() if lease is None else self._release(lease, self.local.mine())
 
     async def do_release(self, expected_token: Any) -> None:
         """Release the lock that has this token; errors as of `Lock.do_release`."""
         loop = asyncio.get_running_loop()
         lease = _lease_of(self, loop, expected_token)
         if lease is not None:
-            return await self._release(lease)
+            return await self._release(lease, self.local.mine())
         try:
             await super().do_release(expected_token)
         finally:
             _let_go(self, loop, expected_token)
 
-    async def _release(self, lease: Any) -> None:
+    async def _release(self, lease: Any, local: _Local) -> None:
         try:
             await lease.release()
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         except (LockLost, NotOwned, ClientForked) as error:
+            local.drop(lease)
             raise _not_owned("release", None) from error
+        local.drop(lease)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Awaitable[Literal[True]]:  # type: ignore[override]
         """Extend the lock by so many seconds, or to so many; errors as of `Lock.do_release`."""
@@ -287,6 +342,9 @@ class AsyncLock(redis.asyncio.lock.Lock):
         return True
 
 
+_do_acquire, _do_release = AsyncLock.do_acquire, AsyncLock.do_release  # subclasses may have others
+
+
 class _Record(_Local):
     """The same for one task.
 
@@ -294,9 +352,7 @@ class _Record(_Local):
         task: refers to it weakly; None where there was none.
     """
 
-    def __init__(self, lease: Any = None, task: asyncio.Task[Any] | None = None) -> None:
-        self.note(lease)
-        self.task = None if task is None else weakref.ref(task)
+    task: weakref.ref[asyncio.Task[Any]] | None = None
 
     def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
         """Tell whether another task has acquired it that is not over."""
@@ -319,18 +375,21 @@ class _TaskLocal:
 
     def note(self, lease: Any) -> None:
         """Take note of what the current task has acquired, or that it did not get it (None)."""
-        task = asyncio.current_task()
-        record = _Record(lease, task)
-        if self._of_tasks is None and self._last.is_of_another(task):
+        task, last = asyncio.current_task(), self._last
+        record = last if last.task is None and not last.by_hand else _Record()
+        record.note(lease)
+        record.task = None if task is None else weakref.ref(task)
+        if self._of_tasks is None and last.is_of_another(task):
             self._of_tasks = weakref.WeakKeyDictionary()
-            if self._last.task is not None and (owner := self._last.task()) is not None:
-                self._of_tasks[owner] = self._last
+            if last.task is not None and (owner := last.task()) is not None:
+                self._of_tasks[owner] = last
         if self._of_tasks is not None and task is not None:
             self._of_tasks[task] = record
         if lease is not None:
             self._last = record
 
-    def _mine(self) -> _Record:
+    def mine(self) -> _Record:
+        """Return what the current task has acquired."""
         if self._of_tasks is None:
             return self._last
         task = asyncio.current_task()
@@ -339,25 +398,17 @@ class _TaskLocal:
             return self._last
         return mine
 
-    def drop(self, lease: Any) -> None:
-        """Take note that it is released."""
-        self._mine().drop(lease)
-
     @property
     def token(self) -> Any:
-        return self._mine().token
+        return self.mine().token
 
     @token.setter
     def token(self, token: Any) -> None:
-        self._mine().token = token
+        self.mine().token = token
 
     @property
     def lease(self) -> Any:
-        return self._mine().lease
-
-    @property
-    def by_hand(self) -> bool:
-        return self._mine().by_hand
+        return self.mine().lease
 
 
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
@@ -388,7 +439,7 @@ def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token:
 
 def _own_lease(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
     """Return what this lock object has acquired, and can release without anybody seeing the token; else None."""
-    local, home = lock.local, home_of(lock.redis)
+    local, home = lock.local.mine(), home_of(lock.redis)
     lease = local.lease
     if lease is None or local.by_hand or home is None or "lua_extend" in vars(lock):
         return None
