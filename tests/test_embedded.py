@@ -56,13 +56,20 @@ def folder_of(url: str) -> Path:
 
 def keeper_of(pid: int) -> int:
     """Return the process id of a master's parent."""
-    return int(subprocess.check_output(["ps", "-o", "ppid=", "-p", str(pid)]))
+    return int(ps("ppid", pid))
 
 
 def is_alive(pid: int) -> bool:
     """Tell whether a process runs; one that is dead and only not reaped yet does not."""
-    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    listed = ps("stat", pid)
     return bool(listed.strip()) and not listed.startswith("Z")
+
+
+def ps(what: str, pid: int) -> str:
+    """Return what ps says of a process, without the sanitizers that `make sanitize` preloads: with them it may hang."""
+    given = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    command = ["ps", "-o", f"{what}=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=given).stdout
 
 
 def await_end(pid: int) -> None:
