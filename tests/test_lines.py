@@ -271,6 +271,49 @@ def test_a_lease_passes_only_to_one_of_its_kind_without_a_token_of_its_own(
     assert world.pass_on(head) is (mine == theirs != "chosen")
 
 
+def test_who_holds_a_key_that_was_deleted_has_lost_it_and_so_has_who_gets_it_then(world: World) -> None:
+    head, turn = world.holder(), world.waiter()
+    world.lines.lose(OTHER, world.now)
+    assert head.held(world.now)
+    world.lines.lose(KEY, world.now)
+    assert not head.held(world.now)
+    head.keep(world.now + VALIDITY, 0)
+    head.ask(b"another", world.now + 1)  # after that
+    head.keep(world.now + VALIDITY, 0)
+    assert world.pass_on(head)
+    turn.hold.inherit(turn.lease)
+    assert turn.hold.held(world.now + 1)
+
+
+@pytest.mark.parametrize("when", ["while it is released", "while it is passed on", "when it was passed on"])
+def test_a_key_that_is_deleted_while_its_lease_is_on_its_way_is_lost_to_who_gets_it(world: World, when: str) -> None:
+    head, turn = world.holder(), world.waiter()
+    head.begin_release(world.now)
+    world.now += 1
+    if when == "while it is released":
+        world.lines.lose(KEY, world.now)
+    assert world.pass_on(head)
+    if when == "while it is passed on":
+        world.lines.lose(KEY, world.now)
+    turn.hold.inherit(turn.lease)
+    if when == "when it was passed on":
+        world.lines.lose(KEY, world.now)
+    assert turn.hold.state == world.holds.HELD
+    assert not turn.hold.held(world.now)
+
+
+@pytest.mark.parametrize("hearsay", [True, False])
+def test_who_wins_beside_the_head_shows_that_its_key_was_deleted_where_it_was_not_believed(
+    implementation: impl.Implementation, hearsay: bool
+) -> None:
+    world = World(implementation, hearsay=hearsay)
+    head = world.holder()
+    world.lines.overtake(world.policy, head, world.now)
+    assert head.held(world.now)
+    world.lines.overtake(world.policy, world.hold(), world.now)
+    assert head.held(world.now) is hearsay
+
+
 def test_without_anybody_in_line_nothing_passes(world: World) -> None:
     head = world.holder()
     assert not world.pass_on(head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,67 @@ def test_a_key_that_was_deleted_by_hand_is_had_by_one_try_although_the_holder_he
     with pytest.raises(LockNotOwnedError):
         first.release()
     assert second.owned()
+    second.release()
+
+
+def test_who_is_in_line_does_not_get_a_lock_that_somebody_else_has_got_by_one_try(server, name):
+    first, second, third = (of_redis_py(server, name) for _ in range(3))
+    assert first.acquire()
+    call = in_thread(second.acquire)
+    await_true(lambda: waits(server, name))
+    server.delete(f"lock:{name}")
+    assert third.acquire(blocking=False)
+    with pytest.raises(LockNotOwnedError):
+        first.release()
+    assert not call.done()
+    assert third.owned()
+    third.release()
+    assert call.result(PATIENCE)
+    second.release()
+
+
+def test_who_asks_whose_the_lock_is_may_release_with_that(server, name):
+    first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
+    helpers = []
+
+    def see(lock: Any) -> None:
+        helpers.append(redis_lock.Lock(server, name, id=lock.get_owner_id()))
+        helpers[0].extend(60)
+
+    handed_on(server, name, first, second, see)
+    with pytest.raises(redis_lock.NotAcquired):
+        helpers[0].release()
+    second.release()
+
+
+def test_a_child_process_is_not_told_the_token_of_its_parents_lock(server, name):
+    lock, local = of_python_redis_lock(server, name), of_redis_py(server, name + "-2")
+    assert lock.acquire()
+    assert local.acquire()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, f"{lock.id} {local.local.token}".encode())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    seen, token = os.read(reader, 1000).decode().split()
+    for end in (reader, writer):
+        os.close(end)
+    assert token == "None"
+    assert seen != lock.id
+    lock.release()
+    local.release()
+
+
+def test_an_id_that_is_read_while_it_is_waited_for_is_the_one_under_the_key(server, name):
+    first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
+    assert first.acquire()
+    call = in_thread(second.acquire)
+    await_true(lambda: waits(server, name))
+    promised = second.id
+    first.release()
+    assert call.result(PATIENCE)
+    assert second.get_owner_id() == promised == second.id
     second.release()
 
 

@@ -22,6 +22,7 @@ import asyncio
 import logging
 import random
 import re
+import secrets
 import ssl
 import weakref
 from types import TracebackType
@@ -228,9 +229,8 @@ class Lock:
     def id(self) -> str:
         if self._id is None:
             token = None if self._lease is None else shared.shown_token(self._lease)
-            if token is None:
-                return ""  # it is released, and nobody has ever seen it
-            self._id = token.decode()
+            # Where it is released already the next one may have what it was, which nobody has ever seen.
+            self._id = secrets.token_hex(16) if token is None else token.decode()
         return self._id
 
     @id.setter

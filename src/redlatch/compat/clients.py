@@ -114,13 +114,16 @@ class Foreign(BaseClient):
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:
         """Return the lock that is held by this token and was acquired by this client; None where there is none."""
         hold = self._head(key)
-        return self._around(hold, ttl_ms) if hold is not None and hold.token == token else None
+        if hold is None or hold.token != token:
+            return None
+        hold.shown = True  # to whoever asks
+        return self._around(hold, ttl_ms)
 
     def broken(self, key: bytes) -> None:
         """Take note that a key was deleted, whoever had it: its holder here has lost it, and others may ask."""
+        self._driver.lines.lose(key, self._policy.clock.now())
         hold = self._head(key)
         if hold is not None:
-            hold.deadline_ns = min(hold.deadline_ns, self._policy.clock.now())
             self._driver.leave_line(hold)
 
     def keys_held(self, prefix: bytes) -> list[bytes]:

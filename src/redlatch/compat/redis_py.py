@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from typing import Any, Literal
 
 import redis
@@ -86,41 +86,8 @@ class _Local:
         self._token, self.by_hand = token, True
 
 
-class _ThreadLocal:
-    """The same for each thread.
-
-    No `threading.local`: when one of them goes, Python looks for it in every thread, and locks come and go.
-    """
-
-    __slots__ = ("_of_threads",)
-
-    def __init__(self) -> None:
-        self._of_threads: dict[int, tuple[threading.Thread, _Local]] = {}
-
-    def note(self, lease: Any) -> None:
-        """Take note of what the current thread has acquired."""
-        self.mine().note(lease)
-
-    def mine(self) -> _Local:
-        """Return what the current thread has acquired."""
-        number, thread = threading.get_ident(), threading.current_thread()
-        owner, mine = self._of_threads.get(number, (None, None))
-        if mine is None or owner is not thread:  # or it is over, and another one has its number
-            mine = _Local()
-            self._of_threads[number] = thread, mine
-        return mine
-
-    @property
-    def token(self) -> Any:
-        return self.mine().token
-
-    @token.setter
-    def token(self, token: Any) -> None:
-        self.mine().token = token
-
-    @property
-    def lease(self) -> Any:
-        return self.mine().lease
+class _ThreadLocal(_Local, threading.local):
+    """The same for each thread, for as long as it lives."""
 
 
 class Lock(redis.lock.Lock):
@@ -262,14 +229,14 @@ class AsyncLock(redis.asyncio.lock.Lock):
         self.thread_local = bool(thread_local)
         self.local = _TaskLocal() if thread_local else _Local()  # type: ignore[assignment]
 
-    def acquire(
+    async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
-    ) -> Coroutine[Any, Any, bool]:
+    ) -> bool:
         """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
         home, mine = home_of(self.redis), type(self)
         if home is None or mine.do_acquire is not _do_acquire or mine.do_release is not _do_release:
-            return super().acquire(blocking, blocking_timeout, token)
-        return self._win(home, _patience(self, None, blocking, blocking_timeout), token)
+            return bool(await super().acquire(blocking, blocking_timeout, token))
+        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
 
     async def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
         lease = _lease(self, home, asyncio.get_running_loop(), token)
@@ -291,10 +258,12 @@ class AsyncLock(redis.asyncio.lock.Lock):
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
-    def release(self) -> Coroutine[Any, Any, None]:
+    async def release(self) -> None:
         """Release the lock; errors as of `Lock.release`. One that was cancelled may be called again."""
         lease = _own_lease(self, asyncio.get_running_loop())
-        return super().release() if lease is None else self._release(lease, self.local.mine())
+        if lease is None:
+            return await super().release()
+        await self._release(lease, self.local.mine())
 
     async def do_release(self, expected_token: Any) -> None:
         """Release the lock that has this token; errors as of `Lock.do_release`."""
@@ -360,14 +329,12 @@ class _Record(_Local):
         return owner is not None and owner is not task and not owner.done()
 
 
-class _TaskLocal:
+class _TaskLocal:  # what else is put on it is for all
     """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
 
     So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
     one task uses a lock object, and nothing has to be looked up.
     """
-
-    __slots__ = ("_last", "_of_tasks")
 
     def __init__(self) -> None:
         self._last = _Record()

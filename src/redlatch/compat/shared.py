@@ -58,11 +58,13 @@ def _as_redis_has_it(cause: BaseException) -> redis.RedisError:
 def shown_token(lease: Any) -> Any:
     """Return the token of a lock, for somebody who may release it elsewhere: from now on it is not passed on.
 
-    None where nothing is held.
+    None where nothing is held, or it is held by the parent process.
     """
     hold = lease._hold
-    hold.shown = True
-    return hold.token if hold.state in (HELD, RELEASING, SETTLING) else None
+    hold.shown = True  # before anything is read: who passes it on looks at this last
+    token = hold.token
+    held = hold.state in (HELD, RELEASING, SETTLING) and not lease._shared.driver.forked
+    return token if held else None
 
 
 def let_go(lease: Any, struck: BaseException) -> None:

@@ -76,6 +76,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if won and now < deadline and not policy.doubts(started):
             hold.keep(deadline, now - started)
+            lines.overtake(policy, hold, now)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
             yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])

@@ -365,6 +365,7 @@ def attempt(
         if ballot.yes >= ballot.quorum and now < deadline and not policy.doubts(started):
             hold.keep(deadline, now - started)
             kind.won(policy, hold)
+            lines.overtake(policy, hold, now)
             if kind.shares and kind.queues:
                 lines.leave(hold, now, False)
             return

@@ -39,6 +39,11 @@ class Given(Kind):
             self._token = b""
         return token
 
+    def promise(self, token: bytes) -> None:
+        """Have this token in the attempts to come, and take over no lease: somebody was told that it will be this."""
+        self._once = self.passes = False
+        self._token = token
+
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         return Acquire(hold.key, hold.token, hold.since_ns, ttl_ms)
 

@@ -43,6 +43,7 @@ class Hold:
         "fenced",
         "key",
         "kind",
+        "lost_ns",
         "name",
         "passed",
         "renewed_ns",
@@ -68,6 +69,7 @@ class Hold:
         self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
         self.passed = 0  # from how many holds to how many the lease has been passed
         self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
+        self.lost_ns = 0  # what was asked for before then is lost: somebody has deleted the key
         self._ticket: object = None
 
     def claim(self, ticket: object) -> None:
@@ -139,6 +141,12 @@ class Hold:
             return self.kind is None or self.fenced
         return other.kind.passes and self.kind is not None and self.kind.passes
 
+    def lose(self, now_ns: int) -> None:
+        """Take note that somebody has deleted the key: what is held, or is being passed on or taken over, is lost."""
+        self.lost_ns = now_ns  # first: `inherit` looks at it last
+        if self.state == HELD:
+            self.deadline_ns = min(self.deadline_ns, now_ns)
+
     def copy(self) -> Hold:
         """Return what is held, to be passed on once more; nobody's claim."""
         lease = Hold(self.name, self.key, self.kind)
@@ -161,6 +169,9 @@ class Hold:
         self.fence = lease.fence
         self.fence_end = lease.fence_end
         self.state = HELD
+        lost_ns = max(self.lost_ns, lease.lost_ns)
+        if self.asked_ns < lost_ns:
+            self.deadline_ns = min(self.deadline_ns, lost_ns)
 
     def renew(self, ballot: Ballot, deadline_ns: int) -> None:
         """Note an extension that nobody waits for: what comes of it counts as soon as somebody looks (`adopt`)."""

@@ -169,10 +169,10 @@ class Lines:
         line = self.lines.get(hold.key)
         if line is None or self.heads.get(hold.key) is not hold:
             return False
-        if hold.extending is not None and not hold.renewed_ns:  # it may reach the masters behind the next one's own
-            return False
-        over = now_ns - hold.since_ns >= policy.tenure_ns or policy.doubts(hold.asked_ns)
-        if over or hold.passed >= policy.tenure_count:
+        # An extension may reach the masters behind the next one's own.
+        busy = hold.extending is not None and not hold.renewed_ns
+        over = now_ns - hold.since_ns >= policy.tenure_ns or hold.passed >= policy.tenure_count
+        if busy or over or policy.doubts(hold.asked_ns):
             return False
         turn = _next(line)
         if turn is None or not hold.may_pass_to(turn.hold):
@@ -180,8 +180,12 @@ class Lines:
         line.move(now_ns)
         lease = hold.copy()
         self.called.append(turn.ballot)
-        hold.state = PASSED  # no call from here to the end of the four: an interrupt finds it ours, or theirs
+        hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
+        if hold.shown:  # since we looked
+            hold.state = RELEASING
+            return False
         self.heads[hold.key] = turn.hold
+        lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
         turn.ballot.decided = True
         _discard(line, turn)
@@ -208,6 +212,19 @@ class Lines:
         line = self.lines.get(key)  # who joined before that may have seen us at the head
         if line is not None and not self._call_next(line, now_ns, courteous):
             self._dissolve(key, line)
+
+    def overtake(self, policy: Policy, hold: Hold, now_ns: int) -> None:
+        """Take note that a hold has won: another one at the head, which was not believed, has lost its key then."""
+        if not policy.hearsay and self.heads.get(hold.key) is not hold:
+            self.lose(hold.key, now_ns)
+
+    def lose(self, key: bytes, now_ns: int) -> None:
+        """Take note that somebody has deleted a key: who holds it here has lost it."""
+        head = None
+        while head is not self.heads.get(key):  # of two who pass it on meanwhile one is told
+            head = self.heads.get(key)
+            if head is not None:
+                head.lose(now_ns)
 
     def successors(self, policy: Policy, key: bytes) -> int:
         """Return to how many others a lease may be passed on: none while nobody waits for it."""

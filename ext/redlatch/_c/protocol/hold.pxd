@@ -25,6 +25,7 @@ cdef class Hold:
     cdef public long long renewed_ns
     cdef public long long passed
     cdef public bint shown
+    cdef public long long lost_ns
     cdef object _ticket
 
     cpdef claim(self, ticket)
@@ -37,7 +38,9 @@ cdef class Hold:
     cpdef free(self)
     cpdef borrow(self, bytes token)
     cpdef bint may_pass_to(self, Hold other)
+    cpdef lose(self, long long now_ns)
     cpdef Hold copy(self)
+    @cython.locals(lost_ns=cython.longlong)
     cpdef inherit(self, Hold lease)
     cpdef renew(self, Ballot ballot, long long deadline_ns)
     @cython.locals(ballot=Ballot)

@@ -54,6 +54,9 @@ cdef class Lines:
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
+    @cython.locals(head=Hold)
+    cpdef lose(self, bytes key, long long now_ns)
+    cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
     @cython.locals(line=Line)
     cpdef successors(self, Policy policy, bytes key)
     @cython.locals(turn=Turn)

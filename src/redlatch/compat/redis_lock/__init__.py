@@ -127,6 +127,7 @@ class Lock:
         self.blocking = blocking
         self._lock_renewal_thread = None  # no lock has one of its own
         self._lease: Any = None
+        self._asking: Any = None  # the kind of lock that is being acquired
         self._tried = False  # whether the id has been asked with
 
     @property
@@ -137,7 +138,9 @@ class Lock:
         if token is not None:
             self._id = token.decode("ascii", "replace")
         elif self._id is None:
-            self._id = _fresh_id()
+            self._id, asking = _fresh_id(), self._asking
+            if asking is not None:
+                asking.promise(self._token)
         return self._id
 
     @property
@@ -147,6 +150,10 @@ class Lock:
     def get_owner_id(self) -> str | None:
         """Return the id of whoever holds the lock, as the server has it."""
         owner = self._client.get(self._name)
+        if owner is not None:  # whoever sees it may release with it
+            clients.client_of([self._client]).held_here(
+                self._key, clients.encoder_of(self._client)(owner), self._ttl_ms
+            )
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
     def acquire(self, blocking: bool = True, timeout: float | str | None = None) -> bool:
@@ -170,7 +177,8 @@ class Lock:
         self._tried = True
         renewed = self._lock_renewal_interval is not None or self._expire is None
         client = clients.client_of([self._client])
-        lease = client.foreign(self._name, self._key, self._ttl_ms, self._kind(client), renewed)
+        self._asking = kind = self._kind(client)
+        lease = client.foreign(self._name, self._key, self._ttl_ms, kind, renewed)
         try:
             won = bool(lease.acquire(timeout=seconds))
             if won:
@@ -180,6 +188,8 @@ class Lock:
         except BaseException as struck:
             shared.let_go(lease, struck)
             raise
+        finally:
+            self._asking = None
         if won:
             _acquire_logger.info("Acquired Lock(%r).", self._name)
         elif not blocking:
@@ -260,16 +270,17 @@ class Lock:
 
     @property
     def _token(self) -> bytes:
-        return b"" if self._id is None else clients.encoder_of(self._client)(self._id)
+        seen = self._id
+        return b"" if seen is None else clients.encoder_of(self._client)(seen)
 
     @property
     def _ttl_ms(self) -> int:
         return clients.RENEWED_MS if self._expire is None else self._expire * 1000
 
     def _kind(self, client: Any) -> Any:
-        signal = clients.encoder_of(self._client)(self._signal)
-        kind = client.signalled(self._token, not self._chosen, signal, int(self._signal_expire))
-        kind.passes = self._id is None
+        signal, token = clients.encoder_of(self._client)(self._signal), self._token
+        kind = client.signalled(token, not self._chosen, signal, int(self._signal_expire))
+        kind.passes = not token
         return kind
 
     def locked(self) -> bool:
