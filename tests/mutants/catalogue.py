@@ -43,8 +43,8 @@ MUTANTS = (
         "the ttl counts from the last vote",
         "32, 36, 50",
         ACQUIRE,
-        "            hold.keep(deadline, now - started)\n            return\n        if split",
-        "            hold.keep(now + policy.validity_ns(ttl_ms), now - started)\n            return\n        if split",
+        "            hold.keep(deadline, now - started)\n            lines.overtake",
+        "            hold.keep(now + policy.validity_ns(ttl_ms), now - started)\n            lines.overtake",
     ),
     Mutant(
         "no look at the clock after the votes of a batch",
