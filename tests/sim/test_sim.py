@@ -30,7 +30,7 @@ def test_no_schedule_breaks_a_rule(implementation: impl.Implementation) -> None:
     assert not wrong, f"python -m tests.sim --impl {implementation.name} --seed {wrong[0].seed}"
 
 
-@pytest.mark.parametrize("seed", [7265, 122750, 154067, 265883, 343738, 379366])
+@pytest.mark.parametrize("seed", [7265, 122750, 154067, 265883, 343738, 379366, 887574])
 def test_what_a_schedule_has_shown_stays_mended(implementation: impl.Implementation, seed: int) -> None:
     assert not simulate(seed).wrong
 
