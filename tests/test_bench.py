@@ -105,6 +105,13 @@ def test_whoever_gave_no_figures_is_named_with_the_reason(figures: dict[str, Any
         assert row["absent"] != ""
 
 
+def test_scenarios_of_other_lists_of_the_same_masters_do_not_disturb_each_other(tmp_path: Path) -> None:
+    done = run(tmp_path, "--quick", "--only", "work-n")  # five masters, and one of them
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failure:" not in done.stdout
+    assert done.stdout.count("redlatch compiled") == 2
+
+
 def test_without_a_compiler_the_floor_is_left_out_in_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "--only", "cycle-n3", "--masters", "3", CC="no-such-compiler")
     assert done.returncode == 0, done.stdout + done.stderr

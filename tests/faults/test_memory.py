@@ -223,7 +223,7 @@ def test_row_33_masters_that_were_flushed_all_at_once_are_kept_out_by_who_knew_t
 @pytest.mark.parametrize("how", ["extend", "renewal"])
 def test_row_33_who_holds_a_lock_keeps_the_markers(how, connect, fleet, name):
     masters = fleet()
-    lock = connect(masters.urls).lock(name, ttl=1.0, auto_renew=how == "renewal")
+    lock = connect(masters.urls).lock(name, ttl=3.0, auto_renew=how == "renewal")
     assert lock.acquire()
     for url in masters.urls:
         ask(url).pexpire(b"\0guard", 60_000)
