@@ -73,6 +73,9 @@ def test_what_users_put_on_a_lock_stays_there(server, name):
     for lock in (Lock(server, name), Lock(server, name, thread_local=False), AsyncLock(server, name)):
         lock.local.count = 1
         assert lock.local.count == 1
+        assert in_thread(lambda lock=lock: hasattr(lock.local, "count")).result(PATIENCE) is (
+            not lock.thread_local or isinstance(lock, AsyncLock)
+        )
     assert inspect.iscoroutinefunction(AsyncLock.acquire)
     assert inspect.iscoroutinefunction(AsyncLock.release)
 

@@ -86,8 +86,36 @@ class _Local:
         self._token, self.by_hand = token, True
 
 
-class _ThreadLocal(_Local, threading.local):
-    """The same for each thread, for as long as it lives."""
+class _OfThread(threading.local):
+    """What the current thread has acquired through which lock object; it goes with the thread, and with that object."""
+
+    def __init__(self) -> None:
+        self.by_lock: weakref.WeakKeyDictionary[_ThreadLocal, _Local] = weakref.WeakKeyDictionary()
+
+
+_of_thread = _OfThread()
+
+
+class _ThreadLocal:
+    """The same for each thread; it has nothing of its own, and what users put on it is of the thread, too.
+
+    One `threading.local` for all lock objects: when one goes, Python looks for it in every thread, and lock objects
+    come and go.
+    """
+
+    def mine(self) -> _Local:
+        """Return what the current thread has acquired."""
+        by_lock = _of_thread.by_lock
+        mine = by_lock.get(self)
+        if mine is None:
+            mine = by_lock[self] = _Local()
+        return mine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.mine(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.mine(), name, value)
 
 
 class Lock(redis.lock.Lock):

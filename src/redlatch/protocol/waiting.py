@@ -13,6 +13,8 @@ Rules:
   * A watch waits for masters to say that a key has changed. They do not say it of what this client changed itself, so
     that is told here (`stir`).
 
+Longer than a module should be: heads, lines and watches change together, and who reads of one looks for the others.
+
 Between a question and the step that follows from it there is never a call, as in `hold`. One text, twice: it is
 compiled as `redlatch._c.protocol.waiting` (see `redlatch._c`).
 """
