@@ -37,7 +37,7 @@ import redis.lock
 from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
-from .clients import RENEWED_MS, Home, client_at, home_of
+from .clients import RENEWED_MS, Home, client_at, encoder_of, home_of
 from .shared import let_go, redis_error_of, shown_token
 
 
@@ -118,8 +118,10 @@ class _ThreadLocal:
         setattr(self.mine(), name, value)
 
 
-class Lock(redis.lock.Lock):
-    """redis-py's lock for threads."""
+class _WithLocal:
+    """What both faces make of `thread_local`."""
+
+    _of_each: type[Any]  # notes what each thread, or task, has acquired
 
     def __init__(
         self,
@@ -133,9 +135,15 @@ class Lock(redis.lock.Lock):
         *more: Any,
         **named: Any,
     ) -> None:
-        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, False, *more, **named)  # type: ignore[arg-type]
+        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, False, *more, **named)  # type: ignore[call-arg]
         self.thread_local = bool(thread_local)
-        self.local = _ThreadLocal() if thread_local else _Local()  # type: ignore[assignment]
+        self.local: Any = self._of_each() if thread_local else _Local()
+
+
+class Lock(_WithLocal, redis.lock.Lock):
+    """redis-py's lock for threads."""
+
+    _of_each = _ThreadLocal
 
     def acquire(
         self,
@@ -145,9 +153,8 @@ class Lock(redis.lock.Lock):
         token: str | bytes | None = None,
     ) -> bool:
         """Acquire the lock; arguments, result and errors are those of `redis.lock.Lock.acquire`."""
-        home = home_of(self.redis)
-        hooks = type(self).do_acquire, type(self).do_release
-        if home is None or hooks != (Lock.do_acquire, Lock.do_release):
+        home = _home_unless_hooked(self, Lock)
+        if home is None:
             return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
         return self._win(home, _patience(self, sleep, blocking, blocking_timeout), token)
 
@@ -238,31 +245,81 @@ class Lock(redis.lock.Lock):
         return True
 
 
-class AsyncLock(redis.asyncio.lock.Lock):
+class _Record(_Local):
+    """The same for one task.
+
+    Attributes:
+        task: refers to it weakly; None where there was none.
+    """
+
+    task: weakref.ref[asyncio.Task[Any]] | None = None
+
+    def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
+        """Tell whether another task has acquired it that is not over."""
+        owner = None if self.task is None else self.task()
+        return owner is not None and owner is not task and not owner.done()
+
+
+class _TaskLocal:  # what else is put on it is for all
+    """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
+
+    So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
+    one task uses a lock object, and nothing has to be looked up.
+    """
+
+    def __init__(self) -> None:
+        self._last = _Record()
+        self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
+
+    def note(self, lease: Any) -> None:
+        """Take note of what the current task has acquired, or that it did not get it (None)."""
+        task, last = asyncio.current_task(), self._last
+        record = last if last.task is None and not last.by_hand else _Record()
+        record.note(lease)
+        record.task = None if task is None else weakref.ref(task)
+        if self._of_tasks is None and last.is_of_another(task):
+            self._of_tasks = weakref.WeakKeyDictionary()
+            if last.task is not None and (owner := last.task()) is not None:
+                self._of_tasks[owner] = last
+        if self._of_tasks is not None and task is not None:
+            self._of_tasks[task] = record
+        if lease is not None:
+            self._last = record
+
+    def mine(self) -> _Record:
+        """Return what the current task has acquired."""
+        if self._of_tasks is None:
+            return self._last
+        task = asyncio.current_task()
+        mine = None if task is None else self._of_tasks.get(task)
+        if mine is None or not (mine.held or self._last.is_of_another(task)):
+            return self._last
+        return mine
+
+    @property
+    def token(self) -> Any:
+        return self.mine().token
+
+    @token.setter
+    def token(self, token: Any) -> None:
+        self.mine().token = token
+
+    @property
+    def lease(self) -> Any:
+        return self.mine().lease
+
+
+class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
     """redis-py's lock for asyncio."""
 
-    def __init__(
-        self,
-        redis: Any,
-        name: str | bytes,
-        timeout: float | None = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: float | None = None,
-        thread_local: bool = True,
-        *more: Any,
-        **named: Any,
-    ) -> None:
-        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, False, *more, **named)
-        self.thread_local = bool(thread_local)
-        self.local = _TaskLocal() if thread_local else _Local()  # type: ignore[assignment]
+    _of_each = _TaskLocal
 
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> bool:
         """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
-        home, mine = home_of(self.redis), type(self)
-        if home is None or mine.do_acquire is not _do_acquire or mine.do_release is not _do_release:
+        home = _home_unless_hooked(self, AsyncLock)
+        if home is None:
             return bool(await super().acquire(blocking, blocking_timeout, token))
         return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
 
@@ -339,71 +396,10 @@ class AsyncLock(redis.asyncio.lock.Lock):
         return True
 
 
-_do_acquire, _do_release = AsyncLock.do_acquire, AsyncLock.do_release  # subclasses may have others
-
-
-class _Record(_Local):
-    """The same for one task.
-
-    Attributes:
-        task: refers to it weakly; None where there was none.
-    """
-
-    task: weakref.ref[asyncio.Task[Any]] | None = None
-
-    def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
-        """Tell whether another task has acquired it that is not over."""
-        owner = None if self.task is None else self.task()
-        return owner is not None and owner is not task and not owner.done()
-
-
-class _TaskLocal:  # what else is put on it is for all
-    """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
-
-    So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
-    one task uses a lock object, and nothing has to be looked up.
-    """
-
-    def __init__(self) -> None:
-        self._last = _Record()
-        self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
-
-    def note(self, lease: Any) -> None:
-        """Take note of what the current task has acquired, or that it did not get it (None)."""
-        task, last = asyncio.current_task(), self._last
-        record = last if last.task is None and not last.by_hand else _Record()
-        record.note(lease)
-        record.task = None if task is None else weakref.ref(task)
-        if self._of_tasks is None and last.is_of_another(task):
-            self._of_tasks = weakref.WeakKeyDictionary()
-            if last.task is not None and (owner := last.task()) is not None:
-                self._of_tasks[owner] = last
-        if self._of_tasks is not None and task is not None:
-            self._of_tasks[task] = record
-        if lease is not None:
-            self._last = record
-
-    def mine(self) -> _Record:
-        """Return what the current task has acquired."""
-        if self._of_tasks is None:
-            return self._last
-        task = asyncio.current_task()
-        mine = None if task is None else self._of_tasks.get(task)
-        if mine is None or not (mine.held or self._last.is_of_another(task)):
-            return self._last
-        return mine
-
-    @property
-    def token(self) -> Any:
-        return self.mine().token
-
-    @token.setter
-    def token(self, token: Any) -> None:
-        self.mine().token = token
-
-    @property
-    def lease(self) -> Any:
-        return self.mine().lease
+def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
+    """Return what is known of its server; None where redis-py's algorithm is to be used, as subclasses may want it."""
+    hooks = type(lock).do_acquire, type(lock).do_release
+    return home_of(lock.redis) if hooks == (face.do_acquire, face.do_release) else None
 
 
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
@@ -434,31 +430,41 @@ def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token:
 
 def _own_lease(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
     """Return what this lock object has acquired, and can release without anybody seeing the token; else None."""
-    local, home = lock.local.mine(), home_of(lock.redis)
+    local = lock.local.mine()
     lease = local.lease
-    if lease is None or local.by_hand or home is None or "lua_extend" in vars(lock):
+    if lease is None or local.by_hand:
         return None
-    here = lease._shared is client_at(home, lock.redis, loop)._shared or lease._shared.driver.forked
-    return lease if here else None
+    client = _client_unless_scripted(lock, loop)
+    return lease if client is not None and _is_of(lease, client) else None
+
+
+def _client_unless_scripted(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
+    """Return the client for its server; None where redis-py's scripts are to be used: RedBeat brings one of its own."""
+    home = home_of(lock.redis)
+    return None if home is None or "lua_extend" in vars(lock) else client_at(home, lock.redis, loop)
+
+
+def _is_of(lease: Any, client: Any) -> bool:
+    """Tell whether a client has acquired it; or the parent process, which releases it alone."""
+    return lease._shared is client._shared or bool(lease._shared.driver.forked)
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
     """Return what holds the lock with its token: what it has acquired, or another lock object of this process.
 
-    None where that is another process, or redis-py's scripts are to be used: RedBeat brings one of its own.
+    None where that is another process, or redis-py's scripts are to be used.
     """
     if token is None:
         lease = _own_lease(lock, loop)
         if lease is not None:
             return lease
         token = lock.local.token
-    lease = lock.local.lease
-    home = home_of(lock.redis)
-    if home is None or "lua_extend" in vars(lock) or token is None:
+    client = None if token is None else _client_unless_scripted(lock, loop)
+    if client is None:
         return None
-    client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
+    lease, key = lock.local.lease, encoder_of(lock.redis)(lock.name)
     mine = lease is not None and lease._hold.token == token  # also where the release is to be called again
-    if mine and (lease._shared is client._shared or lease._shared.driver.forked):
+    if mine and _is_of(lease, client):
         return lease
     if mine:  # acquired in another event loop
         return client.held_by(lock.name, key, token, _ttl_ms(lock))

@@ -151,9 +151,7 @@ class Lock:
         """Return the id of whoever holds the lock, as the server has it."""
         owner = self._client.get(self._name)
         if owner is not None:  # whoever sees it may release with it
-            clients.client_of([self._client]).held_here(
-                self._key, clients.encoder_of(self._client)(owner), self._ttl_ms
-            )
+            self._ours.held_here(self._key, clients.encoder_of(self._client)(owner), self._ttl_ms)
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
     def acquire(self, blocking: bool = True, timeout: float | str | None = None) -> bool:
@@ -176,7 +174,7 @@ class Lock:
             self._id = None
         self._tried = True
         renewed = self._lock_renewal_interval is not None or self._expire is None
-        client = clients.client_of([self._client])
+        client = self._ours
         self._asking = kind = self._kind(client)
         lease = client.foreign(self._name, self._key, self._ttl_ms, kind, renewed)
         try:
@@ -253,7 +251,7 @@ class Lock:
         if held is None:
             if self._id is None:  # which nobody can have acquired it with
                 raise NotAcquired(refused)
-            client = clients.client_of([self._client])
+            client = self._ours
             held = client.held_by(self._name, self._key, self._token, self._ttl_ms, self._kind(client))
         try:
             what(held)
@@ -263,6 +261,12 @@ class Lock:
             raise NotAcquired(refused) from error
         except QuorumUnavailable as error:
             raise shared.redis_error_of(error) from error
+
+    @property
+    def _ours(self) -> Any:
+        """Our own client for the server."""
+        home = clients.home_of(self._client)
+        return clients.client_of([self._client]) if home is None else clients.client_at(home, self._client, None)
 
     @property
     def _key(self) -> bytes:
@@ -290,7 +294,7 @@ class Lock:
     def reset(self) -> None:
         """Delete the lock, whoever holds it, and wake one who waits."""
         self._client.eval(RESET_SCRIPT, 2, self._name, self._signal, self.id, self._signal_expire)
-        clients.client_of([self._client]).broken(self._key)
+        self._ours.broken(self._key)
 
     def __enter__(self) -> Lock:
         if not self.acquire(blocking=self.blocking):
