@@ -193,7 +193,7 @@ class Home:
         latest: what it got last, where it was asked for alone: for which event loop (or None), and the client.
     """
 
-    __slots__ = ("encode", "latest", "server")
+    __slots__ = ("__weakref__", "encode", "latest", "server")
 
     def __init__(self, server: Server | None, encode: Callable[[Any], bytes]) -> None:
         self.server = server
@@ -209,10 +209,17 @@ class Registry:
         self._homes: weakref.WeakKeyDictionary[Any, Home] = weakref.WeakKeyDictionary()
         self._by_identity: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
+        # Which pool was asked for last, and its home; as weak as `_homes`, which looking into costs twice as much.
+        self._latest: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None), (lambda: None)
 
     def home_of(self, pool: Any) -> Home:
         """Return what is known of a pool."""
-        return self._homes.get(pool) or self._settle(pool)
+        asked, its_home = self._latest  # read once: another thread may ask for another one
+        home: Home | None = its_home() if asked() is pool else None
+        if home is None:
+            home = self._homes.get(pool) or self._settle(pool)
+            self._latest = weakref.ref(pool), weakref.ref(home)
+        return home
 
     def _settle(self, pool: Any) -> Home:
         ours = str(pool.connection_class.__module__).partition(".")[0] == "redis"

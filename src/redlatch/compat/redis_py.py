@@ -37,7 +37,7 @@ import redis.lock
 from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
-from .clients import RENEWED_MS, Home, client_at, encoder_of, home_of
+from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
 
@@ -188,10 +188,11 @@ class Lock(_WithLocal, redis.lock.Lock):
             LockError: nothing was acquired.
             LockNotOwnedError, ConnectionError, TimeoutError: as of `do_release`.
         """
-        lease = _own_lease(self, None)
+        local = self.local.mine()
+        lease = _own_lease(self, local, None)
         if lease is None:
             return super().release()
-        self.local.mine().drop(lease)
+        local.drop(lease)
         self._release(lease, None)
 
     def do_release(self, expected_token: Any) -> None:
@@ -203,7 +204,9 @@ class Lock(_WithLocal, redis.lock.Lock):
         """
         lease = _lease_of(self, None, expected_token)
         if lease is not None:
-            return self._release(lease, expected_token)
+            self._release(lease, expected_token)
+            self.local.mine().drop(lease)
+            return
         try:
             super().do_release(expected_token)
         finally:
@@ -217,8 +220,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         except (LockLost, NotOwned, ClientForked) as error:
             raise _not_owned("release", self.name) from error
         except ClientUnusable:  # by a signal's handler, while this thread is in a call
-            return super().do_release(shown_token(lease) if token is None else token)
-        self.local.mine().drop(lease)
+            super().do_release(shown_token(lease) if token is None else token)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""
@@ -274,7 +276,10 @@ class _TaskLocal:  # what else is put on it is for all
     def note(self, lease: Any) -> None:
         """Take note of what the current task has acquired, or that it did not get it (None)."""
         task, last = asyncio.current_task(), self._last
-        record = last if last.task is None and not last.by_hand else _Record()
+        if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:  # as it mostly is
+            last.lease, last.task = lease, weakref.ref(task)
+            return
+        record = _Record()
         record.note(lease)
         record.task = None if task is None else weakref.ref(task)
         if self._of_tasks is None and last.is_of_another(task):
@@ -345,10 +350,11 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
     async def release(self) -> None:
         """Release the lock; errors as of `Lock.release`. One that was cancelled may be called again."""
-        lease = _own_lease(self, asyncio.get_running_loop())
+        local = self.local.mine()
+        lease = _own_lease(self, local, asyncio.get_running_loop())
         if lease is None:
             return await super().release()
-        await self._release(lease, self.local.mine())
+        await self._release(lease, local)
 
     async def do_release(self, expected_token: Any) -> None:
         """Release the lock that has this token; errors as of `Lock.do_release`."""
@@ -398,8 +404,9 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
 def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
     """Return what is known of its server; None where redis-py's algorithm is to be used, as subclasses may want it."""
-    hooks = type(lock).do_acquire, type(lock).do_release
-    return home_of(lock.redis) if hooks == (face.do_acquire, face.do_release) else None
+    kind = type(lock)
+    hooked = kind is not face and (kind.do_acquire, kind.do_release) != (face.do_acquire, face.do_release)
+    return None if hooked else home_of(lock.redis)
 
 
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
@@ -428,25 +435,23 @@ def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token:
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 
-def _own_lease(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
+def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None) -> Any:
     """Return what this lock object has acquired, and can release without anybody seeing the token; else None."""
-    local = lock.local.mine()
     lease = local.lease
-    if lease is None or local.by_hand:
+    if lease is None or local.by_hand or _is_scripted(lock):
         return None
-    client = _client_unless_scripted(lock, loop)
-    return lease if client is not None and _is_of(lease, client) else None
+    return lease if _is_of(lease, loop) else None
 
 
-def _client_unless_scripted(lock: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the client for its server; None where redis-py's scripts are to be used: RedBeat brings one of its own."""
-    home = home_of(lock.redis)
-    return None if home is None or "lua_extend" in vars(lock) else client_at(home, lock.redis, loop)
+def _is_scripted(lock: Any) -> bool:
+    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own."""
+    return "lua_extend" in vars(lock)
 
 
-def _is_of(lease: Any, client: Any) -> bool:
-    """Tell whether a client has acquired it; or the parent process, which releases it alone."""
-    return lease._shared is client._shared or bool(lease._shared.driver.forked)
+def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Tell whether it was acquired in that event loop, where there is one; or in the parent process, which has it."""
+    driver = lease._shared.driver
+    return loop is None or driver.home is loop or driver.forked
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
@@ -454,17 +459,18 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
 
     None where that is another process, or redis-py's scripts are to be used.
     """
+    local = lock.local.mine()
     if token is None:
-        lease = _own_lease(lock, loop)
+        lease = _own_lease(lock, local, loop)
         if lease is not None:
             return lease
-        token = lock.local.token
-    client = None if token is None else _client_unless_scripted(lock, loop)
-    if client is None:
+        token = local.token
+    home = None if token is None or _is_scripted(lock) else home_of(lock.redis)
+    if home is None:
         return None
-    lease, key = lock.local.lease, encoder_of(lock.redis)(lock.name)
+    client, lease, key = client_at(home, lock.redis, loop), local.lease, home.encode(lock.name)
     mine = lease is not None and lease._hold.token == token  # also where the release is to be called again
-    if mine and _is_of(lease, client):
+    if mine and _is_of(lease, loop):
         return lease
     if mine:  # acquired in another event loop
         return client.held_by(lock.name, key, token, _ttl_ms(lock))

@@ -71,7 +71,7 @@ class Driver:
         self._attending_ns = 0  # and when that is
         self._pauses: set[Verdict] = set()  # of those who wait for nothing but time
         self._renewals: set[asyncio.Task[None]] = set()
-        self._home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
+        self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
     @property
     def forked(self) -> bool:
@@ -118,7 +118,7 @@ class Driver:
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
-            if asyncio.get_running_loop() is not self._home or not self._roster.usable:
+            if asyncio.get_running_loop() is not self.home or not self._roster.usable:
                 await self.connect()
             for effect in steps:
                 if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
@@ -216,7 +216,7 @@ class Driver:
         await _within(self._quorate, 2 * DIAL_TIMEOUT)
         await _within(self._complete, GRACE)
         self._roster.check()
-        self._home = loop
+        self.home = loop
 
     def tell(self, commands: list[Command]) -> None:
         """Send commands to every master at once, without waiting for an answer."""

@@ -24,7 +24,7 @@ cdef class Driver:
     cdef object _roster
     cdef Fleet _fleet
     cdef object _loop
-    cdef object _home
+    cdef readonly object home
     cdef object _agenda
     cdef object _attending
     cdef long long _attending_ns
