@@ -1044,3 +1044,42 @@ def test_an_interrupted_extension_leaves_the_lock_held_until_its_old_deadline(he
         pass
     assert held.hold.deadline_ns == BEGINNING + VALIDITY
     assert held.hold.held(held.now)
+
+
+# --- waiting for a change ----------------------------------------------------------------------------
+
+
+def look_at(play: Play) -> tuple[Any, Any]:
+    """Begin to wait for a change of a key that three masters are asked about; return the steps and the question."""
+    until = play.now + SECOND
+    steps = play.acquire_module.wait_for_change(play.policy, play.lines, KEY, LATENCY, SECOND, 0, until)
+    look = next(steps)
+    look.tell(0, 300, True)  # it stays for so many milliseconds there, and that master pushes
+    look.yes += 1  # it is gone there
+    assert look.settled()
+    assert next(steps) == [look]
+    assert not look.settled()
+    return steps, look
+
+
+def ended(steps: Any) -> Any:
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    return end.value.value
+
+
+def test_a_key_that_one_master_has_kept_is_not_waited_for(build: impl.Implementation) -> None:
+    steps, look = look_at(Play(3, build=build))
+    look.yes += 1  # the third answer, late
+    assert ended(steps) is False
+
+
+def test_a_change_that_was_pushed_was_waited_for(build: impl.Implementation) -> None:
+    steps, look = look_at(Play(3, build=build))
+    assert look.change(0)
+    assert ended(steps) is True
+
+
+def test_a_time_that_is_over_was_waited_for(build: impl.Implementation) -> None:
+    steps, _ = look_at(Play(3, build=build))
+    assert ended(steps) is True

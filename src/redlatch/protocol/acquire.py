@@ -74,7 +74,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
-        if won and now < deadline and not policy.doubts(started):
+        if won and now < deadline and not policy.doubts(started) and hold.lost_ns < started:
             hold.keep(deadline, now - started)
             lines.overtake(policy, hold, now)
             return
@@ -221,13 +221,16 @@ def wait_for_pushes(
         left_ns: when they should say so at the latest.
 
     Returns:
-        Whether they would say so; else it was only a pause.
+        Whether that was worth waiting for: not where it was only a pause, or where a quorum had said that the key is
+        gone before anybody could push that.
     """
     now = policy.clock.now()
     if not look.watchable():
         yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
         return False
     jitter = policy.retry.pause_ns(0, policy.random())
+    kept = list(look.answers or ())
     look.watch(min(now + left_ns + jitter, now + BACKSTOP_NS - jitter, until_ns))
     yield [look]
-    return True
+    left = look.answers or {}
+    return look.yes < look.quorum or any([index not in left for index in kept])
