@@ -83,7 +83,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             settled = policy.clock.now()
             if hold.token is not token or hold.state != HELD:
                 raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
-            if settled >= limit or ballot.refused():
+            if settled >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.deadline_ns = min(limit, settled)
                 why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
                 raise _lost(why, hold, settled - started, _causes(policy, ballot, settled - started))
