@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +35,13 @@ def of_python_redis_lock(server: Any, name: str) -> Any:
 
 
 def waits(server: Any, name: str) -> bool:
-    return bool(clients.client_of([server])._driver.lines.lines.get(b"lock:" + name.encode()))
+    return stands(clients.client_of([server]), f"lock:{name}")
+
+
+def stands(client: Any, key: str) -> bool:
+    """Tell whether somebody waits in this process: for the holder, or for the key where the token was read."""
+    lines = client._driver.lines
+    return key.encode() in lines.lines or key.encode() in lines.watches
 
 
 def handed_on(server: Any, name: str, first: Any, second: Any, see: Seeing) -> tuple[bytes, bytes]:
@@ -46,6 +54,18 @@ def handed_on(server: Any, name: str, first: Any, second: Any, see: Seeing) -> t
     first.release()
     assert call.result(PATIENCE)
     return before, server.get(f"lock:{name}")
+
+
+def release_elsewhere(url: str, name: str, token: str | bytes) -> None:
+    """Release a lock by its token, in another process, with redis-py's own lock."""
+    program = (
+        "import redis, redis.lock, sys\n"
+        "lock = redis.lock.Lock(redis.Redis.from_url(sys.argv[1]), 'lock:' + sys.argv[2])\n"
+        "lock.local.token = sys.argv[3].encode()\n"
+        "lock.release()\n"
+    )
+    word = token if isinstance(token, str) else token.decode()
+    subprocess.run([sys.executable, "-c", program, url, name, word], check=True)
 
 
 THREADS = pytest.mark.parametrize(
@@ -77,6 +97,41 @@ def test_a_lock_whose_token_was_seen_is_released(make, see, server, name):
     assert before != after
     assert tokens[0] in (before, before.decode())
     second.release()
+
+
+@pytest.mark.parametrize("before", [False, True])
+@THREADS
+def test_who_waits_beside_the_holder_has_the_lock_when_it_is_released_elsewhere(make, see, before, server, url, name):
+    first, second = make(server, name), make(server, name)
+    assert first.acquire()
+    token = see(first) if before else ""
+    call = in_thread(second.acquire)
+    if not before:
+        await_true(lambda: waits(server, name))
+        token = see(first)
+    release_elsewhere(url, name, token)
+    assert call.result(PATIENCE)
+    with pytest.raises((redis.exceptions.LockError, redis_lock.NotAcquired)):
+        first.release()
+    second.release()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_so_has_a_task(implementation, before, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as server:
+            first, second = (redis_py.AsyncLock(server, f"lock:{name}", timeout=60) for _ in range(2))
+            assert await first.acquire()
+            token = first.local.token if before else ""
+            call = asyncio.create_task(second.acquire())
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(release_elsewhere, url, name, token or first.local.token)
+            assert await asyncio.wait_for(call, PATIENCE)
+            with pytest.raises(LockNotOwnedError):
+                await first.release()
+            await second.release()
+
+    asyncio.run(work())
 
 
 def test_who_has_the_token_of_a_lock_that_was_released_cannot_release_the_next_one(server, name):
@@ -191,7 +246,7 @@ async def handed_on_to_a_task(server: Any, name: str, hold: Any, see: Seeing) ->
     first = await acquire_first()
     see(first)
     call = asyncio.ensure_future(acquire_second())
-    while not clients.async_client_of([server])._driver.lines.lines.get(name.encode()):
+    while not stands(clients.async_client_of([server]), name):
         await asyncio.sleep(0)
     before = await server.get(name)
     await release_first()

@@ -28,6 +28,7 @@ from ..locks.factory import BaseClient
 from ..protocol.hold import HELD
 from ..protocol.key import key_as_it_is
 from ..protocol.policy import Policy
+from .shared import show
 
 logger = logging.getLogger("redlatch")
 
@@ -116,7 +117,7 @@ class Foreign(BaseClient):
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
-        hold.shown = True  # to whoever asks
+        show(hold, self._driver)
         return self._around(hold, ttl_ms)
 
     def broken(self, key: bytes) -> None:

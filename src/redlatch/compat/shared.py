@@ -56,15 +56,23 @@ def _as_redis_has_it(cause: BaseException) -> redis.RedisError:
 
 
 def shown_token(lease: Any) -> Any:
-    """Return the token of a lock, for somebody who may release it elsewhere: from now on it is not passed on.
+    """Return the token of a lock, for somebody who may release it elsewhere.
 
-    None where nothing is held, or it is held by the parent process.
+    Returns:
+        None where nothing is held, or it is held by the parent process.
     """
-    hold = lease._hold
-    hold.shown = True  # before anything is read: who passes it on looks at this last
+    hold, driver = lease._hold, lease._shared.driver
+    show(hold, driver)
     token = hold.token
-    held = hold.state in (HELD, RELEASING, SETTLING) and not lease._shared.driver.forked
+    held = hold.state in (HELD, RELEASING, SETTLING) and not driver.forked
     return token if held else None
+
+
+def show(hold: Any, driver: Any) -> None:
+    """Take note that a token is known: its lock is not passed on, and who waits here waits for its key."""
+    hold.shown = True  # before its token is read: who passes it on looks at this last
+    if hold.key in driver.lines.lines and not driver.forked:
+        driver.leave_line(hold)
 
 
 def let_go(lease: Any, struck: BaseException) -> None:

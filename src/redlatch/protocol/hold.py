@@ -190,8 +190,11 @@ class Hold:
             self.renewed_ns = 0
 
     def busy(self, now_ns: int) -> bool:
-        """Tell whether it is worth waiting for: it waits, asks, holds, or is being released."""
-        return self.held(now_ns) or self.state in (WAITING, ASKING, RELEASING)
+        """Tell whether it is worth waiting for: it waits, asks, holds, or is being released.
+
+        Not once its token was shown: somebody may release with it elsewhere, and that only the masters say.
+        """
+        return (self.held(now_ns) and not self.shown) or self.state in (WAITING, ASKING, RELEASING)
 
     def free(self) -> None:
         """Hold nothing; the claim is given up last."""

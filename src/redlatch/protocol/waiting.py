@@ -100,7 +100,7 @@ class Lines:
     # --- the line ----------------------------------------------------------------------------------
 
     def enter(self, hold: Hold, now_ns: int) -> bool:
-        """Become the head where nobody is, or where the one who is has lost what it held; tell whether that was so."""
+        """Become the head where nobody is, or where the one who is need not be waited for; tell whether that was so."""
         head = self.heads.setdefault(hold.key, hold)
         if head is hold:
             if len(self.heads) > self._most:
@@ -254,7 +254,7 @@ class Lines:
             self.lines.pop(key, None)
 
     def expire(self, now_ns: int) -> int:
-        """Call the next in line where the head has lost what it held; return when to look again, 0 if never."""
+        """Call the next in line where the head need not be waited for; return when to look again, 0 if never."""
         earliest = 0
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
