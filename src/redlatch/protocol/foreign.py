@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from redlatch.protocol import family_scripts as scripts
 
-from .commands import NOTHING, Acquire, Command, Scripted
+from .commands import BY_SHA, FULL_TEXT, NOTHING, Acquire, Command, Release, Scripted
 from .family import Kind
 from .hold import Hold
 from .key import key_as_it_is
@@ -47,6 +47,12 @@ class Given(Kind):
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         return Acquire(hold.key, hold.token, hold.since_ns, ttl_ms)
 
+    def releasing(self, hold: Hold) -> Command:
+        return self._in_order(Release(hold.key, hold.token, hold.since_ns))
+
+    def _in_order(self, release: Command) -> Command:
+        return release if self._once else InOrder(release)
+
 
 class Signalled(Given):
     """One whose waiters, in other processes, wait for an element of a list: BLPOP, as python-redis-lock does.
@@ -63,4 +69,22 @@ class Signalled(Given):
 
     def releasing(self, hold: Hold) -> Command:
         keys, arguments = [hold.key, self._signal], [hold.token, b"%d" % self._signal_ms]
-        return Scripted(hold, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True)
+        return self._in_order(Scripted(hold, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
+
+
+class InOrder(Command):
+    """A release that calls no script by its SHA.
+
+    A server that has forgotten the script would get that once more, in full, behind what was sent meanwhile; and if
+    that is the next attempt with the same token, it would be undone, too.
+    """
+
+    __slots__ = ("_release",)
+
+    def __init__(self, release: Command) -> None:
+        self._concern(release.key, release.token, release.since_ns)
+        self.releases = True
+        self._release = release
+
+    def payload(self, dialect: int) -> bytes:
+        return self._release.payload(FULL_TEXT if dialect == BY_SHA else dialect)

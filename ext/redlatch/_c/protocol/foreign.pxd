@@ -1,6 +1,10 @@
 # The types of src/redlatch/protocol/foreign.py when it is compiled.
 
-from redlatch._c.protocol.commands cimport Acquire, Command, Scripted
+from redlatch._c.protocol.commands cimport Acquire, Command, Release, Scripted
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.waiting cimport Lines
+
+
+cdef class InOrder(Command):
+    cdef Command _release
