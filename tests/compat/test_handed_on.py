@@ -134,6 +134,21 @@ def test_so_has_a_task(implementation, before, url, name):
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_so_has_who_waits_beside_a_holder_who_has_chosen_his_token(waiting, server, url, name):
+    first, second, zeroth = (of_redis_py(server, name) for _ in range(3))
+    assert zeroth.acquire()
+    winning = in_thread(lambda: first.acquire(token="chosen"))
+    await_true(lambda: waits(server, name))
+    calls = [in_thread(second.acquire)] if waiting else []
+    zeroth.release()
+    assert winning.result(PATIENCE)
+    calls = calls or [in_thread(second.acquire)]
+    release_elsewhere(url, name, "chosen")
+    assert calls[0].result(PATIENCE)
+    second.release()
+
+
 def test_who_has_the_token_of_a_lock_that_was_released_cannot_release_the_next_one(server, name):
     first, second, stale = (of_redis_py(server, name) for _ in range(3))
 

@@ -14,6 +14,7 @@ class Mutant:
         source: where the bug is known from.
         file: in src/redlatch.
         old, new: what is replaced, which stands there exactly once, by what.
+        foreign: whether the schedules are those of drop-ins.
     """
 
     name: str
@@ -21,13 +22,14 @@ class Mutant:
     file: str
     old: str
     new: str
+    foreign: bool = False
 
 
 ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/family.py"
 QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
-GUARD = "protocol/guard.py"
+GUARD, FOREIGN = "protocol/guard.py", "protocol/foreign.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 MUTANTS = (
@@ -395,5 +397,46 @@ MUTANTS = (
         GUARD,
         "            if not marker.new or (self._knew_another(",
         "            if (self._knew_another(",
+    ),
+    # --- the drop-ins' locks -----------------------------------------------------------------------------------
+    Mutant(
+        "who waits beside a holder whose token was read waits for him",
+        "redis-py's hand-over to a worker",
+        HOLD,
+        "        return (self.held(now_ns) and not self.shown) or",
+        "        return self.held(now_ns) or",
+        foreign=True,
+    ),
+    Mutant(
+        "a forgotten script undoes the next attempt of a chosen token",
+        "3, 33",
+        FOREIGN,
+        "        return release if self._once else InOrder(release)\n",
+        "        return release\n",
+        foreign=True,
+    ),
+    Mutant(
+        "who holds a key that is deleted is not told",
+        "python-redis-lock's reset",
+        WAITING,
+        "            if head is not None:\n                head.lose(now_ns)\n",
+        "",
+        foreign=True,
+    ),
+    Mutant(
+        "an attempt outlives the deletion of its key",
+        "python-redis-lock's reset",
+        ACQUIRE,
+        " and not policy.doubts(started) and hold.lost_ns < started:",
+        " and not policy.doubts(started):",
+        foreign=True,
+    ),
+    Mutant(
+        "an extension outlives the deletion of its key",
+        "python-redis-lock's reset",
+        QUORUM,
+        " or ballot.refused() or hold.lost_ns >= started:",
+        " or ballot.refused():",
+        foreign=True,
     ),
 )

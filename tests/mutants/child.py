@@ -13,10 +13,13 @@ from redlatch import impl
 HANGS = 20  # seconds that no schedule takes
 
 
-def main(seeds: int) -> None:
-    """Run so many schedules."""
+def main(seeds: int, foreign: bool) -> None:
+    """Run so many schedules, of redlatch's own locks or of the drop-ins'."""
     impl.current = impl.load("python")
-    from sim.schedule import simulate
+    from sim.plan import draw, draw_foreign
+    from sim.schedule import run
+
+    drawn = draw_foreign if foreign else draw
 
     seed = 0
 
@@ -29,7 +32,7 @@ def main(seeds: int) -> None:
     for seed in range(seeds):
         signal.alarm(HANGS)
         try:
-            wrong = simulate(seed).wrong
+            wrong = run(drawn(seed)).wrong
         except Exception as error:
             wrong = (f"{type(error).__name__}: {error}",)
         if wrong:
@@ -39,4 +42,4 @@ def main(seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), "foreign" in sys.argv[2:])

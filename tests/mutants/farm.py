@@ -33,7 +33,7 @@ def hunt(mutant: Mutant, seeds: int = SEEDS) -> Verdict:
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
         plant(mutant, package)
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("child.py")), str(seeds)],
+            [sys.executable, str(Path(__file__).with_name("child.py")), str(seeds), *["foreign"] * mutant.foreign],
             env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,

@@ -20,6 +20,7 @@ QUICK = (
     "a loss is not told",
     "numbers are not kept on the masters",
     "readers do not look for a writer",
+    "who holds a key that is deleted is not told",
 )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import click
@@ -13,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from redlatch import impl
 
-from .plan import draw
-from .schedule import Result, run, simulate
+from .plan import Plan, draw, draw_foreign
+from .schedule import Result, run
 from .shrink import shrink
 
 TOGETHER = 200  # seeds that one job is given at a time
@@ -25,11 +26,17 @@ def choose(name: str) -> None:
     impl.current = impl.load(name)
 
 
-def _some(first: int, last: int) -> tuple[int, int, int, list[Result]]:
+def drawing(foreign: bool) -> Callable[[int], Plan]:
+    """Return what draws plans: of redlatch's own locks, or of the drop-ins'."""
+    return draw_foreign if foreign else draw
+
+
+def _some(first: int, last: int, foreign: bool) -> tuple[int, int, int, list[Result]]:
     """Run the schedules of some seeds; return how many, their locks, their steps, and those that went wrong."""
+    drawn = drawing(foreign)
     wrong, grants, steps = [], 0, 0
     for seed in range(first, last):
-        result = simulate(seed)
+        result = run(drawn(seed))
         grants += result.grants
         steps += result.steps
         if result.wrong:
@@ -37,11 +44,13 @@ def _some(first: int, last: int) -> tuple[int, int, int, list[Result]]:
     return last - first, grants, steps, wrong
 
 
-def every(first: int, seeds: int, jobs: int, implementation: str) -> Iterator[tuple[int, int, int, list[Result]]]:
+def every(
+    first: int, seeds: int, jobs: int, implementation: str, foreign: bool = False
+) -> Iterator[tuple[int, int, int, list[Result]]]:
     """Run the schedules of many seeds, in several processes."""
     edges = [*range(first, first + seeds, TOGETHER), first + seeds]
     with ProcessPoolExecutor(jobs, initializer=choose, initargs=(implementation,)) as pool:
-        yield from pool.map(_some, edges, edges[1:])
+        yield from pool.map(_some, edges, edges[1:], itertools.repeat(foreign))
 
 
 @click.command()
@@ -51,13 +60,16 @@ def every(first: int, seeds: int, jobs: int, implementation: str) -> Iterator[tu
 @click.option("--impl", "implementation", default=impl.current.name, type=click.Choice(["c", "python"]))
 @click.option("--seed", default=None, type=int, help="Show all that happens in one schedule.")
 @click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
+@click.option("--foreign/--own", default=False, help="Whether the locks are those of the drop-ins.")
 @click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
-def main(seeds: int, first: int, jobs: int, implementation: str, seed: int | None, small: bool, most: int) -> None:
+def main(
+    seeds: int, first: int, jobs: int, implementation: str, seed: int | None, small: bool, foreign: bool, most: int
+) -> None:
     """Simulate clients, masters and everything that can go wrong between them; seed by seed."""
     console = Console(highlight=False)
     choose(implementation)
     if seed is not None:
-        show(console, seed, small)
+        show(console, drawing(foreign)(seed), small)
         return
     began = time.monotonic()
     failed: list[Result] = []
@@ -65,7 +77,7 @@ def main(seeds: int, first: int, jobs: int, implementation: str, seed: int | Non
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task(f"schedules ({implementation})", total=seeds)
-        for number, held, stepped, wrong in every(first, seeds, jobs, implementation):
+        for number, held, stepped, wrong in every(first, seeds, jobs, implementation, foreign):
             done, grants, steps = done + number, grants + held, steps + stepped
             failed += wrong
             progress.update(bar, completed=done, description=f"schedules ({implementation}), {len(failed)} wrong")
@@ -77,17 +89,16 @@ def main(seeds: int, first: int, jobs: int, implementation: str, seed: int | Non
     for result in failed[:20]:
         console.print(f"  seed {result.seed}: {result.wrong[0]}", markup=False)
     for result in failed[:most]:
-        show(console, result.seed, small)
+        show(console, drawing(foreign)(result.seed), small)
     sys.exit(bool(failed))
 
 
-def show(console: Console, seed: int, small: bool) -> None:
+def show(console: Console, plan: Plan, small: bool) -> None:
     """Print a schedule, and what was wrong with it."""
-    plan = draw(seed)
     if small:
         plan = shrink(plan)
     result = run(plan, tracing=True)
-    console.print(f"seed {seed}, {len(plan.masters)} masters, {'trusty' if plan.trusty else 'not trusty'}")
+    console.print(f"seed {plan.seed}, {len(plan.masters)} masters, {'trusty' if plan.trusty else 'not trusty'}")
     for client, actions in plan.tasks:
         for action in actions:
             console.print(f"  client {client}: {action}", markup=False)

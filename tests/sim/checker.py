@@ -41,7 +41,7 @@ class Checker:
 
     def __init__(self, world: World, masters: int, trusty: bool, fenced: bool, idle_ns: int) -> None:
         self._world = world
-        self._quorum = quorum_of(masters)
+        self.quorum = quorum_of(masters)
         self._trusty = trusty
         self._fenced = fenced
         self._idle_ns = idle_ns
@@ -111,8 +111,12 @@ class Checker:
         self.grants.append(grant)
         self._look_for_idleness(grant)
         gave = self._taken.get(token, set())
-        if len(gave) < self._quorum:
+        if len(gave) < self.quorum:
             self._world.violate(f"{grant.who} has {grant.name}, which only {sorted(gave)} gave: no quorum")
+
+    def taken(self, token: bytes) -> set[int]:
+        """Return the masters that ever gave a token what it asked for."""
+        return self._taken.get(token, set())
 
     def judge(self) -> None:
         """Look through the whole history."""

@@ -20,6 +20,8 @@ class Grant:
         fence: its number, 0 where it has none.
         asked: when it asked for it.
         start: when it was told that it has it.
+        token: of its lock.
+        gave: the masters that are known to have given it that when it was told.
         end: from when on it knows that it may be somebody else's; -1 while that is not known.
     """
 
@@ -30,6 +32,8 @@ class Grant:
     asked: int
     start: int
     end: int = -1
+    token: bytes = b""
+    gave: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.who} ({self.kind}) {self.start / MILLISECOND:.6f}..{self.end / MILLISECOND:.6f} ms"

@@ -18,7 +18,7 @@ OOM = "OOM command not allowed when used memory > 'maxmemory'."
 READONLY = "READONLY You can't write against a read only replica."
 
 READS = frozenset([b"get", b"pttl", b"exists", b"strlen", b"zscore", b"zrange", b"zcount", b"zcard", b"hget", b"hlen"])
-GROWS = frozenset([b"set", b"zadd", b"hset"])  # are refused at maxmemory
+GROWS = frozenset([b"set", b"zadd", b"hset", b"lpush"])  # are refused at maxmemory
 WRITES = GROWS | {b"del", b"pexpire", b"zrem", b"zremrangebyscore", b"hdel", b"delifeq", b"delex"}
 
 
@@ -266,6 +266,14 @@ class Keyspace:
         return len(gone)
 
     # --- the server ----------------------------------------------------------------------------------------
+
+    def _lpush(self, key: bytes, *items: bytes) -> int:
+        found = self._look(key, list)
+        if found is None:
+            found = self.values[key] = []
+        found[:0] = reversed(items)
+        self._settle(key)
+        return len(found)
 
     def _time(self) -> list[bytes]:
         return [b"%d" % (self._us // 1_000_000), b"%d" % (self._us % 1_000_000)]

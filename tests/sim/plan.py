@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from redlatch.protocol.family_scripts import SKEW_US
@@ -12,6 +12,10 @@ from redlatch.protocol.family_scripts import SKEW_US
 EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
+
+# Those of the drop-ins; and what their users do beside.
+FOREIGN = ("plain", "given", "signalled")
+DELETE = "delete"
 
 # What a schedule is about: nothing in particular; locks that nobody releases in time, by clocks as wrong as may be;
 # scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released; a
@@ -36,6 +40,9 @@ class Action:
         wait: whether its release is waited for.
         cancel: after how many seconds it is cancelled, wherever it is; or None.
         pause: seconds before it begins.
+        shown: of a drop-in's, whether its token is read when it is held.
+        elsewhere: by which client it is released with that token; None where by none.
+        here: whether it is released by its holder.
     """
 
     kind: str
@@ -49,6 +56,9 @@ class Action:
     wait: bool
     cancel: float | None
     pause: float
+    shown: bool = False
+    elsewhere: int | None = None
+    here: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Plan:
         ttl: the longest of all locks, in seconds: for so long a master that may have forgotten one is kept out.
         known: whether somebody has used these masters before, so that they have the guard's markers.
         trusty: whether nothing happens that mutual exclusion is not promised under.
+        foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
     """
 
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "flush_pushing", "evict"])
@@ -86,12 +97,17 @@ class Plan:
     ttl: float
     known: bool
     trusty: bool
+    foreign: bool = False
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
         walls = [ahead for _, ahead, _, _ in self.clients]
         alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a place in a fair queue is changed, which may come late
-        quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike
+        # A key with a chosen token may stay where an answer did not come in time. Of what is deleted only one process
+        # knows. And who waits beside a holder whose token is known is not told what happens after he has extended it.
+        actions = [action for _, actions in self.tasks for action in actions]
+        stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extend or a.renew))]
+        quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike and not stays
         return 100_000_000 + 60_000 * self.far_us if quiet else 0
 
     def fences_hold(self) -> bool:
@@ -99,6 +115,49 @@ class Plan:
         walls = [ahead for _, ahead, _, _ in self.clients]
         agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
         return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)
+
+
+def draw_foreign(seed: int) -> Plan:
+    """Draw a plan of drop-ins: that of the seed, with the kinds of locks that they have, and what their users do.
+
+    Some are about tokens that users choose, and servers that forget scripts; some about keys that are deleted by hand.
+    """
+    plan = draw(seed)
+    chance = random.Random(f"foreign {seed}")
+    theme = chance.choices(("anything", "choosing", "flushing", "deleting"), (45, 10, 25, 20))[0]
+    faults = [fault for fault in plan.faults if not plan.trusty or fault.what not in Plan.FORGETFUL]
+    if theme == "flushing":
+        faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
+    clients = range(len(plan.clients))
+    return replace(
+        plan,
+        tasks=tuple(
+            (client, tuple(_foreign(chance, action, clients, theme) for action in actions))
+            for client, actions in plan.tasks
+        ),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        foreign=True,
+    )
+
+
+def _foreign(chance: random.Random, action: Action, clients: range, theme: str) -> Action:
+    kind = "given" if theme in ("choosing", "flushing") else chance.choice(FOREIGN)
+    if theme == "deleting" and chance.random() < 0.25:
+        kind = DELETE
+    shown, elsewhere = chance.random() < 0.5, chance.choice((None, None, *clients))
+    if not shown and not (kind == "given" and chance.random() < 0.3):  # who has chosen a token need not read it
+        elsewhere = None
+    if theme == "flushing":  # which is about everybody at once, again and again
+        elsewhere, action = None, replace(action, timeout=None, cancel=None, hold=min(action.hold, 0.001))
+    return replace(
+        action,
+        kind=kind,
+        names=action.names[:1],
+        renew=action.renew and not action.watch,
+        shown=shown,
+        elsewhere=elsewhere,
+        here=elsewhere is None or chance.random() < 0.5,
+    )
 
 
 def draw(seed: int) -> Plan:

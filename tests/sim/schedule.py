@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from redlatch import ConfigurationError, Guard, Handoff, LockError
+from redlatch.compat.shared import shown_token
 from redlatch.protocol.guard import MARKER
 from redlatch.protocol.hold import HELD
 from redlatch.protocol.sighting import KEPT_MS, Marker
 
 from .checker import Checker
 from .faults import Faults
+from .foreign import Deleted, Deletions, SimForeign, key_of
 from .grants import Grant
 from .host import Host, SimClient
 from .master import Master
 from .network import Route
-from .plan import PERMITS, Action, Plan, draw
+from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
 from .world import MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 # The world's time for everything; and for what is left to end, once all faults are over.
@@ -98,14 +101,10 @@ class _Schedule:
         far = [(int(world.chance.uniform(0.5, 1.5) * plan.far_us * MICROSECOND)) for _ in self.masters]
         for host in self.hosts:
             host.routes = [Route(ns, ns) for ns in far]
+        self.deletions = Deletions()
+        kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
         self.clients = [
-            SimClient(
-                host,
-                wakeups="auto" if pushed else "poll",
-                handoff=Handoff(tenure=tenure),
-                ttl=plan.ttl,
-                guard=Guard(max_ttl=plan.ttl),
-            )
+            kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=plan.ttl)
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
         if plan.known:
@@ -130,7 +129,7 @@ class _Schedule:
             faults.plan(fault)
         for number, (client, actions) in enumerate(plan.tasks):
             self.working[number] = self.hosts[client]
-            self._start(self.hosts[client], self._work(f"task {number}", client, actions), number)
+            self._start(self.hosts[client], partial(self._work, f"task {number}", client, actions), number)
         longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
         world.run(SPAN_NS + int(longer * SECOND), self.working)
         for number, host in self.working.items():
@@ -140,7 +139,7 @@ class _Schedule:
         for host, client in zip(self.hosts, self.clients, strict=True):
             if not host.dead:
                 host.closing = True
-                self._start(host, client.close())
+                self._start(host, client.close)
         world.run(world.now + REST_NS)
         if world.steps > MOST_STEPS:
             world.violate(f"{world.steps} events: somebody goes round and round")
@@ -178,9 +177,9 @@ class _Schedule:
 
     # --- what clients do -----------------------------------------------------------------------------------
 
-    def _start(self, host: Host, work: Any, number: int = -1) -> None:
+    def _start(self, host: Host, work: Callable[[], Any], number: int = -1) -> None:
         def begin() -> None:
-            task = host.loop.create_task(work)
+            task = host.loop.create_task(work())
             task.add_done_callback(partial(self._ended, host, number))
 
         host.loop.call_soon(begin)
@@ -224,6 +223,9 @@ class _Schedule:
         if action.kind == "many":
             await self._use_many(name, client, action)
             return
+        if action.kind == DELETE:
+            await self._delete(name, client, action)
+            return
         lock = self._lock_of(client, action)
         self._say(client, name, f"asks for {action.kind} {' '.join(action.names)}")
         asked = self.hosts[client].local
@@ -232,6 +234,8 @@ class _Schedule:
             return
         parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
         grants = [self._granted(name, client, action, part, asked) for part in parts]
+        if action.shown:
+            shown_token(lock)
         had_ns = self.hosts[client].clock.read(self.hosts[client].local)
         try:
             await asyncio.sleep(action.hold / 2)
@@ -250,14 +254,14 @@ class _Schedule:
                 self.world.violate(f"{name} of client {client} has renewed {lock.name} beyond its max_hold")
         finally:
             self._released(client, name, zip(grants, parts, strict=True))
-            if action.kind in ("multi", "rlock"):
-                await lock.release()
-            else:
-                await lock.release(wait=action.wait)
+            if action.elsewhere is not None and lock.token is not None:
+                self._hand_on(name, client, action, lock)
+            if action.here:
+                await (lock.release() if action.kind in ("multi", "rlock") else lock.release(wait=action.wait))
             self._say(client, name, "has released it")
 
     async def _acquired(self, name: str, action: Action, lock: Any, asked: int) -> bool:
-        waits = action.kind in ("plain", "fence", "rlock", "fair")
+        waits = action.kind in ("plain", "fence", "rlock", "fair", *FOREIGN)
         if waits:
             self.checker.waits(action.names[0], name, asked)
         try:
@@ -265,6 +269,36 @@ class _Schedule:
         finally:
             if waits and lock.remaining() <= 0:
                 self.checker.leaves(action.names[0], name)
+
+    async def _delete(self, name: str, client: int, action: Action) -> None:
+        """Delete a lock by hand, whoever has it, and say so a little later, as the drop-ins' resets do."""
+        host = self.hosts[client]
+        self._say(client, name, f"deletes {action.names[0]}")
+        found = self.deletions.delete(key_of(action), self.masters, host)
+        await asyncio.sleep(action.hold / 10)
+        self.clients[client].broken(key_of(action))
+        for deleted in found:
+            deleted.told = host.local
+
+    def _hand_on(self, name: str, client: int, action: Action, lock: Any) -> None:
+        """Have another client release a lock by its token, when and if it can."""
+        assert action.elsewhere is not None
+        token, other, host = lock.token, self.clients[action.elsewhere], self.hosts[action.elsewhere]
+        self._say(client, name, f"leaves its release to {host.name}")
+        for master in self.masters:  # which may be dead, or in vain
+            self.checker.stays.add((master.index, token))
+
+        async def release() -> None:
+            try:
+                await other.held_by(lock.name, key_of(action), token, round(action.ttl * 1000)).release()
+            except LockError as error:
+                self._say(client, name, f"was told by {host.name}: {type(error).__name__}: {error}")
+
+        def arrives() -> None:
+            if not host.dead and not host.closing:
+                self._start(host, release)
+
+        self.world.at(self.hosts[client].local, arrives)  # which is later than now where it was paused
 
     async def _extend(self, client: int, name: str, lock: Any, parts: list[Any]) -> None:
         """An extension that comes when the lock has run out does not count, whatever the masters say."""
@@ -282,7 +316,7 @@ class _Schedule:
         host, deadline = self.hosts[client], lock._hold.deadline_ns
         if host.clock.read(host.local) > deadline + LATE_NS:
             await asyncio.sleep(0.001)  # it may have been paused until now
-            if lock not in self.told:
+            if lock not in self.told and not lock._hold.lost_ns:  # a deleted one's is told by its old deadline
                 self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
 
     async def _use_many(self, name: str, client: int, action: Action) -> None:
@@ -300,6 +334,8 @@ class _Schedule:
 
     def _lock_of(self, client: int, action: Action) -> Any:
         face, name, ttl = self.clients[client], action.names[0], action.ttl
+        if self.plan.foreign:
+            return face.foreign_lock(action, lambda lock, reason: self.told.append(lock))
         options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
         if action.watch and action.renew:
             options["max_hold"] = ttl
@@ -324,6 +360,12 @@ class _Schedule:
         fence = hold.fence if action.kind == "fence" else 0
         self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), action.kind, fence, asked, host.local)
+        grant.token = hold.token
+        if action.kind != "given":  # which may have been asked for more than once
+            grant.gave = frozenset(self.checker.taken(hold.token))
+        deleted = self._deleted(grant)
+        if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
+            self.world.violate(f"{grant.who} was given {grant.name}, which its own process had deleted")
         self.held[grant] = host, lock
         if not hold.passed and hold.since_ns + hold.elapsed_ns >= hold.deadline_ns:
             self.world.violate(f"{grant.who} was given {grant.name} when its validity was over")
@@ -336,15 +378,27 @@ class _Schedule:
         self._say(client, name, "releases it")
         for grant, lock in pairs:
             self.held.pop(grant, None)
-            grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+            self._end(grant, host, lock)
             if grant.end == host.local:
                 self.checker.released(grant, host.local)
 
     def _released_at_last(self) -> None:
-        """Those who were killed have held what they held until then, at most."""
+        """Those who were killed have held what they held until then; what was deleted by hand is promised to nobody."""
         for grant, (host, lock) in self.held.items():
-            grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+            self._end(grant, host, lock)
         self.held.clear()
+        for grant in self.checker.grants:  # only now: who is paused has ended it when others had not deleted it yet
+            deleted = self._deleted(grant)
+            if deleted is not None:
+                grant.end = max(grant.start, min(grant.end, deleted.at))
+
+    def _end(self, grant: Grant, host: Host, lock: Any) -> None:
+        """Note until when a holder believed that it has the lock."""
+        grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+
+    def _deleted(self, grant: Grant) -> Deleted | None:
+        """Return the deletion that took the lock from its holder, if there was one."""
+        return self.deletions.of(grant.token, grant.gave, self.checker.quorum)
 
     def _clean_up(self) -> None:
         """Leave nothing to the garbage collector that would warn."""

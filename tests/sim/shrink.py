@@ -52,6 +52,8 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
                 replace(action, pause=0.0),
                 replace(action, hold=0.0),
                 replace(action, wait=True),
+                replace(action, elsewhere=None, here=True),
+                replace(action, shown=False, elsewhere=None, here=True),
             ):
                 if plainer != action:
                     changed = (client, (*actions[:place], plainer, *actions[place + 1 :]))

@@ -10,7 +10,8 @@ import pytest
 
 from redlatch import impl
 from sim.__main__ import every
-from sim.schedule import simulate
+from sim.plan import draw, draw_foreign
+from sim.schedule import run, simulate
 
 SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1  # what sanitizers make of it
 SEEDS = {"c": 14_000 // SLOWER, "python": 6_000 // SLOWER}
@@ -30,6 +31,19 @@ def test_no_schedule_breaks_a_rule(implementation: impl.Implementation) -> None:
     assert not wrong, f"python -m tests.sim --impl {implementation.name} --seed {wrong[0].seed}"
 
 
+def test_no_schedule_of_drop_ins_breaks_a_rule(implementation: impl.Implementation) -> None:
+    wrong = []
+    seeds = SEEDS[implementation.name] // 4
+    for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, foreign=True):
+        wrong += failed
+    assert not wrong, f"python -m tests.sim --foreign --impl {implementation.name} --seed {wrong[0].seed}"
+
+
+@pytest.mark.parametrize("seed", [501, 1554])
+def test_what_a_schedule_of_drop_ins_has_shown_stays_mended(implementation: impl.Implementation, seed: int) -> None:
+    assert not run(draw_foreign(seed)).wrong
+
+
 @pytest.mark.parametrize("seed", [7265, 122750, 154067, 265883, 343738, 379366, 887574])
 def test_what_a_schedule_has_shown_stays_mended(implementation: impl.Implementation, seed: int) -> None:
     assert not simulate(seed).wrong
@@ -45,9 +59,9 @@ def test_compiled_and_pure_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         both = impl.load("c"), impl.load("python")
     except ImportError:
         pytest.skip("the compiled implementation was not built")
-    for seed in range(300):
+    for plan in [*map(draw, range(300)), *map(draw_foreign, range(100))]:
         results = []
         for chosen in both:
             monkeypatch.setattr(impl, "current", chosen)
-            results.append(simulate(seed))
+            results.append(run(plan))
         assert results[0] == results[1]

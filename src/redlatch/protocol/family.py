@@ -366,7 +366,7 @@ def attempt(
             hold.keep(deadline, now - started)
             kind.won(policy, hold)
             lines.overtake(policy, hold, now)
-            if kind.shares and kind.queues:
+            if (kind.shares and kind.queues) or (hold.shown and hold.key in lines.lines):
                 lines.leave(hold, now, False)
             return
         failures = failures + 1 if ballot.unavailable() else 0

@@ -47,6 +47,9 @@ class Given(Kind):
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         return Acquire(hold.key, hold.token, hold.since_ns, ttl_ms)
 
+    def won(self, policy: Policy, hold: Hold) -> None:
+        hold.shown = not self._once
+
     def releasing(self, hold: Hold) -> Command:
         return self._in_order(Release(hold.key, hold.token, hold.since_ns))
 
