@@ -120,11 +120,12 @@ class Plan:
 def draw_foreign(seed: int) -> Plan:
     """Draw a plan of drop-ins: that of the seed, with the kinds of locks that they have, and what their users do.
 
-    Some are about tokens that users choose, and servers that forget scripts; some about keys that are deleted by hand.
+    Some are about locks that are released elsewhere and nothing else; some about chosen tokens, and servers that forget
+    scripts; some about keys that are deleted by hand.
     """
     plan = draw(seed)
     chance = random.Random(f"foreign {seed}")
-    theme = chance.choices(("anything", "choosing", "flushing", "deleting"), (45, 10, 25, 20))[0]
+    theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
     faults = [fault for fault in plan.faults if not plan.trusty or fault.what not in Plan.FORGETFUL]
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
@@ -141,13 +142,17 @@ def draw_foreign(seed: int) -> Plan:
 
 
 def _foreign(chance: random.Random, action: Action, clients: range, theme: str) -> Action:
-    kind = "given" if theme in ("choosing", "flushing") else chance.choice(FOREIGN)
-    if theme == "deleting" and chance.random() < 0.25:
+    kind = "given" if theme == "flushing" else chance.choice(FOREIGN)
+    if theme == "handing" and kind == "given":
+        kind = "plain"
+    elif theme == "deleting" and chance.random() < 0.25:
         kind = DELETE
     shown, elsewhere = chance.random() < 0.5, chance.choice((None, None, *clients))
     if not shown and not (kind == "given" and chance.random() < 0.3):  # who has chosen a token need not read it
         elsewhere = None
-    if theme == "flushing":  # which is about everybody at once, again and again
+    if theme == "handing":
+        action = replace(action, extend=False, renew=False)
+    elif theme == "flushing":  # which is about everybody at once, again and again
         elsewhere, action = None, replace(action, timeout=None, cancel=None, hold=min(action.hold, 0.001))
     return replace(
         action,
