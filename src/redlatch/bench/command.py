@@ -70,7 +70,7 @@ def bench(quick: bool, masters: int, only: str, results: Path | None, json_file:
     """Race redlatch, its peers and the physical floor.
 
     All run on real masters that the race starts on loopback, in interleaved rounds of one run: what is shown is the
-    median of the rounds, and ratios with the smallest and the largest. It takes six minutes. Peers that are not
+    median of the rounds, and ratios with the smallest and the largest. It takes seven minutes. Peers that are not
     installed are named and left out; pip install 'redlatch[bench]' brings them. The exit status is 1 when a contender
     failed.
     """

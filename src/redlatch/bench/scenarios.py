@@ -1,6 +1,6 @@
 """What races what: the scenarios, how wide each is, for how long, and which ratios are formed.
 
-The times are chosen so that all of it fits into six minutes; what is quoted gets more rounds than what is only drawn.
+The times are chosen so that all of it fits into seven minutes; what is quoted gets more rounds than what is only drawn.
 """
 
 from __future__ import annotations
