@@ -73,8 +73,8 @@ MUTANTS = (
         "an extension that came too late counts",
         "17, 33, 37, D6",
         QUORUM,
-        "            if settled >= limit or ballot.refused():\n",
-        "            if ballot.refused():\n",
+        "            if settled >= limit or ballot.refused() or",
+        "            if ballot.refused() or",
     ),
     Mutant(
         "an extension adds to what is left",
