@@ -124,7 +124,8 @@ def test_so_has_a_task(implementation, before, url, name):
             assert await first.acquire()
             token = first.local.token if before else ""
             call = asyncio.create_task(second.acquire())
-            await asyncio.sleep(0.05)
+            while not stands(clients.async_client_of([server]), f"lock:{name}"):
+                await asyncio.sleep(0)
             await asyncio.to_thread(release_elsewhere, url, name, token or first.local.token)
             assert await asyncio.wait_for(call, PATIENCE)
             with pytest.raises(LockNotOwnedError):
@@ -141,6 +142,8 @@ def test_so_has_who_waits_beside_a_holder_who_has_chosen_his_token(waiting, serv
     winning = in_thread(lambda: first.acquire(token="chosen"))
     await_true(lambda: waits(server, name))
     calls = [in_thread(second.acquire)] if waiting else []
+    turns = clients.client_of([server])._driver.lines.lines[f"lock:{name}".encode()].turns
+    await_true(lambda: len(turns) == 1 + waiting)
     zeroth.release()
     assert winning.result(PATIENCE)
     calls = calls or [in_thread(second.acquire)]
