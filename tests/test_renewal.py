@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import signal
 import sys
 import threading
 import time
@@ -11,9 +12,18 @@ from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, await_true, in_thread
+from faces import PATIENCE, Faced, await_true, in_thread
 
-from redlatch import AsyncClient, Client, LockLost, QuorumUnavailable
+from redlatch import (
+    AsyncClient,
+    Client,
+    ClientClosed,
+    ClientUnusable,
+    Handoff,
+    LockLost,
+    QuorumUnavailable,
+    WrongLoop,
+)
 
 SHORT = 0.4  # a ttl that a test can outlive
 
@@ -111,6 +121,143 @@ def test_a_renewal_is_not_held_up_by_a_lock_that_runs_out_a_moment_later(connect
     passed(2 * SHORT)
     assert renewed.remaining() > 0
     renewed.release()
+
+
+# --- a release that was refused, or never began (row 45) ------------------------------------------------------
+
+
+async def outlives_its_ttl(lock: Any) -> None:
+    """Wait for two renewals, which move the deadline of a held lock."""
+    for _ in range(2):
+        deadline = lock.deadline_ns
+        async with asyncio.timeout(PATIENCE):
+            while lock.deadline_ns <= deadline:
+                assert lock.remaining() > 0, "it is not renewed"
+                await asyncio.sleep(0.005)
+
+
+def test_row_45_a_release_that_is_cancelled_before_it_begins_keeps_the_renewal(implementation, three, name, keys):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=SHORT, auto_renew=True)
+            assert await lock.acquire()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(lock.release(), 0)
+            await outlives_its_ttl(lock)
+            await lock.release()
+            assert not await asyncio.to_thread(keys, three, name)
+
+    asyncio.run(main())
+
+
+def test_row_45_a_release_in_another_event_loop_keeps_the_renewal(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=SHORT, auto_renew=True)
+            assert await lock.acquire()
+            for wait in (True, False):
+                with pytest.raises(WrongLoop):
+                    await asyncio.to_thread(asyncio.run, lock.release(wait))
+            await outlives_its_ttl(lock)
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, three, proxies, name):
+    before = proxies(three)
+    refused: list[BaseException] = []
+    with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        lock = client.lock(name, ttl=PATIENCE, auto_renew=True)
+        assert lock.acquire()
+        lost = lock.lost
+
+        def release(*_: object) -> None:
+            try:
+                lock.release()
+            except ClientUnusable as error:
+                refused.append(error)
+            for proxy in before:
+                proxy.replies.set()
+
+        former = signal.signal(signal.SIGALRM, release)
+        try:
+            for proxy in before:
+                proxy.replies.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            client.lock(name).locked()  # a call that the signal interrupts
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+        assert len(refused) == 1
+        lock.extend(SHORT)  # its loss is due soon now, and its renewal at once
+        deadline = lock.deadline_ns
+        await_true(lambda: lock.deadline_ns > deadline or lost.is_set() or not lock.remaining())
+        assert lock.remaining() > 0
+        lock.release()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_row_45_the_loss_of_a_lock_is_told_although_its_release_was_refused(connect, three, name, many):
+    told: list[str] = []
+    client = connect(three, on_lost=lambda lock, reason: told.append(reason))
+    (lock,) = client.acquire_many([name], ttl=SHORT)
+    lost = lock.lost
+    client.close()
+    with pytest.raises(ClientClosed):
+        if many:
+            client.release_many([lock])
+        else:
+            Faced(lock, client._start).release()
+    await_true(lost.is_set)
+    await_true(lambda: len(told) == 1)
+
+
+def test_row_45_the_loss_of_a_multi_lock_is_told_although_its_release_was_refused(connect, three, name):
+    told: list[str] = []
+    client = connect(three, on_lost=lambda lock, reason: told.append(reason))
+    lock = client.multi_lock([name, name + "-b"], ttl=SHORT)
+    assert lock.acquire()
+    client.close()
+    with pytest.raises(ClientClosed):
+        lock.release()
+    await_true(lambda: len(told) == 2)
+
+
+def test_row_45_a_release_that_waits_for_its_answer_is_not_renewed_beside(connect, three, proxies, name):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before], attempt_timeout=2.0).lock(name, ttl=SHORT, auto_renew=True)
+    lost = lock.lost
+    assert lock.acquire()
+    for proxy in before:
+        proxy.replies.clear()
+    sent = extensions(before[0], name)
+    call = lock.start("release")
+    await_true(lambda: not lock.token)
+    passed(2 * SHORT)
+    assert extensions(before[0], name) - sent <= 1  # one that was on its way when the release began
+    for proxy in before:
+        proxy.replies.set()
+    call.result(PATIENCE)
+    assert not lost.is_set()
+
+
+def test_row_45_a_lease_that_was_passed_on_and_came_back_has_its_max_hold_anew(connect, three, name):
+    """It has its old token then, by which the end of its first care was not seen."""
+    client = connect(three, handoff=Handoff(tenure=PATIENCE))
+    lock, other = client.lock(name, ttl=1.0, auto_renew=True, max_hold=2.0), client.lock(name, ttl=1.0)
+    assert lock.acquire()
+    token = lock.token
+    passed(1.2)
+    for one, next_one in ((lock, other), (other, lock)):
+        call = next_one.start("acquire")
+        await_true(lambda: bool(client.raw._driver.lines.lines))
+        one.release()
+        assert call.result(PATIENCE)
+    assert lock.token == token
+    passed(1.4)
+    assert lock.remaining() > 0
+    lock.release()
 
 
 # --- loss ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class AsyncLock(BaseLock):
     async def _acquire_with_care(self, timeout: float | None) -> bool:
         won: bool = await self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
         if won:
-            self._begin_care()
+            self._begin_care(True)
         return won
 
     @_coroutine_function
@@ -94,8 +94,6 @@ class AsyncLock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        if self._care is not None:
-            self._care.end()
         if wait:
             return self._shared.driver.release(self._hold, self._ttl_ms)  # type: ignore[no-any-return]
         return self._shared.driver.part(self._hold, self)  # type: ignore[no-any-return]

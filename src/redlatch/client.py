@@ -55,7 +55,7 @@ class Lock(BaseLock):
             timeout = timeout_of(timeout, blocking)
         won: bool = self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
         if won and self._care is not None:
-            self._begin_care()
+            self._begin_care(True)
         return won
 
     def release(self, wait: bool = True) -> None:
@@ -71,8 +71,6 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        if self._care is not None:
-            self._care.end()
         if wait:
             self._shared.driver.release(self._hold, self._ttl_ms)
         else:

@@ -221,6 +221,8 @@ class Lock(_WithLocal, redis.lock.Lock):
             raise _not_owned("release", self.name) from error
         except ClientUnusable:  # by a signal's handler, while this thread is in a call
             super().do_release(shown_token(lease) if token is None else token)
+            if lease._care is not None:  # the hold knows nothing of this release: end its renewal here
+                lease._care.end()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""

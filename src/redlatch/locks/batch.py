@@ -56,9 +56,6 @@ class Batch(Generic[AnyLock]):
         """Release each lock; TypeError if one is none."""
         self.check()
         locks, policy = self._present(), self._shared.policy
-        for lock in locks:
-            if lock._care is not None:
-                lock._care.end()
         if not wait:
             return self._together([lock._parting() for lock in locks])
         patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))

@@ -162,10 +162,16 @@ class BaseLock:
 
     # --- its loss ----------------------------------------------------------------------------------
 
-    def _begin_care(self) -> None:
-        """Have this lock renewed, or its loss told, from now on: it is held, or was extended."""
+    def _begin_care(self, anew: bool = False) -> None:
+        """Have this lock renewed, or its loss told, from now on: it is held, or was extended.
+
+        Args:
+            anew: whether it was acquired just now.
+        """
         care = self._care
         if care is not None:
+            if anew:
+                care.end()
             care.begin(self._shared.policy.clock.now())
             self._shared.driver.care_for(care)
 

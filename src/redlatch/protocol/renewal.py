@@ -30,6 +30,9 @@ SLACK = 64
 class Care:
     """What is done for one lock, from when it was won until it is released.
 
+    A release does not end it. The hold leaves HELD in the step that begins the release, and from then on the care is
+    not live. So a release that was refused, or never began, ends nothing.
+
     Args:
         lock: told of its loss by `mark_lost` and `tell_lost`; not kept alive.
         renews: whether it is renewed when a third of its ttl is over.
@@ -105,11 +108,14 @@ class Care:
         self.due_ns = min(renew_ns, self.hold.deadline_ns) if self.renews or self.doubted else self.hold.deadline_ns
 
     def end(self) -> None:
-        """Care for it no more: it is being released."""
+        """Forget the lease: it is lost, or the lock was acquired again.
+
+        The second needs saying: a lease that was passed on and came back has the same token.
+        """
         self.token = None
 
     def live(self) -> bool:
-        """Tell whether the lease is still held by the same holder."""
+        """Tell whether the lease is still held, and no release of it has begun."""
         return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
 
     def why_over(self, now_ns: int) -> str:
