@@ -180,6 +180,12 @@ class BaseLock:
         if self._care is not None and self._care.live():
             self._begin_care()
 
+    def _let_run_out(self, why: str) -> None:
+        """Renew it no more: nobody is left who could release it. It runs out with its ttl, and that is reported."""
+        care = self._care
+        if care is not None and care.live():
+            care.let_run_out(self, why)
+
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
         """Return the event of that kind that tells of its loss."""
         with _one_at_a_time[0]:

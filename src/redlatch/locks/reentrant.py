@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
-from ..errors import LockError, NotOwned
+from ..errors import AlreadyHeld, LockError, NotOwned
 from ..protocol.hold import HELD
 from .batch import AnyLock
 from .lock import BaseLock, note_failure
+from .owner import coroutine_function, of_threads, running_task
 
 
 class BaseRLock(Generic[AnyLock]):
@@ -19,14 +20,18 @@ class BaseRLock(Generic[AnyLock]):
 
     Args:
         make: makes a lock on its name; every outermost acquire has one of its own.
-        owner: names whoever calls: the thread, or the task.
+        owner: names whoever calls: the thread, or the task (see `owner`). It is kept weakly.
+
+    A holder that ends without a release leaves the table. Its lock is renewed no more and runs out with its ttl, and
+    that is reported as any loss.
     """
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
         self._make = make
         self._owner = owner
-        self._held: dict[Any, tuple[AnyLock, int]] = {}
+        self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
         self._model = make()  # what the questions go to that need not be the holder's
+        self._gone = _forgetter(weakref.ref(self))  # called when an owner is no more
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one process's")
@@ -42,8 +47,7 @@ class BaseRLock(Generic[AnyLock]):
     @property
     def count(self) -> int:
         """How often whoever asks has acquired it and not released it yet."""
-        _, count = self._held.get(self._owner(), (None, 0))
-        return count
+        return self._of(self._owner())[1]
 
     @property
     def lock(self) -> AnyLock:
@@ -52,15 +56,12 @@ class BaseRLock(Generic[AnyLock]):
         Raises:
             NotOwned: whoever asks does not hold it.
         """
-        lock, _ = self._held.get(self._owner(), (None, 0))
-        if lock is None:
-            raise NotOwned(f"{self.name!r} is not held by whoever asks; there is nothing to release", name=self.name)
-        return lock
+        return self._lock_of(self._owner())
 
     def remaining(self) -> float:
         """Return the seconds of validity that are left, 0.0 where whoever asks does not hold it; no I/O."""
-        lock, _ = self._held.get(self._owner(), (self._model, 0))
-        return lock.remaining()
+        lock, _ = self._of(self._owner())
+        return 0.0 if lock is None else lock.remaining()
 
     def check(self) -> None:
         """Raise unless whoever asks may still believe that it holds the lock; no I/O.
@@ -71,43 +72,70 @@ class BaseRLock(Generic[AnyLock]):
         """
         self.lock.check()
 
-    def _again(self) -> bool:
-        """Count one more, where whoever asks holds it already."""
-        me = self._owner()
-        lock, count = self._held.get(me, (None, 0))
+    def _of(self, owner: Any) -> tuple[AnyLock | None, int]:
+        """Return what an owner holds, and how often."""
+        return (None, 0) if owner is None else self._held.get(weakref.ref(owner), (None, 0))
+
+    def _lock_of(self, owner: Any) -> AnyLock:
+        lock, _ = self._of(owner)
+        if lock is None:
+            raise NotOwned(f"{self.name!r} is not held by whoever asks; there is nothing to release", name=self.name)
+        return lock
+
+    def _again(self, owner: Any) -> bool:
+        """Count one more, where the owner holds it already."""
+        lock, count = self._of(owner)
         if lock is None:
             return False
         if lock._hold.state != HELD:  # its release failed, and may be sent again, or was done by others
-            self._held.pop(me, None)
+            self._drop(owner)
             return False
         lock.check()
-        self._held[me] = lock, count + 1
+        self._held[weakref.ref(owner)] = lock, count + 1
         return True
 
-    def _won(self, lock: AnyLock) -> None:
-        self._held[self._owner()] = lock, 1
+    def _won(self, owner: Any, lock: AnyLock) -> None:
+        self._held[weakref.ref(owner, self._gone)] = lock, 1
 
-    def _outermost(self) -> AnyLock | None:
+    def _outermost(self, owner: Any) -> AnyLock | None:
         """Count one less; return the lock where it is to be released now."""
-        lock = self.lock
-        me = self._owner()
-        _, count = self._held[me]
+        lock, count = self._lock_of(owner), self._of(owner)[1]
         if count > 1:
-            self._held[me] = lock, count - 1
+            self._held[weakref.ref(owner)] = lock, count - 1
             return None
         return lock
 
-    def _released(self, lock: BaseLock) -> None:
+    def _released(self, owner: Any, lock: BaseLock) -> None:
         """Forget a lock that was released, or lost; one whose release failed may be released again."""
-        if not lock._left_to_release:
-            self._held.pop(self._owner(), None)
+        if not lock._left_to_release and self._of(owner)[0] is lock:
+            self._drop(owner)
+
+    def _drop(self, owner: Any) -> None:
+        self._held.pop(weakref.ref(owner), None)
+
+    def _forget(self, reference: weakref.ref[Any]) -> None:
+        """Let the lock of an owner run out that has ended without releasing it."""
+        lock, _ = self._held.pop(reference, (None, 0))
+        if lock is not None:
+            lock._let_run_out("whoever held it has ended without releasing it, so it was renewed no more and ran out")
+
+
+def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
+    """Return what calls `_forget` of a lock, which it does not keep alive."""
+
+    def forget(owner: weakref.ref[Any]) -> None:
+        lock = reference()
+        if lock is not None:
+            lock._forget(owner)
+
+    return forget
 
 
 class RLock(BaseRLock[Any]):
     """A re-entrant lock for threads; made by `Client.rlock`. Any number of threads may share one object."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        super().__init__(make, threading.get_ident)
+        super().__init__(make, of_threads())
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock, or count one more where this thread holds it; as `Lock.acquire`.
@@ -115,13 +143,14 @@ class RLock(BaseRLock[Any]):
         Raises:
             LockLost: this thread held it, and has lost it.
         """
-        if self._again():
+        owner = self._owner()
+        if self._again(owner):
             return True
         lock = self._make()
         try:
             won = bool(lock.acquire(blocking, timeout))
             if won:
-                self._won(lock)
+                self._won(owner, lock)
             return won
         except BaseException as error:
             if lock._left_to_release and not self.count:  # an interrupt: nobody else knows of it
@@ -137,12 +166,13 @@ class RLock(BaseRLock[Any]):
         Raises:
             NotOwned: this thread does not hold it.
         """
-        lock = self._outermost()
+        owner = self._owner()
+        lock = self._outermost(owner)
         if lock is not None:
             try:
                 lock.release(wait)
             finally:
-                self._released(lock)
+                self._released(owner, lock)
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on; as `Lock.extend`."""
@@ -156,73 +186,141 @@ class RLock(BaseRLock[Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        lock = self._outermost()
+        owner = self._owner()
+        if not self._of(owner)[1]:  # the body has released it
+            return
+        lock = self._outermost(owner)
         if lock is not None:
             try:
                 lock.__exit__(kind, error, traceback)
             finally:
-                self._released(lock)
-
-
-def _task() -> asyncio.Task[Any] | None:
-    """Return the task that is running, if any."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # there is no loop
-        return None
+                self._released(owner, lock)
 
 
 class AsyncRLock(BaseRLock[Any]):
-    """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object."""
+    """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object.
+
+    The task that makes a call owns what comes of it, also where another task runs the coroutine, as in
+    ``asyncio.wait_for(rlock.acquire(), 1.0)``. A coroutine that was made outside of any task, or by one that has ended,
+    belongs to the task that runs it.
+    """
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        super().__init__(make, _task)
+        super().__init__(make, running_task)
+        self._asking: set[Any] = set()  # tasks for which it is being acquired
+        self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # see _drop
+        gone = self._gone
+        self._ended: Callable[[asyncio.Task[Any]], None] = lambda task: gone(weakref.ref(task))
 
-    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+    @coroutine_function
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Acquire the lock, or count one more where this task holds it; as `AsyncLock.acquire`.
 
         Raises:
+            AlreadyHeld: another call of this task is still acquiring it.
             LockLost: this task held it, and has lost it.
+            NotOwned: this task has ended while another one acquired it; it was released again.
         """
-        if self._again():
+        return self._acquire(running_task(), blocking, timeout)
+
+    async def _acquire(self, caller: asyncio.Task[Any] | None, blocking: bool, timeout: float | None) -> bool:
+        owner = _owner_for(caller)
+        if self._again(owner):
             return True
         lock = self._make()
-        won = bool(await lock.acquire(blocking, timeout))
+        self._begin(owner)
+        try:
+            won = bool(await lock.acquire(blocking, timeout))
+        finally:
+            self._asking.discard(owner)
+        if won and owner.done():
+            await lock.release(wait=False)
+            raise NotOwned(f"{self.name!r}: the task that asked for it has ended; it was released", name=self.name)
         if won:
-            self._won(lock)
+            self._won(owner, lock)
         return won
 
-    async def release(self, wait: bool = True) -> None:
+    def _begin(self, owner: Any) -> None:
+        """Note that it is being acquired for a task: a second call would wait for the first one's release."""
+        if owner in self._asking:
+            raise AlreadyHeld(
+                f"{self.name!r}: another call of this task is still acquiring it; await that one first", name=self.name
+            )
+        self._asking.add(owner)
+
+    @coroutine_function
+    def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
         """Count one less; release the lock where that was the last; as `AsyncLock.release`.
 
         Raises:
             NotOwned: this task does not hold it.
         """
-        lock = self._outermost()
+        return self._release(running_task(), wait)
+
+    async def _release(self, caller: asyncio.Task[Any] | None, wait: bool) -> None:
+        owner = _owner_for(caller)
+        lock = self._outermost(owner)
         if lock is not None:
             try:
                 await lock.release(wait)
             finally:
-                self._released(lock)
+                self._released(owner, lock)
 
-    async def extend(self, ttl: float | None = None) -> None:
+    @coroutine_function
+    def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
         """Let the lock live `ttl` seconds from now on; as `AsyncLock.extend`."""
-        await self.lock.extend(ttl)
+        return self._extend(running_task(), ttl)
+
+    async def _extend(self, caller: asyncio.Task[Any] | None, ttl: float | None) -> None:
+        await self._lock_of(_owner_for(caller)).extend(ttl)
 
     async def __aenter__(self) -> Self:
-        if self._again():
+        owner = _owner_for(running_task())
+        if self._again(owner):
             return self
         lock = self._make()
-        await lock.__aenter__()
-        self._won(lock)
+        self._begin(owner)
+        try:
+            await lock.__aenter__()
+        finally:
+            self._asking.discard(owner)
+        self._won(owner, lock)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        lock = self._outermost()
+        owner = _owner_for(running_task())
+        if not self._of(owner)[1]:  # the body has released it
+            scoped = self._scoped.pop(owner, None)
+            if scoped is not None:
+                await scoped.__aexit__(kind, error, traceback)
+            return
+        lock = self._outermost(owner)
         if lock is not None:
             try:
                 await lock.__aexit__(kind, error, traceback)
             finally:
-                self._released(lock)
+                self._released(owner, lock)
+
+    def _won(self, owner: Any, lock: Any) -> None:
+        super()._won(owner, lock)
+        owner.add_done_callback(self._ended)
+
+    def _drop(self, owner: Any) -> None:
+        """Forget what an owner holds, but for a body that the loss of the lock may have cancelled: it ends later."""
+        lock, _ = self._of(owner)
+        super()._drop(owner)
+        owner.remove_done_callback(self._ended)
+        if lock is not None and lock._care is not None and lock._care.scope is not None:
+            self._scoped[owner] = lock
+
+
+def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
+    """Return the task that a call is for: the one that made it, or else the one that runs it."""
+    runs = asyncio.current_task()
+    if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
+        caller = runs
+    if caller is None:
+        raise RuntimeError("rlock: it is held by a task, and there is none here")
+    return caller

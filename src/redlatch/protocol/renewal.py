@@ -42,7 +42,9 @@ class Care:
 
     Attributes:
         event: set when it is lost; None where nobody asked for it.
+        kept: the lock, kept alive to report its loss; None while others keep it.
         reason: why it was lost; None while it is not.
+        why: why it will run out; None where nothing but its ttl is known.
         number: of its entry in the heap; others are of no use any more.
         renewing: whether a renewal is under way. What it asks for was right when it began: no second one waits for it.
         doubted: whether a vote that it stands on is void: then it is verified, by being extended to what is left.
@@ -55,6 +57,7 @@ class Care:
         "due_ns",
         "event",
         "hold",
+        "kept",
         "lock",
         "max_hold_ns",
         "number",
@@ -66,6 +69,7 @@ class Care:
         "scope",
         "token",
         "ttl_ms",
+        "why",
     )
 
     def __init__(
@@ -87,7 +91,9 @@ class Care:
         self.cancels = cancels
         self.event: Any = None
         self.reason: str | None = None
+        self.why: str | None = None
         self.scope: Any = None
+        self.kept: Any = None
         self.doubted = self.renewing = False
         self.token: bytes | None = None  # of the lease that is cared for; None when there is none
         self.began_ns = self.renew_ns = self.due_ns = self.number = 0
@@ -113,6 +119,13 @@ class Care:
         The second needs saying: a lease that was passed on and came back has the same token.
         """
         self.token = None
+        self.kept = None
+
+    def let_run_out(self, lock: Any, why: str) -> None:
+        """Renew it no more, and keep the lock until its loss is reported: nobody is left who could release it."""
+        self.renews = False
+        self.why = why
+        self.kept = lock
 
     def live(self) -> bool:
         """Tell whether the lease is still held, and no release of it has begun."""
@@ -120,6 +133,8 @@ class Care:
 
     def why_over(self, now_ns: int) -> str:
         """Return why its validity is over."""
+        if self.why is not None:
+            return self.why
         drift_ns = self.ttl_ms * MILLISECOND // 20  # of the last renewal's ttl, and more
         if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns - drift_ns:
             return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"

@@ -1,0 +1,395 @@
+"""Re-entrant locks on real masters: who owns one (rows 49 and 53), and how a ``with`` ends (row 55)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sys
+import threading
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+from faces import PATIENCE, await_true, in_thread
+
+from redlatch import AlreadyHeld, AsyncClient, Client, LockLost, NotOwned
+from redlatch.locks.reentrant import AsyncRLock
+
+SHORT = 0.4  # a ttl that a test can outlive
+LONG = 60.0  # and one that it cannot: a key that is gone was deleted
+
+
+async def soon(condition: Callable[[], Any]) -> None:
+    """Wait, while the loop goes on, until something has come true."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def without_keys(keys: Any, urls: list[str], name: str) -> None:
+    """Wait, while the loop goes on, until no master has the key."""
+    async with asyncio.timeout(PATIENCE):
+        while await asyncio.to_thread(keys, urls, name):
+            await asyncio.sleep(0.005)
+
+
+# --- a thread that ends (row 49) ------------------------------------------------------------------------------
+
+
+def test_row_49_a_new_thread_does_not_get_the_rlock_of_a_dead_one(implementation, three, name):
+    with Client(three) as client:
+        lock = client.rlock(name, ttl=LONG)
+
+        def acquire() -> tuple[int, bool, int]:
+            return threading.get_ident(), lock.acquire(blocking=False), lock.count
+
+        def in_new_thread() -> tuple[int, bool, int]:
+            results = []
+            thread = threading.Thread(target=lambda: results.append(acquire()))
+            thread.start()
+            thread.join(PATIENCE)
+            (result,) = results
+            return result
+
+        dead, won, count = in_new_thread()
+        assert (won, count) == (True, 1)
+        later = [in_new_thread() for _ in range(20)]
+        if dead not in [ident for ident, _, _ in later]:
+            pytest.skip("this system did not give the number of a dead thread to a new one")
+        assert [each[1:] for each in later] == [(False, 0)] * 20
+
+
+def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_reported(implementation, three, name, keys):
+    told: list[tuple[str, str]] = []
+    with Client(three) as client:
+        lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append((lock.name, why)))
+
+        def work() -> threading.Event:
+            assert lock.acquire()
+            assert lock.acquire()
+            return lock.lock.lost
+
+        lost = in_thread(work).result(PATIENCE)
+        await_true(lost.is_set)
+        await_true(lambda: bool(told))
+        assert [each[0] for each in told] == [name]
+        assert "ended without releasing it" in told[0][1]
+        await_true(lambda: not keys(three, name))
+        with lock:
+            assert lock.count == 1
+
+
+def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_ends(implementation, three, name):
+    with Client(three) as client:
+        lock, other = client.rlock(name, ttl=SHORT, auto_renew=True), client.rlock(name + "-other", ttl=SHORT)
+        assert lock.acquire()
+        lost = lock.lock.lost
+        renewed = lock.lock.deadline_ns + int(3 * SHORT * 1e9)
+        in_thread(other.acquire).result(PATIENCE)
+        in_thread(lambda: lock.acquire(blocking=False)).result(PATIENCE)
+        await_true(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
+        assert not lost.is_set()
+        lock.release()
+
+
+def test_row_49_an_rlock_object_that_is_forgotten_is_not_renewed(implementation, three, name, keys):
+    with Client(three) as client:
+        lock = client.rlock(name, ttl=SHORT, auto_renew=True)
+        assert lock.acquire()
+        del lock
+        await_true(lambda: not keys(three, name), 10 * SHORT)
+
+
+def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_reported(
+    implementation, three, name, keys
+):
+    async def main() -> None:
+        told: list[str] = []
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append(why))
+
+            async def work() -> None:
+                assert await lock.acquire()
+                events.append(lock.lock.lost)
+                raise ZeroDivisionError
+
+            events: list[asyncio.Event] = []
+            task = asyncio.create_task(work())  # which is referred to until the end
+            with pytest.raises(ZeroDivisionError):
+                await task
+            assert not await lock.acquire(blocking=False)
+            assert lock.count == 0
+            await asyncio.wait_for(events[0].wait(), PATIENCE)
+            await soon(lambda: bool(told))
+            assert "ended without releasing it" in told[0]
+            await without_keys(keys, three, name)
+            async with lock:
+                assert lock.count == 1
+            assert len(told) == 1
+            assert task.done()
+
+    asyncio.run(main())
+
+
+def test_row_49_a_task_that_ends_after_its_release_disturbs_nobody(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=SHORT, auto_renew=True)
+
+            async def work() -> None:
+                async with lock, lock:
+                    pass
+
+            await asyncio.create_task(work())
+            assert await lock.acquire()
+            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(2 * SHORT * 1e9)
+            await soon(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
+            assert not lost.is_set()
+            await lock.release()
+
+    asyncio.run(main())
+
+
+# --- a coroutine that another task runs (row 53) --------------------------------------------------------------
+
+WAYS: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "await": lambda coroutine: coroutine,
+    "wait_for": lambda coroutine: asyncio.wait_for(coroutine, PATIENCE),
+    "create_task": lambda coroutine: asyncio.create_task(coroutine),
+    "gather": lambda coroutine: asyncio.gather(coroutine, asyncio.sleep(0)),
+    "shield": lambda coroutine: asyncio.shield(coroutine),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_runs_it(implementation, three, name, keys, way):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=SHORT, auto_renew=True)
+            run = WAYS[way]
+            await run(lock.acquire())
+            assert lock.count == 1
+            await run(lock.acquire())
+            assert lock.count == 2
+            async with lock:
+                assert lock.count == 3
+            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(2 * SHORT * 1e9)
+            await soon(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
+            assert not lost.is_set()
+            assert not await asyncio.create_task(other(lock))
+            await run(lock.extend(LONG))
+            assert lock.remaining() > SHORT
+            await run(lock.release())
+            assert lock.count == 1
+            await run(lock.release())
+            assert lock.count == 0
+            assert not await asyncio.to_thread(keys, three, name)
+
+    async def other(lock: Any) -> bool:
+        won: bool = await lock.acquire(blocking=False)
+        return won
+
+    asyncio.run(main())
+
+
+def test_row_53_a_timeout_round_acquire_leaves_nothing_to_its_caller(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+            async with client.lock(name, ttl=LONG):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(lock.acquire(), 0.05)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(lock.acquire(), 0)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await lock.acquire()
+                assert lock.count == 0
+            assert await asyncio.wait_for(lock.acquire(), PATIENCE)
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(implementation, three, name, keys):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+
+            async def begin() -> asyncio.Task[bool]:
+                task = asyncio.create_task(lock.acquire())
+                await asyncio.sleep(0)  # it begins
+                return task
+
+            held = client.lock(name, ttl=LONG)
+            assert await held.acquire()
+            task = await asyncio.create_task(begin())
+            await soon(lambda: bool(client._driver.lines.lines))
+            await held.release()
+            with pytest.raises(NotOwned, match="has ended"):
+                await task
+            await without_keys(keys, three, name)
+
+    asyncio.run(main())
+
+
+def test_row_53_a_coroutine_whose_caller_has_ended_belongs_to_the_task_that_runs_it(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+
+            async def make() -> Any:
+                return lock.acquire()
+
+            assert await (await asyncio.create_task(make()))
+            assert lock.count == 1
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_that_runs_it(
+    implementation, three, name, keys
+):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock, loop = client.rlock(name, ttl=SHORT, auto_renew=True), asyncio.get_running_loop()
+
+            def call() -> bool:
+                return asyncio.run_coroutine_threadsafe(lock.acquire(), loop).result(PATIENCE)
+
+            assert await asyncio.to_thread(call)
+            assert lock.count == 0
+            await without_keys(keys, three, name)  # that task is done: nobody could release it
+
+    asyncio.run(main())
+
+
+def test_row_53_two_calls_of_one_task_at_once_do_not_wait_for_each_other(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+            one, two = await asyncio.gather(lock.acquire(), lock.acquire(), return_exceptions=True)
+            assert one is True
+            assert isinstance(two, AlreadyHeld)
+            assert lock.count == 1
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+
+            async def child() -> int:
+                async with lock:
+                    return lock.count
+
+            async with asyncio.TaskGroup() as group, lock:
+                task = group.create_task(child())
+                await soon(lambda: bool(client._driver.lines.lines))  # it waits
+                assert lock.count == 1
+            assert task.result() == 1
+
+    asyncio.run(main())
+
+
+def test_row_53_a_coroutine_of_an_rlock_is_one_to_mocks_and_inspection(implementation, three, name):
+    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert all(is_awaited(getattr(AsyncRLock, call)) for call in ("acquire", "release", "extend"))
+    mock = create_autospec(AsyncRLock, instance=True)
+
+    async def main() -> None:
+        await mock.acquire(timeout=1.0)
+        await mock.release()
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+            coroutine = lock.acquire()
+            assert inspect.iscoroutine(coroutine)
+            assert await coroutine
+            with pytest.raises(RuntimeError, match="already awaited"):
+                await coroutine
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                lock.acquire()
+                gc.collect()
+            assert [warning.category for warning in caught] == [RuntimeWarning]
+            assert lock.count == 1
+            await lock.release()
+
+    asyncio.run(main())
+    mock.acquire.assert_awaited_once_with(timeout=1.0)
+
+
+# --- released inside its own with (row 55) --------------------------------------------------------------------
+
+
+def test_row_55_an_rlock_that_its_body_released_leaves_the_with_quietly(implementation, three, name):
+    with Client(three) as client:
+        lock = client.rlock(name, ttl=LONG)
+        with lock:
+            lock.release()
+        with lock, lock:
+            lock.release()
+            lock.release()
+        assert lock.count == 0
+        with pytest.raises(NotOwned):
+            lock.release()
+
+
+def test_row_55_the_exception_of_a_body_that_released_the_rlock_arrives(implementation, three, name):
+    with Client(three) as client:
+        lock = client.rlock(name, ttl=LONG)
+        with pytest.raises(ZeroDivisionError) as caught, lock:
+            lock.release()
+            raise ZeroDivisionError
+        assert caught.value.__context__ is None
+        with lock:
+            lock.release()
+            assert lock.acquire()
+        assert lock.count == 0
+
+
+def test_row_55_an_rlock_of_a_task_that_its_body_released_leaves_the_with_quietly(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+            async with lock:
+                await lock.release()
+            async with lock, lock:
+                await lock.release()
+                await lock.release()
+            with pytest.raises(ZeroDivisionError) as caught:
+                async with lock:
+                    await lock.release()
+                    raise ZeroDivisionError
+            assert caught.value.__context__ is None
+            assert lock.count == 0
+            with pytest.raises(NotOwned):
+                await lock.release()
+
+    asyncio.run(main())
+
+
+def test_row_55_a_body_that_the_loss_has_cancelled_and_that_released_the_rlock_says_so(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
+            with pytest.raises(LockLost):
+                async with lock:
+                    try:
+                        await asyncio.sleep(PATIENCE)
+                    finally:
+                        with pytest.raises(LockLost):
+                            await lock.release()
+            task = asyncio.current_task()
+            assert task is not None
+            assert not task.cancelling()
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
