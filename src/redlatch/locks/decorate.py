@@ -1,9 +1,14 @@
-"""Functions that run while they hold a lock, whose name is made of their arguments."""
+"""Functions that run while they hold a lock, whose name is made of their arguments.
+
+No body may run without its lock. What runs only after the function has returned (a coroutine, a generator) is refused:
+where the function is decorated, if that can be seen; else where it returns, and then nothing of it is run.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 import string
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -11,6 +16,9 @@ from typing import Any, TypeVar
 from ..errors import ConfigurationError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+# A field of a template: an argument, and what is taken of it.
+_FIELD = re.compile(r"([^.\[\]]+)(\.[^.\[\]]+|\[[^\]]+\])*")
 
 
 def check_template(template: object) -> None:
@@ -29,15 +37,17 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
 
     Raises:
         ConfigurationError: the template names what is no argument of the function, or is malformed.
+        TypeError: the function has no signature that can be read.
     """
-    signature = inspect.signature(function)
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+        signature = inspect.signature(function)
     except ValueError as error:
-        raise ConfigurationError(f"template: {template!r} is malformed: {error}") from None
-    for field in fields:
-        first = field.replace("[", ".").partition(".")[0]
-        if first not in signature.parameters:
+        raise TypeError(f"locked: {_name_of(function)} has no signature that can be read: {error}") from None
+    for field in _fields_of(template):
+        found = _FIELD.fullmatch(field)
+        if field and found is None:
+            raise ConfigurationError(f"template: {template!r} is malformed: {{{field}}} is no field")
+        if found is None or found[1] not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
             raise ConfigurationError(
                 f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
@@ -51,8 +61,82 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
     return name
 
 
+def _fields_of(template: str) -> list[str]:
+    """Return the fields of a template, those in the format of others as well.
+
+    Raises:
+        ConfigurationError: it is malformed.
+    """
+    found, texts = [], [template]
+    try:
+        for depth in range(3):
+            parts = [part for text in texts for part in string.Formatter().parse(text) if part[1] is not None]
+            if parts and depth == 2:
+                raise ValueError("a field in the format of another one has no fields in its own")
+            for _, field, _, conversion in parts:
+                if conversion not in (None, "s", "r", "a"):
+                    raise ValueError(f"{{{field}!{conversion}}} has an unknown conversion")
+                found.append(str(field))
+            texts = [str(text) for _, _, text, _ in parts]
+    except ValueError as error:
+        raise ConfigurationError(f"template: {template!r} is malformed: {error}") from None
+    return found
+
+
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _is(test: Callable[[Any], bool], function: Any) -> bool:
+    """Tell whether a test of functions holds for one, or for the ``__call__`` of an object."""
+    return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))
+
+
+def _refuse_others(function: Any) -> None:
+    """Refuse what is no function, and generator functions.
+
+    Raises:
+        TypeError: it is one of these.
+    """
+    if isinstance(function, type):
+        raise TypeError(f"locked: {_name_of(function)} is a class; decorate its methods, or a function that makes it")
+    if not callable(function):
+        raise TypeError(f"locked: a function is needed, not {type(function).__name__}")
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise TypeError(
+            f"locked: {_name_of(function)} is a generator function, which returns before it runs; "
+            "use a with statement in its body"
+        )
+
+
+def _refuse_result(function: Any, result: Any) -> None:
+    """Refuse what a function has returned where it is still to be run, and see to it that it never is.
+
+    Raises:
+        TypeError: it is an awaitable or a generator.
+    """
+    if inspect.isawaitable(result):
+        end, what = getattr(result, "close", None) or getattr(result, "cancel", None), "an awaitable"
+        hint = "use an AsyncClient for it"
+    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+        end, what = getattr(result, "close", None), "a generator"
+        hint = "use a with statement in its body"
+    else:
+        return
+    if end is not None:
+        end()
+    raise TypeError(f"locked: {_name_of(function)} returned {what}, which would run without the lock; {hint}")
+
+
+def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
+    """Return a decorator that puts static and class methods together again."""
+
+    def decorate_any(function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(decorate(function.__func__))
+        return decorate(function)
+
+    return decorate_any
 
 
 def locking(
@@ -61,24 +145,22 @@ def locking(
     """Return a decorator for functions of threads."""
     check_template(template)
 
-    def decorate(function: AnyFunction) -> AnyFunction:
-        if inspect.iscoroutinefunction(function):
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        _refuse_others(function)
+        if _is(inspect.iscoroutinefunction, function):
             raise TypeError(f"locked: {_name_of(function)} is a coroutine function; use an AsyncClient for it")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"locked: {_name_of(function)} is a generator function, which returns before it runs; "
-                "use a with statement in its body"
-            )
         name = namer(template, function)
 
         @functools.wraps(function)
         def locked(*args: Any, **named: Any) -> Any:
             with make(name(*args, **named), ttl, options):
-                return function(*args, **named)
+                result = function(*args, **named)
+                _refuse_result(function, result)
+                return result
 
-        return locked  # type: ignore[return-value]
+        return locked
 
-    return decorate
+    return _through(decorate)
 
 
 def async_locking(
@@ -87,16 +169,22 @@ def async_locking(
     """Return a decorator for coroutine functions."""
     check_template(template)
 
-    def decorate(function: AnyFunction) -> AnyFunction:
-        if not inspect.iscoroutinefunction(function):
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        _refuse_others(function)
+        # A wrapper round a coroutine function may be a plain function that returns its coroutine.
+        if not (_is(inspect.iscoroutinefunction, function) or inspect.iscoroutinefunction(inspect.unwrap(function))):
             raise TypeError(f"locked: {_name_of(function)} is no coroutine function; use a Client for it")
         name = namer(template, function)
 
         @functools.wraps(function)
         async def locked(*args: Any, **named: Any) -> Any:
             async with make(name(*args, **named), ttl, options):
-                return await function(*args, **named)
+                result = function(*args, **named)
+                if inspect.isawaitable(result):
+                    return await result
+                _refuse_result(function, result)
+                return result  # of a wrapper that has run its coroutine to the end
 
-        return locked  # type: ignore[return-value]
+        return locked
 
-    return decorate
+    return _through(decorate)
