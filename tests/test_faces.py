@@ -40,6 +40,7 @@ WORDS = {
     "async with": "with",
     "asyncio tasks": "threads",
     "another task": "another thread",
+    "A task may": "A thread may",
     "tasks of one event loop": "threads",
     "in another loop or a forked child": "in a forked child",
     "in the event loop": "in a thread of the client",

@@ -19,11 +19,12 @@ from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .locks.multi import AsyncMultiLock, distinct
 from .locks.options import AsyncOptions, AsyncPlainOptions, check_permits
-from .locks.owner import coroutine_function
+from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
 from .protocol.policy import DEFAULT_GUARD, Guard, Handoff, Retry
+from .protocol.quorum import Steps
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.aio import Driver
@@ -57,11 +58,11 @@ class AsyncLock(BaseLock):
         else:
             timeout = timeout_of(timeout, blocking)
         if self._care is not None:
-            return self._acquire_with_care(timeout)
+            return self._acquire_with_care(self._shared.driver.acquiring(self._hold, self._ttl_ms, timeout))
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
 
-    async def _acquire_with_care(self, timeout: float | None) -> bool:
-        won: bool = await self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
+    async def _acquire_with_care(self, steps: Steps) -> bool:
+        won: bool = await self._shared.driver.run(steps, self._hold, object())
         if won:
             self._begin_care(True)
         return won
@@ -320,7 +321,9 @@ class AsyncClient(BaseClient):
     ) -> RWLock[AsyncLock]:
         """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A writer that waits keeps new readers out.
+        A writer that waits keeps new readers out. A task may read again inside its own read, also while a writer
+        waits. Whatever else it asks for while it holds one would wait for itself, and raises AlreadyHeld: to write
+        inside its own read, and to read or write inside its own write. It is known by the object returned here.
 
         Args:
             name: what to lock.
@@ -330,7 +333,7 @@ class AsyncClient(BaseClient):
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._family, asyncio.current_task)
+        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._family, running_task)
 
     def semaphore(
         self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncOptions]
@@ -372,6 +375,9 @@ class AsyncClient(BaseClient):
         self, template: str, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the coroutine function runs while it holds a lock.
+
+        What runs only when the function has returned, such as the body of a generator, would run without the lock: that
+        is a TypeError where it is decorated, or where it returns, and then nothing of it is run.
 
         Args:
             template: the lock's name, with arguments of the function in braces: "report:{day}".

@@ -19,6 +19,7 @@ from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .locks.multi import MultiLock, distinct
 from .locks.options import Options, PlainOptions, check_permits
+from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
 from .protocol.policy import DEFAULT_GUARD, SECOND, Guard, Handoff, Retry
@@ -288,7 +289,9 @@ class Client(BaseClient):
     def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> RWLock[Lock]:
         """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A writer that waits keeps new readers out.
+        A writer that waits keeps new readers out. A thread may read again inside its own read, also while a writer
+        waits. Whatever else it asks for while it holds one would wait for itself, and raises AlreadyHeld: to write
+        inside its own read, and to read or write inside its own write. It is known by the object returned here.
 
         Args:
             name: what to lock.
@@ -298,7 +301,7 @@ class Client(BaseClient):
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
         """
-        return RWLock(partial(self._new, Lock, name, ttl, options), self._family, threading.get_ident)
+        return RWLock(partial(self._new, Lock, name, ttl, options), self._family, of_threads())
 
     def semaphore(self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
         """Make a lock that as many may hold at once as there are permits; one object is one holder.
@@ -338,6 +341,9 @@ class Client(BaseClient):
         self, template: str, ttl: float | None = None, **options: Unpack[PlainOptions]
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the function runs while it holds a lock.
+
+        What runs only when the function has returned, such as the body of a generator, would run without the lock: that
+        is a TypeError where it is decorated, or where it returns, and then nothing of it is run.
 
         Args:
             template: the lock's name, with arguments of the function in braces: "report:{day}".

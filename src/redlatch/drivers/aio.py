@@ -87,10 +87,13 @@ class Driver:
         Raises:
             AlreadyHeld, and what `run` does.
         """
+        return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())  # type: ignore[return-value]
+
+    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
+        """Return the steps of an acquire, for `run`. They are for the task that calls this, whichever runs them."""
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
         begin = acquire if hold.kind is None else acquire_of_kind
-        steps = begin(self._policy, self.lines, hold, ttl_ms, give_up)
-        return self.run(steps, hold, object())  # type: ignore[return-value]
+        return begin(self._policy, self.lines, hold, ttl_ms, give_up)
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer; to be awaited at once."""

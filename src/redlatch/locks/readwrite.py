@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic
@@ -18,27 +19,31 @@ class RWLock(Generic[AnyLock]):
     Args:
         make: makes a lock, given its kind and what is put behind its key.
         family: `protocol.family` of the client's build.
-        owner: names whoever calls: the thread, or the task.
+        owner: returns whoever calls: the thread, or the task (see `owner`). It is kept weakly.
     """
 
     def __init__(self, make: Callable[..., AnyLock], family: Any, owner: Callable[[], Any]) -> None:
         self._make = make
-        self._readers: dict[Any, list[Any]] = {}  # what each thread, or task, reads through this object
-        self._reader = partial(family.Reader, readers=self._readers, owner=owner)
-        self._writer = partial(family.Writer, readers=self._readers, owner=owner)
+        holders: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+        self._reader = partial(family.Reader, holders=holders, owner=owner)
+        self._writer = partial(family.Writer, holders=holders, owner=owner)
         self.name = self.write().name
 
     def __repr__(self) -> str:
         return f"<RWLock {self.name!r}>"
 
     def read(self) -> AnyLock:
-        """Make a reader's lock: any number may hold one, while no writer does, or waits for readers to leave."""
+        """Make a reader's lock: any number may hold one, while no writer does, or waits for readers to leave.
+
+        The same thread, or task, may read again while it reads through this object, also while a writer waits. To
+        acquire it raises AlreadyHeld where it writes through this object: it would wait for itself.
+        """
         return self._make(kind=self._reader, suffix=SUFFIX)
 
     def write(self) -> AnyLock:
         """Make a writer's lock: one may hold it, while no reader does.
 
-        To acquire it raises AlreadyHeld where the same thread, or task, reads through this object: it would wait for
-        itself.
+        To acquire it raises AlreadyHeld where the same thread, or task, reads or writes through this object: it would
+        wait for itself.
         """
         return self._make(kind=self._writer, suffix=SUFFIX)

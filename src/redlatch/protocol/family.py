@@ -52,6 +52,13 @@ class Kind:
     undoes = True
     passes = False
 
+    def caller(self) -> Any:
+        """Return the thread or task that calls, where the kind has to know; else None."""
+        return None
+
+    def called_by(self, caller: Any) -> None:
+        """Take note of the thread or task that has called acquire, before `begin`."""
+
     def begin(self, policy: Policy, hold: Hold) -> None:
         """Take note that an acquire begins; or refuse."""
 
@@ -168,40 +175,67 @@ class ReaderOrWriter(Kind):
 
     Args:
         key: of who is in.
-        readers: what each thread, or task, reads through one object.
-        owner: names whoever calls.
+        holders: the holds of each thread, or task, through one object; it keeps neither alive.
+        owner: returns the thread, or task, that calls.
+
+    Attributes:
+        writes: whether it is a writer.
     """
 
-    def __init__(self, key: bytes, readers: dict[Any, list[Hold]], owner: Callable[[], Any]) -> None:
+    writes = False
+
+    def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
         self._keys = [key, key + b"\0writer", key + b"\0waits"]
-        self._readers = readers
+        self._holders = holders
         self._owner = owner
+        self._mine: list[Hold] = []  # of the same thread or task; with the owner itself it would never be collected
+
+    def caller(self) -> Any:
+        return self._owner()
+
+    def called_by(self, caller: Any) -> None:
+        if caller is None:  # a coroutine that was made outside of any task belongs to the one that runs it
+            caller = self._owner()
+        self._mine = [] if caller is None else self._holders.setdefault(caller, [])
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        self._mine.append(hold)
+
+    def end(self, hold: Hold) -> None:
+        if hold in self._mine:  # an interrupt may have struck before it was noted
+            self._mine.remove(hold)
+
+    def _has(self, writes: bool, policy: Policy) -> bool:
+        """Tell whether the same thread, or task, writes, or reads."""
+        now = policy.clock.now()
+        return any([mine.kind.writes == writes and mine.held(now) for mine in list(self._mine)])
 
     def locked(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.FULL, self._keys[:1], [b"1"])
 
 
 class Reader(ReaderOrWriter):
-    """One of any number of readers, while no writer is in or waits for them to leave."""
+    """One of any number of readers, while no writer is in or waits for them to leave.
+
+    One inside another read of its own thread, or task, does not wait for writers that wait: they wait for the outer
+    one, which would wait for the inner one. In the place of their flag it names a key that is never written.
+    """
 
     queues = False
     shares = True
-    _reader: Any = None
 
-    def won(self, policy: Policy, hold: Hold) -> None:
-        self._reader = self._owner()
-        self._readers.setdefault(self._reader, []).append(hold)
-
-    def end(self, hold: Hold) -> None:
-        holds = self._readers.get(self._reader, [])  # an interrupt may have struck before it was noted
-        if hold in holds:
-            holds.remove(hold)
-        if not holds:
-            self._readers.pop(self._reader, None)
+    def begin(self, policy: Policy, hold: Hold) -> None:
+        if self._has(True, policy):
+            raise AlreadyHeld(
+                f"{hold.name!r} is written by the same thread or task, which would wait for itself; "
+                "read without a read lock, since the write lock excludes all others, or release it first",
+                name=hold.name,
+            )
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         arguments = [hold.token, b"%d" % ttl_ms]
-        return Scripted(hold, scripts.READ_ACQUIRE, self._keys, arguments, undo=self.releasing(hold))
+        keys = [*self._keys[:2], self._keys[0] + b"\0nested"] if self._has(False, policy) else self._keys
+        return Scripted(hold, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.READ_RELEASE, self._keys, [hold.token], NOTHING, True)
@@ -216,12 +250,19 @@ class Reader(ReaderOrWriter):
 class Writer(ReaderOrWriter):
     """The one writer, while nobody else is in; readers are kept out while it waits for those who are in to leave."""
 
+    writes = True
+
     def begin(self, policy: Policy, hold: Hold) -> None:
-        now = policy.clock.now()
-        if any([reader.held(now) for reader in self._readers.get(self._owner(), [])]):
+        if self._has(False, policy):
             raise AlreadyHeld(
                 f"{hold.name!r} is read by the same thread or task, which would wait for itself; "
                 "a read lock cannot be upgraded, release it first",
+                name=hold.name,
+            )
+        if self._has(True, policy):
+            raise AlreadyHeld(
+                f"{hold.name!r} is written by the same thread or task, which would wait for itself; "
+                "a write lock is not re-entrant, release it first",
                 name=hold.name,
             )
 
@@ -310,9 +351,17 @@ class Slot(Kind):
 
 
 def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
-    """Try until it is won or the time is over, as `acquire` does for the plain lock."""
+    """Try until it is won or the time is over, as `acquire` does for the plain lock.
+
+    It is for the thread or task that calls this, also where another one runs the generator.
+    """
+    return _acquire_for(hold.kind.caller(), policy, lines, hold, ttl_ms, give_up_ns)
+
+
+def _acquire_for(caller: Any, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     kind: Kind = hold.kind
     hold.state = WAITING
+    kind.called_by(caller)
     kind.begin(policy, hold)
     until = UNBOUNDED if give_up_ns is None else give_up_ns
     now = policy.clock.now()

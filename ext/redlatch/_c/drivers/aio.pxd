@@ -40,6 +40,7 @@ cdef class Driver:
     cdef long long _timer_ns
 
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
+    cpdef acquiring(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _recover(self, Hold hold, ticket, error)
     cpdef part(self, Hold hold, farewell)

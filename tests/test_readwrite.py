@@ -1,0 +1,226 @@
+"""Readers and writers on real masters: calls of one thread or task inside each other (row 56), and who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import pytest
+from faces import PATIENCE, ask, await_true, in_thread
+
+from redlatch import AlreadyHeld, AsyncClient, Client
+
+LONG = 60.0
+
+
+@pytest.fixture(params=[1, 3])
+def masters(request: pytest.FixtureRequest, farm: Any) -> list[str]:
+    return farm.urls(request.param)  # type: ignore[no-any-return]
+
+
+def waits(urls: list[str], name: str) -> bool:
+    """Tell whether a writer waits for readers to leave, on a quorum of masters."""
+    return sum(len(ask(url).keys(f"*{name}*waits*")) for url in urls) > len(urls) // 2
+
+
+# --- inside each other, in one thread or task (row 56) --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
+def test_row_56_a_thread_that_writes_is_refused_at_once_what_it_would_wait_for(
+    implementation, masters, name, inner, advice
+):
+    with Client(masters) as client:
+        both = client.rw_lock(name, ttl=LONG)
+        with both.write() as held:
+            for options in ({}, {"timeout": 0.0}, {"blocking": False}):
+                with pytest.raises(AlreadyHeld, match=advice):
+                    getattr(both, inner)().acquire(**options)
+            assert held.owned()
+            assert not in_thread(lambda: getattr(both, inner)().acquire(blocking=False)).result(PATIENCE)
+        with getattr(both, inner)():
+            pass
+
+
+@pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
+def test_row_56_a_task_that_writes_is_refused_at_once_what_it_would_wait_for(
+    implementation, masters, name, inner, advice
+):
+    async def main() -> None:
+        async with AsyncClient(masters) as client:
+            both = client.rw_lock(name, ttl=LONG)
+
+            async def other() -> bool:
+                return await getattr(both, inner)().acquire(blocking=False)
+
+            async with both.write() as held:
+                for options in ({}, {"timeout": 0.0}, {"blocking": False}):
+                    with pytest.raises(AlreadyHeld, match=advice):
+                        await getattr(both, inner)().acquire(**options)
+                assert await held.owned()
+                assert not await asyncio.create_task(other())
+            async with getattr(both, inner)():
+                pass
+
+    asyncio.run(main())
+
+
+def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(implementation, masters, name):
+    with Client(masters) as client, Client(masters) as rival:
+        both = client.rw_lock(name, ttl=LONG)
+        with both.read() as outer:
+            writer = rival.rw_lock(name, ttl=LONG).write()
+            call = in_thread(writer.acquire)
+            await_true(lambda: waits(masters, name))
+            assert not in_thread(lambda: both.read().acquire(blocking=False)).result(PATIENCE)
+            inner = both.read()
+            assert inner.acquire(timeout=PATIENCE)
+            assert inner.owned()
+            inner.extend()
+            outer.release()
+            assert inner.owned()
+            with both.read():  # the inner one counts as well
+                assert not call.done()
+            inner.release()
+        assert call.result(PATIENCE)
+        assert not both.read().acquire(blocking=False)
+        writer.release()
+
+
+def test_row_56_a_task_that_reads_may_read_again_while_a_writer_waits(implementation, masters, name):
+    async def main() -> None:
+        async with AsyncClient(masters) as client, AsyncClient(masters) as rival:
+            both = client.rw_lock(name, ttl=LONG)
+            writer = rival.rw_lock(name, ttl=LONG).write()
+
+            async def other() -> bool:
+                return await both.read().acquire(blocking=False)
+
+            async with both.read(), asyncio.timeout(PATIENCE):
+                task = asyncio.create_task(writer.acquire())
+                while not await asyncio.to_thread(waits, masters, name):
+                    await asyncio.sleep(0.005)
+                assert not await asyncio.create_task(other())
+                async with both.read() as inner:
+                    assert await inner.owned()
+                    assert not task.done()
+            assert await asyncio.wait_for(task, PATIENCE)
+            await writer.release()
+
+    asyncio.run(main())
+
+
+def test_row_56_a_read_inside_a_read_waits_for_a_writer_that_is_in(implementation, masters, name):
+    """Whose outer read was taken away by hand, say; nothing lets a reader and a writer in together."""
+    with Client(masters) as client, Client(masters) as rival:
+        both = client.rw_lock(name, ttl=LONG)
+        assert both.read().acquire()
+        for url in masters:
+            ask(url).delete(f"{name}\0rw")
+        with rival.rw_lock(name, ttl=LONG).write():
+            assert not both.read().acquire(blocking=False)
+
+
+# --- who it is (rows 49 and 53) -------------------------------------------------------------------------------
+
+
+def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(implementation, three, name):
+    with Client(three) as client:
+        both = client.rw_lock(name, ttl=LONG)
+        kept: list[Any] = []
+
+        def in_new_thread(call: Any) -> tuple[int, Any]:
+            results: list[tuple[int, Any]] = []
+            thread = threading.Thread(target=lambda: results.append((threading.get_ident(), call())))
+            thread.start()
+            thread.join(PATIENCE)
+            return results[0]
+
+        def read() -> bool:
+            kept.append(both.read())  # and is never released
+            won: bool = kept[0].acquire()
+            return won
+
+        dead, won = in_new_thread(read)
+        assert won
+        later = [in_new_thread(lambda: both.write().acquire(blocking=False)) for _ in range(20)]
+        if dead not in [ident for ident, _ in later]:
+            pytest.skip("this system did not give the number of a dead thread to a new one")
+        assert not any(won for _, won in later)  # they were refused by the masters, not as the reader itself
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_runs_it(implementation, three, name, renewed):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            both = client.rw_lock(name, ttl=LONG, auto_renew=renewed)
+            for run in (
+                lambda coroutine: asyncio.wait_for(coroutine, PATIENCE),
+                asyncio.create_task,
+                lambda coroutine: asyncio.gather(coroutine, asyncio.sleep(0)),
+            ):
+                reader = both.read()
+                await run(reader.acquire())
+                with pytest.raises(AlreadyHeld, match="cannot be upgraded"):
+                    await run(both.write().acquire())
+                await run(reader.release())
+                async with both.write():
+                    pass
+
+    asyncio.run(main())
+
+
+def test_row_53_a_reader_that_is_cancelled_before_it_begins_leaves_no_warning(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            both = client.rw_lock(name, ttl=LONG, auto_renew=True)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(both.read().acquire(), 0)
+            gc.collect()
+            async with both.write():
+                pass
+
+    asyncio.run(main())
+
+
+def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_tasks_that_run_them(
+    implementation, three, name
+):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            both, loop = client.rw_lock(name, ttl=LONG), asyncio.get_running_loop()
+            reader = both.read()
+
+            def call(method: Any) -> Any:
+                return asyncio.run_coroutine_threadsafe(method(), loop).result(PATIENCE)
+
+            assert await asyncio.to_thread(call, reader.acquire)
+            assert not await both.write().acquire(blocking=False)  # it waits for another one, not for itself
+            await asyncio.to_thread(call, reader.release)
+            async with both.write():
+                pass
+
+    asyncio.run(main())
+
+
+def test_what_an_rw_lock_knows_of_threads_and_tasks_goes_with_them(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            both = client.rw_lock(name, ttl=LONG)
+            holders = both._reader.keywords["holders"]
+
+            async def read(release: bool) -> None:
+                lock = both.read()
+                assert await lock.acquire()
+                if release:
+                    await lock.release()
+
+            for number in range(10):
+                await asyncio.create_task(read(number % 2 == 0))
+            await asyncio.sleep(0)  # the loop lets go of the last one
+            gc.collect()
+            assert not len(holders)
+
+    asyncio.run(main())
