@@ -48,7 +48,7 @@ sanitize:
 	    REDLATCH_CFLAGS="-fsanitize=address,undefined -g -O1" .venv-asan/.with-test
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	    .venv-asan/bin/python -m pytest $(TWO) $(UNSANITIZED:%=--deselect %) $(TESTS)
+	    .venv-asan/bin/python -m pytest --timeout 3600 $(TWO) $(UNSANITIZED:%=--deselect %) $(TESTS)
 
 # Anything that went wrong fails it; a summary every minute.
 HOURS ?= 1

@@ -19,6 +19,12 @@ from faces import Face
 from proxy import Proxy
 from restricted import restrict
 from secrecy import Scanner, scanning
+from timelimit import (  # noqa: F401  hooks, which pytest finds here
+    pytest_configure,
+    pytest_timeout_cancel_timer,
+    pytest_timeout_set_timer,
+    pytest_unconfigure,
+)
 
 from redlatch import Client, embedded, impl
 
@@ -76,6 +82,20 @@ def secrecy() -> Iterator[Scanner]:
     with scanning() as scanner:
         yield scanner
     assert not scanner.leaks
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt the processes that the tests start.
+
+    A shell without job control has background jobs ignore it, and children inherit that.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if former is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if former is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, former)
 
 
 @pytest.fixture(params=["c", "python"])

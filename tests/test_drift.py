@@ -16,6 +16,7 @@ from builds import builds
 from redlatch import AsyncClient, Client, impl
 
 pytestmark = [
+    pytest.mark.timeout(1000),
     pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc"),
     pytest.mark.skipif("PYTHONMALLOC" in os.environ, reason="blocks are counted by Python's own allocator"),
 ]

@@ -11,6 +11,7 @@ from conftest import Farm, implementation_named
 from memcheck import memcheck, ours
 
 
+@pytest.mark.timeout(700)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind here")
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a build with sanitizers does not run under valgrind")
 def test_valgrind_finds_nothing_of_ours(farm: Farm, tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def prepare(suite: Suite, peer: str, folder: Path, url: str) -> None:
     (folder / "left_out.txt").write_text("\n".join(left_out_of(peer)))
 
 
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("peer", list(SUITES))
 def test_the_suite_of_a_peer_passes_with_the_import_changed(
     peer: str, implementation: Any, tmp_path: Path, single_master: Callable[[], str]
