@@ -126,6 +126,106 @@ def dialling(implementation: impl.Implementation) -> Iterator[Rig]:
     rig.close()
 
 
+# --- row 42: masters that are silent ------------------------------------------------------------------
+
+
+def split_vote(rig: Rig, kind: str = "Acquire") -> Any:
+    """Submit a command that master 0 accepts and master 1 refuses; master 2 has not answered."""
+    ballot = rig.submit(kind, since_ns=rig.now_ns())
+    rig.reply(0, b"+OK\r\n" if kind == "Acquire" else b":1\r\n")
+    rig.reply(1, b"$-1\r\n" if kind == "Acquire" else b":0\r\n")
+    return ballot
+
+
+def wait_out(rig: Rig, ballot: Any) -> None:
+    """Pump until the ballot is decided, or no silent master is waited for any more."""
+    while not ballot.decided and rig.fleet.hurried:
+        rig.fleet.pump(1_000_000_000)
+
+
+@pytest.mark.parametrize("kind", ["Acquire", "Release"])
+def test_row_42_a_split_vote_waits_a_few_rounds_for_a_silent_master(rig: Rig, kind: str) -> None:
+    ballot = split_vote(rig, kind)
+    assert not ballot.decided
+    assert ballot.hurry_ns - rig.now_ns() < 1_000_000_000
+    wait_out(rig, ballot)
+    assert ballot.decided
+    assert ballot.yes < ballot.quorum
+    assert not ballot.unavailable()
+    assert rig.fleet.decided == [ballot]
+
+
+def test_row_42_nobody_waits_for_a_suspected_master(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    assert rig.fleet.suspects == 1
+    assert split_vote(rig).decided
+    rig.got(2)
+    assert [name for name, _ in rig.got(2)] == []
+    rig.submit()
+    assert [name for name, _ in rig.got(2)] == ["SET"]  # it is still asked
+
+
+def test_row_42_a_suspected_master_that_answers_is_waited_for_again(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    rig.reply(2, b"+OK\r\n")
+    assert rig.fleet.suspects == 0
+    ballot = split_vote(rig)
+    assert not ballot.decided
+    rig.reply(2, b"+OK\r\n")
+    assert ballot.decided
+    assert ballot.yes == 2
+
+
+def test_row_42_a_new_connection_ends_the_suspicion(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    rig.lose(2)
+    assert rig.fleet.suspects == 0
+    rig.adopt(2)
+    assert not split_vote(rig).decided
+
+
+def test_row_42_a_master_that_is_dialled_for_long_is_suspected_too(rig: Rig) -> None:
+    rig.lose(2)
+    ballot = split_vote(rig)
+    assert not ballot.decided
+    wait_out(rig, ballot)
+    assert ballot.decided
+    assert rig.fleet.suspects == 1
+    rig.adopt(2)
+    assert rig.fleet.suspects == 0
+
+
+def test_row_42_silent_masters_are_waited_for_where_a_quorum_has_not_voted(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    ballot = rig.submit()
+    rig.reply(0, b"+OK\r\n")
+    rig.reply(1, b"-LOADING\r\n")
+    assert not ballot.decided
+    rig.reply(2, b"+OK\r\n", b"+OK\r\n")
+    assert ballot.yes == 2
+
+
+@pytest.mark.parametrize("kind", ["Extend", "Owned", "Locked"])
+def test_row_42_questions_and_extensions_wait_for_a_suspected_master(rig: Rig, kind: str) -> None:
+    wait_out(rig, split_vote(rig))
+    ballot = split_vote(rig, kind)
+    assert not ballot.decided
+    rig.reply(2, b"+OK\r\n", b":1\r\n")
+    assert ballot.decided
+    assert ballot.yes == 2
+
+
+def test_row_42_a_suspected_master_is_not_asked_alone(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    command = rig.commands.Acquire(b"the-key", b"token", rig.now_ns(), 10_000)
+    ballot = rig.ballot(command, 3, 2)
+    ballot.waiter = object()
+    ballot.ask_only(2, rig.now_ns() + 10**9)
+    rig.fleet.submit(ballot)
+    assert ballot.decided
+    assert ballot.yes == ballot.no == 0
+
+
 # --- votes -------------------------------------------------------------------------------------------
 
 

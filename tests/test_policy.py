@@ -71,8 +71,8 @@ def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> No
     assert compiled == pure
 
 
-@pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 3000)])
-def test_an_attempt_waits_5_percent_of_the_ttl_and_100_ms_at_least(
+@pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
+def test_an_attempt_waits_5_percent_of_the_ttl_but_100_ms_to_1_s(
     policies: ModuleType, ttl_ms: int, patience_ms: int
 ) -> None:
     assert policy_of(policies).patience_ns(ttl_ms) == patience_ms * MS
@@ -80,6 +80,18 @@ def test_an_attempt_waits_5_percent_of_the_ttl_and_100_ms_at_least(
 
 def test_an_attempt_timeout_that_was_given_is_taken_as_it_is(policies: ModuleType) -> None:
     assert policy_of(policies, attempt_ns=7).patience_ns(60_000) == 7
+
+
+@pytest.mark.parametrize(("left_ms", "patience_ms"), [(5, 100), (300, 300), (5000, 1000), (-1, 100)])
+def test_row_42_an_attempt_waits_no_longer_than_its_caller(policies: ModuleType, left_ms: int, patience_ms: int) -> None:
+    assert policy_of(policies).patience_within(60_000, left_ms * MS) == patience_ms * MS
+
+
+@pytest.mark.parametrize(("round_ms", "lone_ms"), [(0, 10), (1, 10), (5, 40), (50, 100)])
+def test_row_42_the_master_that_is_asked_first_has_a_few_round_trips(
+    policies: ModuleType, round_ms: int, lone_ms: int
+) -> None:
+    assert policy_of(policies).lone_ns(1000 * MS, round_ms * MS) == lone_ms * MS
 
 
 @given(attempt=st.integers(0, 10**6), chance=st.floats(0, 1, exclude_max=True))

@@ -154,7 +154,7 @@ class Client(BaseClient):
         ttl: seconds that a lock lives unless it is extended. Default 10.
         prefix: put before every name to make its key. Default none.
         drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
-        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, at least 0.1.
+        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, but 0.1 to 1.
         retry: the pauses between attempts. Default `Retry()`.
         wait_release: whether leaving a ``with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in a thread of the client, when a lock is lost: when its validity

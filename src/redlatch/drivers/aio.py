@@ -65,6 +65,8 @@ class Driver:
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
+        self._hurry: asyncio.TimerHandle | None = None  # when masters are silent for too long,
+        self._hurry_ns = UNBOUNDED  # and when that is
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._agenda = Agenda(policy)
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
@@ -288,10 +290,10 @@ class Driver:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
         self._roster.close()
         self._turn_away()
-        for timer in (self._timer, self._attending):
+        for timer in (self._timer, self._attending, self._hurry):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._attending = None
+        self._timer = self._attending = self._hurry = None
         next_ns = self._agenda.next_ns(self._clock.now())
         if next_ns:  # the loss of what is still held is told
             self._attend_at(next_ns)
@@ -382,6 +384,28 @@ class Driver:
                 self._settle()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
+        if fleet.hurry_ns < self._hurry_ns:
+            self._hurry_at(fleet.hurry_ns)
+
+    def _hurry_at(self, due_ns: int) -> None:
+        """Look at `due_ns` which masters have been silent for too long."""
+        if self._hurry is not None:
+            self._hurry.cancel()
+        self._hurry_ns = due_ns
+        if self._loop is not None:
+            self._hurry = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._hurry_up)
+
+    def _hurry_up(self) -> None:
+        """Decide ballots that only silent masters are missing from, after one last look at the sockets."""
+        self._hurry, self._hurry_ns = None, UNBOUNDED
+        fleet = self._fleet
+        for link in fleet.links:
+            if link.up:
+                self._readable(link.index)
+        fleet.hurry()
+        self._settle()
+        if fleet.hurry_ns < self._hurry_ns:
+            self._hurry_at(fleet.hurry_ns)
 
     def _settle(self) -> None:
         """Have the tasks of decided ballots woken, and broken connections dialled again."""

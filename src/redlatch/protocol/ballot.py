@@ -33,6 +33,7 @@ class Ballot:
         behind: a ballot that is put right behind this one, or None.
         farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
         resent: bit i says that master i got the full text of the script already.
+        hurry_ns: when masters that have not voted count as silent, since a quorum has voted; 0 before that.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Ballot:
         "decided",
         "failed",
         "farewell",
+        "hurry_ns",
         "no",
         "quorum",
         "resent",
@@ -73,6 +75,7 @@ class Ballot:
         self.behind: Ballot | None = None
         self.farewell: Any = None
         self.resent = 0
+        self.hurry_ns = 0
 
     def settled(self) -> bool:
         """Tell whether the verdict stands: a quorum said yes, or no quorum can any more.
@@ -141,6 +144,27 @@ class Ballot:
         if self.answers is None or self.command.tells != VOTE:
             return 0
         return len(self.answers) - self.yes
+
+    def missing(self) -> int:
+        """Count the masters that have not answered."""
+        return self.size - self.yes - self.no - self.failed - self.undecided()
+
+    def lone(self) -> bool:
+        """Tell whether one master is asked before the others."""
+        return self.size == 1 and self.asked > 0
+
+    def spares(self, suspects: int) -> bool:
+        """Tell whether a verdict is possible without `suspects` silent masters.
+
+        It is when they are the only ones missing and a quorum has voted: then an attempt is refused and tried again,
+        and a release is over. It is not for questions and extensions: there a late vote may still change the answer.
+        """
+        command = self.command
+        if self.waits_for or not 0 < self.missing() <= suspects:
+            return False
+        if not (command.releases or command.tells == NO or command.undo() is not None):
+            return False
+        return self.lone() or self.yes + self.no + self.undecided() >= self.quorum
 
     def won(self) -> bool:
         """Tell whether a quorum said yes, or would in a second round."""

@@ -26,7 +26,9 @@ BATCH = 1024
 PART = 256
 
 
-def acquire_many(policy: Policy, lines: Lines | None, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+def acquire_many(
+    policy: Policy, lines: Lines | None, holds: list[Hold], ticket: object, ttl_ms: int, left_ns: int = UNBOUNDED
+) -> Steps:
     """Try once to win each lock; an attempt is undone unless it won, and made anew once if connections broke under it.
 
     Args:
@@ -34,6 +36,7 @@ def acquire_many(policy: Policy, lines: Lines | None, holds: list[Hold], ticket:
             where it is tried again: two that told each other would go round and round.
         holds: free ones; each is HELD or FREE when this returns.
         ticket: to claim them with; whoever runs this abandons them when it is interrupted, or raises.
+        left_ns: how long the caller waits at most.
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running on one of them.
@@ -43,9 +46,9 @@ def acquire_many(policy: Policy, lines: Lines | None, holds: list[Hold], ticket:
         trying: list[Hold] = holds[first : first + BATCH]
         for hold in trying:
             hold.claim(ticket)
-        broken = yield from _try_each(policy, lines, trying, ttl_ms, False)
+        broken = yield from _try_each(policy, lines, trying, ttl_ms, left_ns, False)
         if broken:
-            yield from _try_each(policy, lines, broken, ttl_ms, True)
+            yield from _try_each(policy, lines, broken, ttl_ms, left_ns, True)
 
 
 def acquire_all(
@@ -67,7 +70,7 @@ def acquire_all(
     attempts = 0
     while True:
         began = policy.clock.now()
-        yield from acquire_many(policy, None, holds, ticket, ttl_ms)
+        yield from acquire_many(policy, None, holds, ticket, ttl_ms, until - began if until else UNBOUNDED)
         now = policy.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -86,7 +89,7 @@ def acquire_all(
 
 
 def _try_each(
-    policy: Policy, lines: Lines | None, holds: list[Hold], ttl_ms: int, last: bool
+    policy: Policy, lines: Lines | None, holds: list[Hold], ttl_ms: int, left_ns: int, last: bool
 ) -> Generator[Effect, None, list[Hold]]:
     """Make one attempt on each, and return those to try again: their connections broke, and this was not the last.
 
@@ -96,7 +99,7 @@ def _try_each(
     asked: list[Ballot] = []
     started = policy.clock.now()  # before the first byte leaves
     deadline = started + policy.validity_ns(ttl_ms)
-    until = min(deadline, started + policy.patience_ns(ttl_ms))
+    until = min(deadline, started + policy.patience_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
         part: list[Ballot] = [hold.attempt(policy, ttl_ms, started, until) for hold in some]

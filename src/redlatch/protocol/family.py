@@ -400,7 +400,8 @@ def attempt(
         deadline = started + policy.validity_ns(ttl_ms)
         hold.ask(kind.token(policy), started)
         command = kind.acquiring(policy, lines, hold, ttl_ms)
-        until = min(deadline, started + policy.patience_ns(ttl_ms))
+        left = until_ns - started if until_ns else UNBOUNDED
+        until = min(deadline, started + policy.patience_within(ttl_ms, left))
         ballot = Ballot(command, policy.size, policy.quorum, until)
         if look is not None and not failures + again:
             yield Tell([look])

@@ -189,7 +189,7 @@ class Policy:
     Args:
         masters: their addresses, for messages.
         drift_factor: the share of the ttl that clocks may go wrong by.
-        attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, at least 100 ms.
+        attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, from 0.1 s to 1 s.
         retry: the pauses between attempts.
         clock: tells the time.
         random: a float in [0, 1).
@@ -294,10 +294,31 @@ class Policy:
         return self._me
 
     def patience_ns(self, ttl_ms: int) -> int:
-        """Return how long one round of commands waits for answers (the Redis page: small against the ttl)."""
+        """Return how long one round of commands waits for answers (the Redis page: small against the ttl).
+
+        It is 1 s at most: no caller waits longer for silent masters because its lock lives longer.
+        """
         if self.attempt_ns is not None:
             return self.attempt_ns
-        return max(100_000_000, ttl_ms * 1_000_000 // 20)
+        return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))  # compiled, a name would be no C number
+
+    def patience_within(self, ttl_ms: int, left_ns: int) -> int:
+        """Return how long an attempt waits for answers when its caller waits for `left_ns` more.
+
+        It waits 100 ms at least, so that a caller with a short timeout gets one real attempt.
+        """
+        return min(self.patience_ns(ttl_ms), max(100_000_000, left_ns))
+
+    def lone_ns(self, patience_ns: int, round_ns: int) -> int:
+        """Return how long the master that is asked before the others has for its answer: it is only a short cut.
+
+        Args:
+            patience_ns: how long a whole attempt waits.
+            round_ns: how long the last one took.
+        """
+        if self.attempt_ns is not None:
+            return patience_ns // 10
+        return min(patience_ns // 10, max(10 * MILLISECOND, 8 * round_ns))
 
 
 def drift_ns(ttl_ms: int, drift_factor: float) -> int:

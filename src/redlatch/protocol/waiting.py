@@ -95,6 +95,7 @@ class Lines:
         self.called: deque[Ballot] = deque()  # decided; to be woken by the driver
         self.crowded: set[bytes] = set()  # keys that were refused when they were last asked for
         self._most = MOST_HEADS  # before those that are not busy are swept out
+        self.round_ns = 0  # how long the last attempt took that was not won
         self._shunned: dict[int, int] = {}  # until when, by index of the master
 
     # --- the line ----------------------------------------------------------------------------------

@@ -9,6 +9,9 @@ Rules:
   * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires or
     extends. An answer that shows that the master is not to be trusted, or a push that it was flushed, closes the
     connection before the votes that come behind are counted.
+  * A master that has not voted when a quorum has, and stays silent for several times as long as the others took, is
+    suspected: no attempt, release or look waits for its vote any more. Commands still go to it. Its next byte, or its
+    next connection, ends the suspicion.
   * A release is never forgotten: one that got no answer on a connection that broke, or that came
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
@@ -49,6 +52,10 @@ from . import net
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
+
+# When a quorum has voted, the others have SILENT_ROUNDS times as long as those took, but at least SILENT_NS.
+SILENT_ROUNDS = 4
+SILENT_NS = 10_000_000
 
 # A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
 _REPLACED = ("READONLY", "LOADING")
@@ -96,6 +103,7 @@ class Link:
         self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
         self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
         self.pulse: Any = None  # what it asks
+        self.suspected = False  # whether nobody waits for its votes
         self.full_at, self.full_ns = -1, 0  # how many had come when it owed too much, and when that was first so
 
     def __repr__(self) -> str:
@@ -132,6 +140,10 @@ class Fleet:
         self.staged = False  # a reply made us stage something: flush
         self.resent = False  # whether a script was ever sent in full instead
         self.pulse_ns = UNBOUNDED  # when the next pulse is due
+        self.suspects = 0  # how many links are suspected
+        self.hurried: list[Ballot] = []  # ballots that a quorum has voted on without a verdict
+        self.hurry_ns = UNBOUNDED  # when the first of them is due (see `Ballot.hurry_ns`)
+        self.round_ns = 0  # how long a quorum took to vote on the last of them
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -170,6 +182,8 @@ class Fleet:
                     link.cause = TimeoutError("too many commands wait for the connection")
                     self._unpark(link)
                 self._missed(link, ballot)
+        if self.suspects and not ballot.decided and ballot.spares(self._suspects_of(ballot)):
+            self._decide(ballot)
         self.torn = False
         if ballot.behind is not None:
             self.submit(ballot.behind)
@@ -184,6 +198,8 @@ class Fleet:
 
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` and count them."""
+        if self.hurried:
+            timeout_ns = min(timeout_ns, max(0, self.hurry_ns - self.clock.now()))
         ready = self.wires.wait(timeout_ns)
         self.torn = True
         if ready:
@@ -192,6 +208,14 @@ class Fleet:
                 if data is not None:
                     self._feed(link, data)
         self.wires.taken = False
+        if self.hurried:
+            self._suspect(self.clock.now())
+        self.torn = False
+
+    def hurry(self) -> None:
+        """Suspect masters that are silent for too long; for drivers that are told by an event loop."""
+        self.torn = True
+        self._suspect(self.clock.now())
         self.torn = False
 
     def receive(self, index: int) -> None:
@@ -219,6 +243,7 @@ class Fleet:
         if watched is not None:
             link.pulse = Pulse(*watched.question())
             self.pulse_ns = min(self.pulse_ns, self.clock.now())  # which has the marker kept
+        self._trust(link)
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
@@ -298,6 +323,45 @@ class Fleet:
         """Make a ballot on a command that nobody waits for."""
         return Ballot(command, self.size, self.quorum)
 
+    def _spares(self, ballot: Ballot) -> bool:
+        """Tell whether a ballot need not wait for the masters that are missing; note when it need not any more."""
+        if self.suspects and ballot.spares(self._suspects_of(ballot)):
+            return True
+        if not ballot.hurry_ns and ballot.spares(self.size):
+            now = self.clock.now()
+            if ballot.command.undo() is not None:  # made just before it was sent
+                self.round_ns = now - ballot.command.since_ns
+            ballot.hurry_ns = now + max(SILENT_NS, SILENT_ROUNDS * self.round_ns)
+            self.hurried.append(ballot)
+            self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
+        return False
+
+    def _suspects_of(self, ballot: Ballot) -> int:
+        """Count the suspected masters that a ballot asks."""
+        return sum([link.suspected and ballot.asked >> link.index & 1 for link in self.links])
+
+    def _suspect(self, now_ns: int) -> None:
+        """Suspect the masters that ballots have waited for long enough; decide the ballots that need no other."""
+        waiting = [ballot for ballot in self.hurried if not ballot.decided]
+        if self.hurry_ns <= now_ns:
+            for ballot in waiting:
+                if ballot.hurry_ns <= now_ns:
+                    for link in self.links:
+                        if not link.suspected and (ballot in link.pending[link.head :] or ballot in link.parked):
+                            link.suspected = True
+                            self.suspects += 1
+            for ballot in waiting:
+                self._tally(ballot)
+            waiting = [ballot for ballot in waiting if not ballot.decided and ballot.hurry_ns > now_ns]
+        self.hurried = waiting
+        self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
+
+    def _trust(self, link: Link) -> None:
+        """Wait for the votes of a link again."""
+        if link.suspected:
+            link.suspected = False
+            self.suspects -= 1
+
     def _stalled(self, link: Link) -> bool:
         """Tell whether a link that owes too much has answered nothing for a while."""
         came, now = link.cut + link.head, self.clock.now()
@@ -342,6 +406,8 @@ class Fleet:
         if type(data) is not bytes:  # an exception
             self._drop(link, data)
             return
+        if link.suspected:
+            self._trust(link)
         came: bytes = link.tail + data if link.tail else data
         start, size = 0, len(came)
         while start < size:
@@ -497,6 +563,7 @@ class Fleet:
     def _unpark(self, link: Link) -> None:
         """Park nothing for a link any more; what was parked votes "failed"."""
         link.dialling = False
+        self._trust(link)
         while link.parked:
             self._missed(link, link.parked[0])
             link.parked.popleft()
@@ -515,12 +582,19 @@ class Fleet:
         self._failed(link, ballot, link.cause)
 
     def _tally(self, ballot: Ballot) -> None:
-        if not ballot.decided and ballot.settled():
-            ballot.decided = True
-            if ballot.waiter is not None:
-                self.decided.append(ballot)
-            elif ballot.farewell is not None and ballot.refused():
-                self.lost.append(ballot)
+        if ballot.decided:
+            return
+        if ballot.settled():
+            self._decide(ballot)
+        elif (ballot.yes + ballot.no >= ballot.quorum or ballot.answers is not None) and self._spares(ballot):
+            self._decide(ballot)
+
+    def _decide(self, ballot: Ballot) -> None:
+        ballot.decided = True
+        if ballot.waiter is not None:
+            self.decided.append(ballot)
+        elif ballot.farewell is not None and ballot.refused():
+            self.lost.append(ballot)
 
     def _drop(self, link: Link, cause: BaseException) -> None:
         """Close the link; what it had not answered counts as failed, and its releases are owed."""
@@ -528,6 +602,7 @@ class Fleet:
             return
         link.cause = cause
         link.lost_ns = self.clock.now()
+        self._trust(link)
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:

@@ -38,6 +38,8 @@ cdef class Driver:
     cdef Deadlines _deadlines
     cdef object _timer
     cdef long long _timer_ns
+    cdef object _hurry
+    cdef long long _hurry_ns
 
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
     cpdef acquiring(self, Hold hold, long long ttl_ms, timeout)
@@ -59,6 +61,7 @@ cdef class Driver:
     # callbacks of the loop
     @cython.locals(fleet=Fleet, decided=list, ballot=Ballot, verdict=Verdict)
     cpdef _readable(self, int index)
+    cdef _hurry_at(self, long long due_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _settle(self)
 

@@ -24,6 +24,7 @@ cdef class Ballot:
     cdef public Ballot behind
     cdef public object farewell
     cdef public object resent      # a bit for each link, of any number
+    cdef public long long hurry_ns
 
     cpdef bint settled(self)
     cpdef ask_only(self, int index, long long until_ns)
@@ -33,6 +34,9 @@ cdef class Ballot:
     cpdef disregard_gone(self)
     cpdef tell(self, int index, long long answer, bint pushes)
     cpdef int undecided(self)
+    cpdef int missing(self)
+    cpdef bint lone(self)
+    cpdef bint spares(self, int suspects) except -1
     cpdef bint won(self)
     cpdef watch(self, long long until_ns)
     cpdef wait_for_all(self, long long until_ns)

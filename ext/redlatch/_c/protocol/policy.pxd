@@ -44,6 +44,8 @@ cdef class Policy:
     cpdef bint doubts(self, long long asked_ns)
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)
+    cpdef long long patience_within(self, long long ttl_ms, long long left_ns)
+    cpdef long long lone_ns(self, long long patience_ns, long long round_ns)
 
 
 cpdef long long drift_ns(long long ttl_ms, double drift_factor)

@@ -36,6 +36,7 @@ cdef class Lines:
     cdef readonly dict watches     # bytes: list of Ballot
     cdef readonly object called    # deque of Ballot
     cdef readonly set crowded
+    cdef public long long round_ns
     cdef Py_ssize_t _most
     cdef dict _shunned
 

@@ -29,6 +29,7 @@ cdef class Link:
     cdef public long long cut
     cdef public object watched     # or None
     cdef public Command pulse      # or None
+    cdef public bint suspected
     cdef public long long full_at
     cdef public long long full_ns
 
@@ -51,6 +52,10 @@ cdef class Fleet:
     cdef public bint staged
     cdef public bint resent
     cdef public long long pulse_ns
+    cdef public int suspects
+    cdef public list hurried       # of Ballot
+    cdef public long long hurry_ns
+    cdef public long long round_ns
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t max_owed
@@ -64,6 +69,7 @@ cdef class Fleet:
     cpdef flush(self)
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
+    cpdef hurry(self)
     cpdef receive(self, int index)
     cpdef mend(self)
     @cython.locals(left=cython.longlong)
@@ -96,6 +102,13 @@ cdef class Fleet:
     cdef _failed(self, Link link, Ballot ballot, cause)
     cdef _missed(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
+    cdef _decide(self, Ballot ballot)
+    cdef bint _spares(self, Ballot ballot) except -1
+    @cython.locals(link=Link)
+    cdef int _suspects_of(self, Ballot ballot) except -1
+    @cython.locals(ballot=Ballot, link=Link)
+    cdef _suspect(self, long long now_ns)
+    cdef _trust(self, Link link)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)

@@ -1,0 +1,62 @@
+"""Row 42: masters that stand still beside a quorum that answers, under contention and with long ttls."""
+
+from __future__ import annotations
+
+import pytest
+from faces import PATIENCE, at_once
+
+from redlatch import Guard, QuorumUnavailable
+
+LONG = 600.0  # 5 % of it, which a round waited in 0.1.0, is all the time that a test has
+GUARD = Guard(max_ttl=LONG)
+CYCLES = 20  # for each of the clients
+
+KINDS = {
+    "plain": lambda client, name: client.lock(name),
+    "fenced": lambda client, name: client.lock(name, fence=True),
+    "fair": lambda client, name: client.fair_lock(name),
+    "semaphore": lambda client, name: client.semaphore(name, 1),
+    "writer": lambda client, name: client.rw_lock(name).write(),
+    "multi": lambda client, name: client.multi_lock([name, name + "-2"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("count", "stopped"), [(3, 1), (5, 1), (5, 2)])
+def test_row_42_a_contended_name_goes_on_beside_stopped_masters(connect, kind, count, stopped, fleet, name):
+    masters = fleet(count)
+    clients = [connect(masters.urls, ttl=LONG, guard=GUARD) for _ in range(3)]
+    for client in clients:
+        client.connect()
+    for index in range(stopped):
+        masters.pause(index)
+
+    def work(client):
+        for _ in range(CYCLES):
+            lock = KINDS[kind](client, name)
+            assert lock.acquire(timeout=PATIENCE)
+            lock.release()
+
+    try:
+        at_once([lambda client=client: work(client) for client in clients])
+    finally:
+        for index in range(stopped):
+            masters.resume(index)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, fleet, name):
+    masters = fleet(3)
+    client = connect(masters.urls, ttl=LONG, guard=GUARD)
+    client.connect()
+    masters.pause(0)
+    masters.pause(1)
+    lock = KINDS[kind](client, name)
+    try:
+        with pytest.raises(QuorumUnavailable) as caught:
+            lock.acquire(timeout=0.1)
+    finally:
+        masters.resume(0)
+        masters.resume(1)
+    assert caught.value.elapsed < PATIENCE / 10  # it was 5 % of the ttl
+    assert set(caught.value.causes) == {url.removeprefix("redis://") for url in masters.urls[:2]}
