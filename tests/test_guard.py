@@ -27,6 +27,7 @@ class Rig:
         self.run_ids = ["run-" + address for address in addresses]
         self.ahead_us = [0] * len(addresses)
         self.persists = self.promoted = False
+        self.backlog_ms = 3_600_000
         self.markers: list[bytes | None] = [None] * len(addresses)
         self.gate = Gate(
             addresses,
@@ -43,7 +44,8 @@ class Rig:
     def sight(self, index: int) -> Sighting:
         server_us = self.clock_us() + self.ahead_us[index]
         times = self.now - 1000, self.now + 1000
-        return Sighting(self.run_ids[index], self.markers[index], server_us, *times, self.persists, self.promoted)
+        seen = self.persists, self.promoted, self.backlog_ms
+        return Sighting(self.run_ids[index], self.markers[index], server_us, *times, *seen)
 
     def judge(self, index: int, others=None):
         """Have a master judged, after whatever is to be done about its marker."""
@@ -304,6 +306,15 @@ def test_a_first_replica_is_no_loss_of_memory():
     rig.run_ids[1], rig.promoted = "process-1 another", True
     assert kept_out_for(rig.judge(1)) == 0
     assert kept_out_for(rig.judge(1)) > MAX_TTL - 1
+
+
+def test_row_50_another_history_is_a_loss_where_the_master_would_not_know_that_it_was_a_replica():
+    rig = Rig()
+    rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
+    rig.found()
+    rig.run_ids[0], rig.backlog_ms = "process-0 another", MAX_TTL * 1000 - 1
+    assert kept_out_for(rig.judge(0)) == 0
+    assert kept_out_for(rig.judge(0)) > MAX_TTL - 1
 
 
 def test_who_knew_masters_keeps_them_out_that_were_flushed_all_at_once_and_taken_for_new():

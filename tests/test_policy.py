@@ -83,7 +83,9 @@ def test_an_attempt_timeout_that_was_given_is_taken_as_it_is(policies: ModuleTyp
 
 
 @pytest.mark.parametrize(("left_ms", "patience_ms"), [(5, 100), (300, 300), (5000, 1000), (-1, 100)])
-def test_row_42_an_attempt_waits_no_longer_than_its_caller(policies: ModuleType, left_ms: int, patience_ms: int) -> None:
+def test_row_42_an_attempt_waits_no_longer_than_its_caller(
+    policies: ModuleType, left_ms: int, patience_ms: int
+) -> None:
     assert policy_of(policies).patience_within(60_000, left_ms * MS) == patience_ms * MS
 
 

@@ -28,6 +28,7 @@ from redlatch import (
     LockLost,
     LockTimeout,
     NotOwned,
+    Retry,
     embedded,
     impl,
 )
@@ -1276,3 +1277,23 @@ def test_a_renewal_that_was_begun_before_a_hand_off_does_not_shorten_the_lease_o
         assert left[1] / 1000 >= long.remaining() - 1.0, f"{left} ms on the masters, {long.remaining()} s believed"
         assert not client.lock(name).acquire(blocking=False)
         long.release()
+
+
+# --- row 48: processes that poll ---------------------------------------------------------------------------
+
+
+def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_look(connect, three, name):
+    client = connect(three, wakeups="poll", handoff=EVERY_TIME, retry=Retry(first=4.0, longest=4.0))
+    other = connect(three, wakeups="poll")
+    held = held_by(client, name)
+    other.connect()
+    call = client.lock(name).start("acquire")
+    await_true(lambda: in_line(client, name) == 1)
+    held.release()
+    rival = other.lock(name)
+    for _ in range(20):  # in 0.1.0 the next waiter of the same client had it within two round trips
+        assert not rival.locked()
+    assert rival.acquire(blocking=False)
+    rival.release()
+    assert not call.done()
+    assert call.result(PATIENCE)

@@ -17,6 +17,7 @@ from .clocks import Clock
 
 MAX_TTL = 1.2
 GUARD = Guard(max_ttl=MAX_TTL)
+LONGER = 30.0  # for what takes its time
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
 
@@ -404,6 +405,44 @@ def test_row_35_a_first_replica_costs_nothing(connect, fleet, name):
     assert lock.acquire(blocking=False)
     await_true(lambda: ask(masters.urls[0]).exists(name))  # which has its vote at once
     lock.release()
+
+
+@pytest.mark.parametrize("backlog", [1, 3600])
+def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, fleet, proxies, name):
+    soon = {"repl-diskless-sync-delay": "0"}
+    masters, spare = fleet(3, config={"repl-backlog-ttl": str(backlog)} | soon), fleet(1, config=soon)
+    first, other = ask(masters.urls[0]), ask(spare.urls[0])
+    (before,) = proxies(masters.urls[:1])
+    urls = [before.url, *masters.urls[1:]]
+    guard = Guard(max_ttl=LONGER)
+    owner, rival = (connect(urls, guard=guard, ttl=LONGER) for _ in range(2))
+    owner.connect()
+    rival.connect()
+    follow(other, masters.urls[0])
+    other.replicaof("NO", "ONE")
+    held = held_by_two(owner, masters.urls, name)  # and the other server knows nothing of it
+    before.refusing = True
+    before.cut()
+    follow(first, spare.urls[0])
+    first.replicaof("NO", "ONE")
+    assert not first.exists(name)
+    if backlog == 1:  # then it forgets that it was a replica
+        await_true(lambda: not first.info("replication")["master_replid2"])
+    before.refusing = False
+    lock = rival.lock(name)
+
+    def kept_out():
+        assert not wins(lock)
+        return b'"new":false' in first.get(b"\0guard")
+
+    await_true(kept_out)
+    assert held.remaining() > 0
+
+
+def follow(server, url):
+    """Make a server the replica of another one, and wait until it has its keys."""
+    server.replicaof("127.0.0.1", url.rpartition(":")[2])
+    await_true(lambda: server.info("replication")["master_link_status"] == "up")
 
 
 def test_row_35_a_master_that_became_a_replica_is_left_at_once(connect, fleet, name):

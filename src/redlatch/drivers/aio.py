@@ -556,6 +556,7 @@ class Driver:
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
             self._roster.arrive(index, outcome)
+            self._policy.polls = not self._fleet.pushes()
             if self._fleet.links[index].up and self._loop is not None:
                 self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
         self._flush()

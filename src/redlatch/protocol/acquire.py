@@ -124,6 +124,9 @@ def reach_the_head(
         courteous = False
     for _ in range(COURTESY if courteous else 0):
         yield from wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
+    if courteous and policy.polls:  # waiters of other processes look at the masters after a pause of their own
+        pause_ns = policy.retry.courtesy_ns(policy.random())
+        yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
 
 

@@ -57,9 +57,6 @@ LOOK_AGAIN_NS = 100 * MILLISECOND
 # one that had no room for a marker, and then again after twice that, a second at most.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
-# A master forgets after so long without replicas that it was one itself (repl-backlog-ttl, by default).
-BACKLOG_MS = 3_600_000
-
 
 @dataclass
 class Watched:
@@ -408,4 +405,4 @@ class Gate:
 def _is_the_same(marker: Marker, sighting: Sighting) -> bool:
     """Tell whether only the history of keys has a new name: a master takes one with its first replica."""
     now = sighting.run_id.partition(" ")[0]
-    return marker.origin()[0] == now and not sighting.promoted and marker.max_ttl <= BACKLOG_MS
+    return marker.origin()[0] == now and not sighting.promoted and marker.max_ttl <= sighting.backlog_ms

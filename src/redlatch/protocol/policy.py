@@ -58,6 +58,10 @@ class Retry:
         bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
         return int(bound * random * SECOND)
 
+    def courtesy_ns(self, random: float) -> int:
+        """Return how long to let pollers of other processes have a turn: so long that nearly all of them look once."""
+        return int(self.longest * (0.5 + random / 2) * SECOND)
+
     def again_ns(self, attempt: int, round_ns: int, random: float) -> int:
         """Return the n-th pause where the key was gone each time: its first bound is the last round trip."""
         bound = min(int(self.longest * SECOND), round_ns << min(attempt, 32))
@@ -203,6 +207,7 @@ class Policy:
 
     Attributes:
         max_ttl_ms: the longest ttl.
+        polls: whether waiters look at the masters again and again, since no quorum of masters pushes changes.
         doubted_ns: what was granted, or extended, before then has lost a vote; 0 is nothing.
         size, quorum: how many masters there are, and how many must agree.
         order: their indexes in an order that does not depend on that of the list.
@@ -222,6 +227,7 @@ class Policy:
         "max_ttl_ms",
         "max_waiters",
         "order",
+        "polls",
         "quorum",
         "random",
         "refuse_late",
@@ -269,6 +275,7 @@ class Policy:
         self.guard = guard
         self.hearsay = hearsay
         self.max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
+        self.polls = False
         self.doubted_ns = 0
 
     def validity_ns(self, ttl_ms: int) -> int:

@@ -20,6 +20,9 @@ JUMP_NS = 10 * MILLISECOND
 # two looks at it.)
 STILL_NS = 100 * MILLISECOND
 
+# A master forgets after so long without replicas that it was one itself (repl-backlog-ttl), unless it says otherwise.
+BACKLOG_MS = 3_600_000
+
 # How much faster or slower than ours a clock may go, whatever the drift factor says.
 LEAST_RATE, MOST_RATE = 0.001, 0.01
 
@@ -108,7 +111,8 @@ class Sighting(NamedTuple):
         marker: its text, or None.
         server_us: the server's clock, in microseconds since 1970, between `sent_ns` and `came_ns` of ours.
         persists: whether it has an append-only file.
-        promoted: whether it was a replica before, as far as it knows: for an hour without replicas (repl-backlog-ttl).
+        promoted: whether it was a replica before, as far as it knows.
+        backlog_ms: for how long without replicas it knows that (repl-backlog-ttl).
     """
 
     run_id: str
@@ -118,6 +122,7 @@ class Sighting(NamedTuple):
     came_ns: int
     persists: bool
     promoted: bool = False
+    backlog_ms: int = BACKLOG_MS
 
 
 class Ruling(NamedTuple):

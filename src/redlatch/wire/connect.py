@@ -22,7 +22,8 @@ from ..config import Master
 from ..errors import MasterRefused
 from ..protocol import family_scripts, scripts
 from ..protocol.commands import FULL_TEXT, Note, pack
-from ..protocol.sighting import Errand, Sighting
+from ..protocol.policy import UNBOUNDED
+from ..protocol.sighting import BACKLOG_MS, Errand, Sighting
 from .limits import Limits
 from .net import now_ns
 from .traits import Traits, reply_error
@@ -140,6 +141,7 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | N
         for answer in answers[: len(login)]:
             _insist(answer)
         rest = answers[len(login) :]
+    backlog_ms = BACKLOG_MS if errand is None else _backlog_ms(rest.pop())
     server_us, marker = _guarded(rest, errand)
     traits, info = _traits_of(rest, master, protocol, tracking, errand is not None)
     if errand is not None:
@@ -148,6 +150,7 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | N
             *(identity, marker, server_us, talk.sent_ns, now_ns()),
             persists=info.get("aof_enabled") == "1",
             promoted=bool(info.get("master_replid2", "0").strip("0")),
+            backlog_ms=backlog_ms,
         )
     return traits
 
@@ -173,11 +176,19 @@ def _asking_for(errand: Errand) -> list[bytes]:
     if errand.new:
         arguments = errand.old, errand.new, errand.kept_ms, errand.made_us
         asked.append(pack(b"EVAL", scripts.MARK.text, scripts.MARK.keys, errand.key, *arguments))
-    return [*asked, pack(b"GET", errand.key), pack(b"TIME")]
+    return [*asked, pack(b"GET", errand.key), pack(b"TIME"), pack(b"CONFIG", b"GET", b"repl-backlog-ttl")]
+
+
+def _backlog_ms(reply: Any) -> int:
+    """Return for how long a master knows that it was a replica; the servers' default where it does not say."""
+    words = [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
+    if not isinstance(words, list) or len(words) != 2 or not isinstance(words[1], bytes) or not words[1].isdigit():
+        return BACKLOG_MS
+    return min(int(words[1]) * 1000, UNBOUNDED) or UNBOUNDED  # 0 is for ever
 
 
 def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | None]:
-    """Take the answers to these off the end, but for INFO's; return the server's clock and the marker."""
+    """Take the answers about the marker off the end; return the server's clock and the marker."""
     if errand is None:
         return 0, None
     shown, marker = replies.pop(), replies.pop()

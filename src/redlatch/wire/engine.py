@@ -276,6 +276,10 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
+    def pushes(self) -> bool:
+        """Tell whether a quorum of masters is connected that push changes of keys."""
+        return sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum
+
     def unanswered(self) -> bool:
         """Tell whether any reply has not come yet."""
         for link in self.links:

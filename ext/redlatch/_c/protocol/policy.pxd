@@ -35,6 +35,7 @@ cdef class Policy:
     cdef readonly object guard  # or None
     cdef readonly bint hearsay
     cdef readonly long long max_ttl_ms
+    cdef public bint polls
     cdef public long long doubted_ns
 
     cdef bytes _me
