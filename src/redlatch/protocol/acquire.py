@@ -53,7 +53,6 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     first = -1  # the master that is asked before the others
     started = policy.clock.now()  # before the first byte leaves
     until = UNBOUNDED if give_up_ns is None else give_up_ns
-    patience = policy.patience_within(ttl_ms, until - started if until else UNBOUNDED)
     if not lines.enter(hold, started):
         reached = yield from reach_the_head(policy, lines, hold, ttl_ms, until)
         if not reached:
@@ -64,6 +63,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     failures = attempts = 0  # in a row; attempts without a wait in between
     while True:
         deadline = started + policy.validity_ns(ttl_ms)
+        patience = policy.patience_within(ttl_ms, until - started if until else UNBOUNDED)
         ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
         if first >= 0:
             ballot.ask_only(first, started + policy.lone_ns(patience, lines.round_ns))
@@ -103,7 +103,6 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             # Not twice in a row without a wait: a key that one master has kept must not keep everybody out.
             first = lines.first_of(policy, hold.key, now) if waited or first < 0 else -1
         started = policy.clock.now()
-        patience = policy.patience_within(ttl_ms, until - started if until else UNBOUNDED)
 
 
 def reach_the_head(

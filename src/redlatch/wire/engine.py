@@ -206,6 +206,7 @@ class Fleet:
             for link in self.links:
                 data = self.wires.collect(link.index)
                 if data is not None:
+                    self._trust(link)
                     self._feed(link, data)
         self.wires.taken = False
         if self.hurried:
@@ -223,6 +224,7 @@ class Fleet:
         self.torn = True
         data = self.wires.receive(index)
         if data is not None:
+            self._trust(self.links[index])
             self._feed(self.links[index], data)
         self.torn = False
 
@@ -278,7 +280,7 @@ class Fleet:
 
     def pushes(self) -> bool:
         """Tell whether a quorum of masters is connected that push changes of keys."""
-        return sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum
+        return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     def unanswered(self) -> bool:
         """Tell whether any reply has not come yet."""
@@ -410,8 +412,6 @@ class Fleet:
         if type(data) is not bytes:  # an exception
             self._drop(link, data)
             return
-        if link.suspected:
-            self._trust(link)
         came: bytes = link.tail + data if link.tail else data
         start, size = 0, len(came)
         while start < size:
