@@ -13,7 +13,8 @@ class Mutant:
         name: what is wrong.
         source: where the bug is known from.
         file: in src/redlatch.
-        old, new: what is replaced, which stands there exactly once, by what.
+        old, new: what is replaced, which stands there exactly once, by what; `old` is a regular expression where it
+            begins with "(?ms)": a whole definition, whatever it is at present.
         foreign: whether the schedules are those of drop-ins.
     """
 
@@ -31,6 +32,12 @@ COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
 GUARD, FOREIGN = "protocol/guard.py", "protocol/foreign.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
+
+
+def definition(name: str) -> str:
+    """Return the regular expression that stands for the whole definition of a script."""
+    return rf"(?ms)^{name} = Script\(\n.*?^\)\n"
+
 
 MUTANTS = (
     # --- validity --------------------------------------------------------------------------------------------
@@ -366,6 +373,66 @@ MUTANTS = (
         REENTRANT,
         "        if count > 1:\n",
         "        if count > 2:\n",
+    ),
+    # --- extensions that may shorten, as in 0.1.0 ------------------------------------------------------------
+    Mutant(
+        "an extension that comes late shortens a lock",
+        "row 39",
+        SCRIPTS,
+        definition("EXTEND"),
+        """EXTEND = Script(
+    'if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'
+)
+""",
+    ),
+    Mutant(
+        "an extension that comes late shortens a reader's place",
+        "row 39",
+        FAMILY_SCRIPTS,
+        definition("READ_EXTEND"),
+        '''READ_EXTEND = Script(
+    _IN
+    + """redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+if not is_in(ARGV[1]) then return 0 end
+stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
+return 1""",
+    keys=3,
+)
+''',
+    ),
+    Mutant(
+        "an extension that comes late shortens a writer's lock",
+        "row 39",
+        FAMILY_SCRIPTS,
+        definition("WRITE_EXTEND"),
+        '''WRITE_EXTEND = Script(
+    _NOW
+    + """if redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
+redis.call("pexpire",KEYS[2],ARGV[2])
+local new=stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],"w")
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
+return 1""",
+    keys=3,
+)
+''',
+    ),
+    Mutant(
+        "an extension that comes late shortens a permit",
+        "row 39",
+        FAMILY_SCRIPTS,
+        definition("SLOT_EXTEND"),
+        '''SLOT_EXTEND = Script(
+    _IN
+    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not is_in(ARGV[2]) then return 0 end
+redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
+stay(KEYS[1],ARGV[3])
+redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
+return 1""",
+    keys=2,
+)
+''',
     ),
     # --- the guard -------------------------------------------------------------------------------------------
     Mutant(

@@ -13,13 +13,15 @@ from redlatch import impl
 HANGS = 20  # seconds that no schedule takes
 
 
-def main(seeds: int, foreign: bool) -> None:
-    """Run so many schedules, of redlatch's own locks or of the drop-ins'."""
+def main(seeds: int, foreign: bool, plan: str) -> None:
+    """Run so many schedules, of redlatch's own locks or of the drop-ins'; or only the plan of that name."""
     impl.current = impl.load("python")
+    from sim.found import load
     from sim.plan import draw, draw_foreign
     from sim.schedule import run
 
     drawn = draw_foreign if foreign else draw
+    plans = [load()[plan]] if plan else map(drawn, range(seeds))
 
     seed = 0
 
@@ -29,10 +31,11 @@ def main(seeds: int, foreign: bool) -> None:
         sys.exit(0)
 
     signal.signal(signal.SIGALRM, hang)
-    for seed in range(seeds):
+    for chosen in plans:
+        seed = chosen.seed
         signal.alarm(HANGS)
         try:
-            wrong = run(drawn(seed)).wrong
+            wrong = run(chosen).wrong
         except Exception as error:
             wrong = (f"{type(error).__name__}: {error}",)
         if wrong:
@@ -42,4 +45,4 @@ def main(seeds: int, foreign: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), "foreign" in sys.argv[2:])
+    main(int(sys.argv[1]), "foreign" in sys.argv[2:-1], sys.argv[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,14 +27,20 @@ class Verdict:
     rule: str
 
 
-def hunt(mutant: Mutant, seeds: int = SEEDS) -> Verdict:
-    """Run schedules on a mutant until one breaks a rule."""
+def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
+    """Run schedules on a mutant until one breaks a rule; or only the plan of that name (see `sim.found`)."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "redlatch"
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
         plant(mutant, package)
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("child.py")), str(seeds), *["foreign"] * mutant.foreign],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("child.py")),
+                str(seeds),
+                *["foreign"] * mutant.foreign,
+                plan,
+            ],
             env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,
@@ -53,6 +60,7 @@ def plant(mutant: Mutant, package: Path) -> None:
     """
     path = package / mutant.file
     text = path.read_text()
-    if text.count(mutant.old) != 1:
-        raise ValueError(f"{mutant.name}: {mutant.file} has {text.count(mutant.old)} times {mutant.old!r}")
-    path.write_text(text.replace(mutant.old, mutant.new))
+    found = re.findall(mutant.old if mutant.old.startswith("(?ms)") else re.escape(mutant.old), text)
+    if len(found) != 1:
+        raise ValueError(f"{mutant.name}: {mutant.file} has {len(found)} times {mutant.old!r}")
+    path.write_text(text.replace(found[0], mutant.new))

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import click
 from rich.console import Console
@@ -17,6 +18,7 @@ from redlatch import impl
 from .plan import Plan, draw, draw_foreign
 from .schedule import Result, run
 from .shrink import shrink
+from .themes import LATER
 
 TOGETHER = 200  # seeds that one job is given at a time
 
@@ -26,14 +28,14 @@ def choose(name: str) -> None:
     impl.current = impl.load(name)
 
 
-def drawing(foreign: bool) -> Callable[[int], Plan]:
-    """Return what draws plans: of redlatch's own locks, or of the drop-ins'."""
-    return draw_foreign if foreign else draw
+def drawing(foreign: bool, theme: str = "") -> Callable[[int], Plan]:
+    """Return what draws plans: of redlatch's own locks, all about one theme where one is given; or of the drop-ins'."""
+    return draw_foreign if foreign else partial(draw, theme=theme)
 
 
-def _some(first: int, last: int, foreign: bool) -> tuple[int, int, int, list[Result]]:
+def _some(first: int, last: int, foreign: bool, theme: str) -> tuple[int, int, int, list[Result]]:
     """Run the schedules of some seeds; return how many, their locks, their steps, and those that went wrong."""
-    drawn = drawing(foreign)
+    drawn = drawing(foreign, theme)
     wrong, grants, steps = [], 0, 0
     for seed in range(first, last):
         result = run(drawn(seed))
@@ -45,12 +47,12 @@ def _some(first: int, last: int, foreign: bool) -> tuple[int, int, int, list[Res
 
 
 def every(
-    first: int, seeds: int, jobs: int, implementation: str, foreign: bool = False
+    first: int, seeds: int, jobs: int, implementation: str, foreign: bool = False, theme: str = ""
 ) -> Iterator[tuple[int, int, int, list[Result]]]:
     """Run the schedules of many seeds, in several processes."""
     edges = [*range(first, first + seeds, TOGETHER), first + seeds]
     with ProcessPoolExecutor(jobs, initializer=choose, initargs=(implementation,)) as pool:
-        yield from pool.map(_some, edges, edges[1:], itertools.repeat(foreign))
+        yield from pool.map(_some, edges, edges[1:], itertools.repeat(foreign), itertools.repeat(theme))
 
 
 @click.command()
@@ -61,15 +63,24 @@ def every(
 @click.option("--seed", default=None, type=int, help="Show all that happens in one schedule.")
 @click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
 @click.option("--foreign/--own", default=False, help="Whether the locks are those of the drop-ins.")
+@click.option("--theme", default="", type=click.Choice(["", *LATER]), help="What all schedules are about.")
 @click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
 def main(
-    seeds: int, first: int, jobs: int, implementation: str, seed: int | None, small: bool, foreign: bool, most: int
+    seeds: int,
+    first: int,
+    jobs: int,
+    implementation: str,
+    seed: int | None,
+    small: bool,
+    foreign: bool,
+    theme: str,
+    most: int,
 ) -> None:
     """Simulate clients, masters and everything that can go wrong between them; seed by seed."""
     console = Console(highlight=False)
     choose(implementation)
     if seed is not None:
-        show(console, drawing(foreign)(seed), small)
+        show(console, drawing(foreign, theme)(seed), small)
         return
     began = time.monotonic()
     failed: list[Result] = []
@@ -77,7 +88,7 @@ def main(
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task(f"schedules ({implementation})", total=seeds)
-        for number, held, stepped, wrong in every(first, seeds, jobs, implementation, foreign):
+        for number, held, stepped, wrong in every(first, seeds, jobs, implementation, foreign, theme):
             done, grants, steps = done + number, grants + held, steps + stepped
             failed += wrong
             progress.update(bar, completed=done, description=f"schedules ({implementation}), {len(failed)} wrong")
@@ -89,7 +100,7 @@ def main(
     for result in failed[:20]:
         console.print(f"  seed {result.seed}: {result.wrong[0]}", markup=False)
     for result in failed[:most]:
-        show(console, drawing(foreign)(result.seed), small)
+        show(console, drawing(foreign, theme)(result.seed), small)
     sys.exit(bool(failed))
 
 

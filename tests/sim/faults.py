@@ -56,6 +56,18 @@ class Faults:
             if connection.master.index == master:
                 connection.cut_after = after
 
+    def hold_up(self, client: int, master: int, seconds: float, _: int = -1) -> None:
+        """Keep what is sent on the present connection from the master for a while; a new one is not concerned."""
+        for connection in list(self._hosts[client].connections):
+            if connection.master.index == master:
+                connection.hold_up(int(seconds * SECOND))
+
+    def astray(self, client: int, master: int, seconds: float, left: int) -> None:
+        """Break the client's end of a connection; the master reads late what was on its way, or `left` bytes of it."""
+        for connection in list(self._hosts[client].connections):
+            if connection.master.index == master:
+                connection.go_astray(int(seconds * SECOND), left)
+
     # --- masters -------------------------------------------------------------------------------------------
 
     def stop(self, master: int, seconds: float) -> None:
@@ -88,6 +100,10 @@ class Faults:
     def forget_scripts(self, master: int) -> None:
         """SCRIPT FLUSH."""
         self._masters[master].keys.execute([b"SCRIPT", b"FLUSH"])
+
+    def forget_scripts_amid(self, master: int, commands: int) -> None:
+        """SCRIPT FLUSH between two commands of one arrival, after so many."""
+        self._masters[master].scripts_left = commands
 
     def flush(self, master: int) -> None:
         """FLUSHALL."""

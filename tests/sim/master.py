@@ -36,6 +36,7 @@ class Visitor:
         self.reader = Reader()
         self.waiting: deque[list[bytes]] = deque()  # commands that came while it was stopped
         self.caching = False  # the next question is noted
+        self.ended = False  # its connection ended while commands of it waited
 
 
 class Master:
@@ -66,6 +67,7 @@ class Master:
         self.stopped_until = 0
         self.starts = 0
         self.doubted = False  # whether clients may keep it out
+        self.scripts_left = 0  # after so many commands more it forgets its scripts; 0 means never
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
         self._executed = executed
@@ -112,10 +114,15 @@ class Master:
 
     def forget(self, connection: Connection) -> None:
         """Take note that a connection has ended."""
-        visitor = self.visitors.pop(connection, None)
-        if visitor is not None:
-            for noted in self._tracked.values():
-                noted.pop(visitor, None)
+        visitor = self.visitors.get(connection)
+        if visitor is None:
+            return
+        for noted in self._tracked.values():
+            noted.pop(visitor, None)
+        if visitor.waiting and self.up:  # it stands still: it reads what came before it reads of the end
+            visitor.ended = True
+        else:
+            del self.visitors[connection]
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Take bytes from a connection."""
@@ -137,8 +144,18 @@ class Master:
             reply = self._answer(visitor, words)
             self._asking = None
             replies.append(encode(reply))
+            self._forget_amid()
+        if visitor.ended:
+            self.visitors.pop(visitor.connection, None)
         if replies:
             visitor.connection.answer(b"".join(replies))
+
+    def _forget_amid(self) -> None:
+        """Forget the scripts after so many commands, in the middle of what came at once."""
+        if self.scripts_left > 0:
+            self.scripts_left -= 1
+            if self.scripts_left == 0:
+                self.keys.execute([b"SCRIPT", b"FLUSH"])
 
     def _answer(self, visitor: Visitor, words: list[bytes]) -> Any:
         name = words[0].lower()
@@ -209,6 +226,7 @@ class Master:
         self.starts += 1
         for connection in list(self.visitors):
             connection.reset()
+            connection.lose()
         self.visitors.clear()
         self._tracked.clear()
         self.keys.scripts.clear()

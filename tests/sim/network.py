@@ -52,6 +52,10 @@ class Connection:
 
     Attributes:
         far: our end of the client's socket.
+        open: whether the client's end is connected with the master's.
+        astray: whether only the client's end broke: the master still reads what was on its way.
+        held_until: until when the master gets nothing more of what was sent on this connection.
+        left: how many bytes of a connection that went astray the master still gets; -1 means all.
     """
 
     def __init__(self, world: World, host: Host, master: Master, route: Route) -> None:
@@ -65,6 +69,11 @@ class Connection:
         self.open = True
         self.used = self.excused = False  # whether the client has sent anything; whether it has cause to give it up
         self.cut_after = -1  # so many bytes more get to the master, and then it breaks
+        self.astray = False
+        self.held_until = 0
+        self._held: list[bytes] = []
+        self.left = -1
+        self.strays: tuple[int, int] | None = None  # how it goes astray with what the client writes next
         self._last_there = self._last_back = 0
         self._coming: deque[bytes] = deque()  # replies that are on their way
         self._rest = b""  # of a reply that comes in two pieces
@@ -88,6 +97,8 @@ class Connection:
             self.cut_after = -1
         else:
             self.world.at(self._last_there, self._arrive, data)
+        if self.strays is not None and data:
+            self.go_astray(*self.strays)
 
     def finish(self) -> None:
         """Close it behind what was written, for a client that is dead."""
@@ -95,15 +106,77 @@ class Connection:
         self.world.at(self._last_there, self._arrive, b"")
 
     def _arrive(self, data: bytes) -> None:
-        if not self.open:
+        if self._held or self.world.now < self.held_until:
+            self._held.append(data)
+            if len(self._held) == 1:
+                self.world.at(self.held_until, self._let_go)
+        else:
+            self._come(data)
+
+    def _let_go(self) -> None:
+        """Have the master read what was held up, in its order."""
+        if self.world.now < self.held_until:
+            self.world.at(self.held_until, self._let_go)
             return
-        if data:
+        held, self._held = self._held, []
+        for data in held:
+            self._come(data)
+
+    def _come(self, data: bytes) -> None:
+        if self.astray:
+            self._arrive_astray(data)
+        elif not self.open:
+            return
+        elif data:
             self.world.note(self.world.now, self.master.name, f"< {self.host.name}", data)
             self.master.receive(self, data)
         else:
             if not (self.host.dead or self.host.closing or self.excused) and self.used:
                 self.world.violate(f"{self.host.name} has given the connection to {self.master.name} up")
             self.close()
+
+    def _arrive_astray(self, data: bytes) -> None:
+        """Have the master read bytes that the client no longer waits for; no answer gets back."""
+        ends = not data
+        if self.left >= 0:
+            data = data[: self.left]
+            self.left -= len(data)
+        if data:
+            self.world.note(self.world.now, self.master.name, f"< {self.host.name}, late", data)
+            self.master.receive(self, data)
+        if ends:
+            self.astray = False
+            self.master.forget(self)
+
+    def hold_up(self, ns: int) -> None:
+        """Keep what is sent on this connection, and on no other, from the master for a while."""
+        self.held_until = max(self.held_until, self.world.now + ns)
+
+    def go_astray(self, late_ns: int, left: int) -> None:
+        """Break for the client alone, as when a middle box resets it; the master reads late what was on its way.
+
+        Args:
+            late_ns: for how long nothing arrives.
+            left: how many bytes arrive then; -1 means all. A command that is cut off is never executed.
+        """
+        if not self.open:
+            return
+        self.collect()  # what the client wrote has left it
+        if not self.open:
+            return
+        self.world.note(self.world.now, self.host.name, f"loses {self.master.name}, which does not see it")
+        self.open = False
+        self.astray = True
+        self.left = left
+        self.hold_up(late_ns)
+        self.world.at(max(self._last_there, self.world.now), self._arrive, b"")
+        self.host.lose(self)
+        self.far.close()
+        self.host.wants_turn()
+
+    def lose(self) -> None:
+        """Lose what was on its way after it went astray: the master is gone."""
+        self.astray = False
 
     def answer(self, data: bytes) -> None:
         """Send bytes to the client."""

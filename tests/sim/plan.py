@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
-from redlatch.protocol.family_scripts import SKEW_US
+from . import themes
+from .parts import DELETE, EXCLUSIVE, FAMILIES, FOREIGN, PERMITS, Action, Extension, Fault, Plan
 
-# Kinds of locks, and which may share a name.
-EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
-FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
-PERMITS = 2
-
-# Those of the drop-ins; and what their users do beside.
-FOREIGN = ("plain", "given", "signalled")
-DELETE = "delete"
+__all__ = ["DELETE", "FOREIGN", "PERMITS", "Action", "Extension", "Fault", "Plan", "draw", "draw_foreign"]
 
 # What a schedule is about: nothing in particular; locks that nobody releases in time, by clocks as wrong as may be;
 # scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released; a
@@ -24,97 +18,6 @@ THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving", "forgetting"), (
 
 # Clocks go wrong by less than half of what the locks allow for (1 %), each.
 DRIFT = 0.004
-
-
-@dataclass(frozen=True)
-class Action:
-    """One use of a lock by one task.
-
-    Attributes:
-        kind: of lock; see `FAMILIES`.
-        names: what it locks: one, but for "multi" and "many".
-        ttl, timeout, hold: seconds; a timeout of None waits for ever.
-        extend: whether it is extended halfway.
-        renew: whether it is renewed until it is released; where it is watched, too, for as long as its ttl at most.
-        watch: whether its loss is to be told.
-        wait: whether its release is waited for.
-        cancel: after how many seconds it is cancelled, wherever it is; or None.
-        pause: seconds before it begins.
-        shown: of a drop-in's, whether its token is read when it is held.
-        elsewhere: by which client it is released with that token; None where by none.
-        here: whether it is released by its holder.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    ttl: float
-    timeout: float | None
-    hold: float
-    extend: bool
-    renew: bool
-    watch: bool
-    wait: bool
-    cancel: float | None
-    pause: float
-    shown: bool = False
-    elsewhere: int | None = None
-    here: bool = True
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong at a time, in seconds; `what` is a method of `faults.Faults`."""
-
-    at: float
-    what: str
-    details: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A whole schedule.
-
-    Attributes:
-        masters: of each (kind of server, whether it pushes, its clock's rate).
-        clients: of each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
-        tasks: of each (number of its client, its actions).
-        pauses: how likely a step of a client is to be the last for a while.
-        ttl: the longest of all locks, in seconds: for so long a master that may have forgotten one is kept out.
-        known: whether somebody has used these masters before, so that they have the guard's markers.
-        trusty: whether nothing happens that mutual exclusion is not promised under.
-        foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
-    """
-
-    FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "flush_pushing", "evict"])
-
-    seed: int
-    masters: tuple[tuple[str, bool, float], ...]
-    clients: tuple[tuple[float, float, bool, float], ...]
-    tasks: tuple[tuple[int, tuple[Action, ...]], ...]
-    faults: tuple[Fault, ...]
-    far_us: int
-    pauses: float
-    ttl: float
-    known: bool
-    trusty: bool
-    foreign: bool = False
-
-    def idle_ns(self) -> int:
-        """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
-        walls = [ahead for _, ahead, _, _ in self.clients]
-        alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a place in a fair queue is changed, which may come late
-        # A key with a chosen token may stay where an answer did not come in time. Of what is deleted only one process
-        # knows. And who waits beside a holder whose token is known is not told what happens after he has extended it.
-        actions = [action for _, actions in self.tasks for action in actions]
-        stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extend or a.renew))]
-        quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike and not stays
-        return 100_000_000 + 60_000 * self.far_us if quiet else 0
-
-    def fences_hold(self) -> bool:
-        """Tell whether fences have to go up: not where masters forget, and wall clocks differ by more than a little."""
-        walls = [ahead for _, ahead, _, _ in self.clients]
-        agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
-        return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)
 
 
 def draw_foreign(seed: int) -> Plan:
@@ -126,14 +29,20 @@ def draw_foreign(seed: int) -> Plan:
     plan = draw(seed)
     chance = random.Random(f"foreign {seed}")
     theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
-    faults = [fault for fault in plan.faults if not plan.trusty or fault.what not in Plan.FORGETFUL]
+    # A release that arrives late deletes what a later attempt has got with the same chosen token: nothing can tell them
+    # apart. So where tokens are chosen no connection goes astray.
+    dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
+    if theme == "flushing":
+        dropped |= {"astray"}
+    faults = [fault for fault in plan.faults if fault.what not in dropped]
+    chosen = theme == "flushing" or not plan.goes_astray()
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
     clients = range(len(plan.clients))
     return replace(
         plan,
         tasks=tuple(
-            (client, tuple(_foreign(chance, action, clients, theme) for action in actions))
+            (client, tuple(_foreign(chance, action, clients, theme, chosen) for action in actions))
             for client, actions in plan.tasks
         ),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
@@ -141,9 +50,9 @@ def draw_foreign(seed: int) -> Plan:
     )
 
 
-def _foreign(chance: random.Random, action: Action, clients: range, theme: str) -> Action:
+def _foreign(chance: random.Random, action: Action, clients: range, theme: str, chosen: bool) -> Action:
     kind = "given" if theme == "flushing" else chance.choice(FOREIGN)
-    if theme == "handing" and kind == "given":
+    if kind == "given" and (theme == "handing" or not chosen):
         kind = "plain"
     elif theme == "deleting" and chance.random() < 0.25:
         kind = DELETE
@@ -151,9 +60,11 @@ def _foreign(chance: random.Random, action: Action, clients: range, theme: str) 
     if not shown and not (kind == "given" and chance.random() < 0.3):  # who has chosen a token need not read it
         elsewhere = None
     if theme == "handing":
-        action = replace(action, extend=False, renew=False)
+        action = replace(action, extends=(), renew=False)
     elif theme == "flushing":  # which is about everybody at once, again and again
         elsewhere, action = None, replace(action, timeout=None, cancel=None, hold=min(action.hold, 0.001))
+    if chosen:
+        action = replace(action, extends=tuple(replace(extension, strays=()) for extension in action.extends))
     return replace(
         action,
         kind=kind,
@@ -165,9 +76,21 @@ def _foreign(chance: random.Random, action: Action, clients: range, theme: str) 
     )
 
 
-def draw(seed: int) -> Plan:
-    """Draw a plan."""
-    chance = random.Random(f"plan {seed}")
+def draw(seed: int, theme: str = "") -> Plan:
+    """Draw a plan; `theme` is one of `themes.LATER`, which otherwise some seeds have that are about nothing else."""
+    plan, first = _draw(random.Random(f"plan {seed}"), seed)
+    chance = random.Random(f"late {seed}")  # another one: what was drawn before does not change with what follows
+    if not theme and first == "anything":
+        theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
+    if theme == "astray":
+        return themes.astray(chance, plan)
+    if first in ("anything", "flushing", "leaving"):
+        plan = themes.extended(chance, plan)
+    return themes.strayed(chance, plan)
+
+
+def _draw(chance: random.Random, seed: int) -> tuple[Plan, str]:
+    """Draw a plan, and tell its theme."""
     masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
     clients = chance.choice((1, 2, 2, 3, 3, 4))
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
@@ -198,7 +121,7 @@ def draw(seed: int) -> Plan:
         ]
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, span), "forget_scripts", (master % masters,)) for master in range(8)]
-    return Plan(
+    plan = Plan(
         seed=seed,
         masters=tuple(
             (
@@ -225,6 +148,7 @@ def draw(seed: int) -> Plan:
         known=chance.random() < 0.85,
         trusty=trusty,
     )
+    return plan, theme
 
 
 def _rate(chance: random.Random) -> float:
@@ -253,7 +177,7 @@ def _action(
         ttl=ttl,
         timeout=None if theme in ("racing", "leaving", "forgetting") else chance.choice((0.0, 0.05, 0.3, None, None)),
         hold=ttl * 1.5 if theme in ("racing", "forgetting") else chance.choice(holds),
-        extend=chance.random() < 0.2,
+        extends=(Extension(ttl),) if chance.random() < 0.2 else (),
         renew=chance.random() < 0.15 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
         watch=chance.random() < 0.3 and kind in ("plain", "fence", "fair", "reader", "writer", "semaphore"),
         wait=chance.random() < 0.8,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from redlatch import ConfigurationError, Guard, Handoff, LockError
+from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
 from redlatch.compat.shared import shown_token
 from redlatch.protocol.guard import MARKER
 from redlatch.protocol.hold import HELD
@@ -239,8 +239,7 @@ class _Schedule:
         had_ns = self.hosts[client].clock.read(self.hosts[client].local)
         try:
             await asyncio.sleep(action.hold / 2)
-            if action.extend:
-                await self._extend(client, name, lock, parts)
+            await self._extend_often(client, name, action, lock, parts)
             if action.kind == "rlock":
                 await lock.acquire()
                 await lock.release()
@@ -249,7 +248,7 @@ class _Schedule:
             await asyncio.sleep(action.hold / 2)
             if action.watch:
                 await self._see_the_loss(client, name, lock)
-            bounded = action.watch and action.renew and not action.extend and not self.plan.pauses
+            bounded = action.watch and action.renew and not action.extends and not self.plan.pauses
             if bounded and lock._hold.deadline_ns > had_ns + int(action.ttl * SECOND):
                 self.world.violate(f"{name} of client {client} has renewed {lock.name} beyond its max_hold")
         finally:
@@ -300,13 +299,30 @@ class _Schedule:
 
         self.world.at(self.hosts[client].local, arrives)  # which is later than now where it was paused
 
-    async def _extend(self, client: int, name: str, lock: Any, parts: list[Any]) -> None:
+    async def _extend_often(self, client: int, name: str, action: Action, lock: Any, parts: list[Any]) -> None:
+        """Extend it as often as planned. One that fails or is cancelled is no reason not to try the next one."""
+        for number, extension in enumerate(action.extends):
+            if extension.pause:
+                await asyncio.sleep(extension.pause)
+            for index, seconds, left in extension.strays:
+                for connection in self.hosts[client].connections:
+                    if connection.master.index == index:
+                        connection.strays = int(seconds * SECOND), left
+            try:
+                async with asyncio.timeout(extension.patience):
+                    await self._extend(client, name, lock, parts, extension.ttl)
+            except (TimeoutError, QuorumUnavailable) as error:
+                self._say(client, name, f"has not extended it: {type(error).__name__}")
+                if isinstance(error, QuorumUnavailable) and number == len(action.extends) - 1:
+                    raise
+
+    async def _extend(self, client: int, name: str, lock: Any, parts: list[Any], ttl: float) -> None:
         """An extension that comes when the lock has run out does not count, whatever the masters say."""
         host = self.hosts[client]
-        self._say(client, name, "extends it")
+        self._say(client, name, f"extends it to {ttl:g} s")
         began, deadlines = host.clock.read(host.local), [part._hold.deadline_ns for part in parts]
         alone = [not (part._care and part._care.renews) and part._hold.extending is None for part in parts]
-        await lock.extend()
+        await lock.extend(ttl)
         for part, deadline, sure in zip(parts, deadlines, alone, strict=True):
             if sure and began + part._hold.elapsed_ns >= deadline:
                 self.world.violate(f"{name} of {host.name} has extended {part.name} when it had run out")
@@ -326,8 +342,10 @@ class _Schedule:
         pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
         try:
             await asyncio.sleep(action.hold)
-            if action.extend:
-                await face.extend_many(locks)
+            for extension in action.extends:
+                if extension.pause:
+                    await asyncio.sleep(extension.pause)
+                await face.extend_many(locks, extension.ttl)
         finally:
             self._released(client, name, pairs)
             await face.release_many(locks, wait=action.wait)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .plan import Plan
+from .plan import Extension, Plan
 from .schedule import run
 
 
@@ -31,6 +31,10 @@ def _broken(plan: Plan) -> str:
     return "".join(letter for letter in wrong[0].split(":")[0] if letter.isalpha() or letter == " ") if wrong else ""
 
 
+def _without(extends: tuple[Extension, ...], place: int) -> tuple[Extension, ...]:
+    return extends[:place] + extends[place + 1 :]
+
+
 def _candidates(plan: Plan) -> Iterator[Plan]:
     for number in range(len(plan.tasks)):
         yield replace(plan, tasks=plan.tasks[:number] + plan.tasks[number + 1 :])
@@ -46,7 +50,10 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
         for place, action in enumerate(actions):
             for plainer in (
                 replace(action, cancel=None),
-                replace(action, extend=False),
+                replace(action, extends=()),
+                *[replace(action, extends=_without(action.extends, one)) for one in range(len(action.extends))],
+                replace(action, extends=tuple(replace(one, patience=None) for one in action.extends)),
+                replace(action, extends=tuple(replace(one, strays=()) for one in action.extends)),
                 replace(action, renew=False),
                 replace(action, watch=False),
                 replace(action, pause=0.0),

@@ -1,0 +1,132 @@
+"""What plans are about beside what `plan` has drawn at first, from a chance of its own for each seed.
+
+So a seed's masters, clients and locks stay what they were when something is added here.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from .parts import FAMILIES, Action, Extension, Fault, Plan
+
+# What those about nothing in particular may be about instead, each with its share of them in percent: connections that
+# break for the client alone while locks are extended, so that old bytes arrive late.
+LATER = {"astray": 10}
+
+
+def extended(chance: random.Random, plan: Plan) -> Plan:
+    """Have what is extended be extended as often as may be, to any ttl."""
+    return _with_longest(
+        replace(
+            plan,
+            tasks=tuple(
+                (client, tuple(replace(action, extends=_extensions(chance, action)) for action in actions))
+                for client, actions in plan.tasks
+            ),
+        )
+    )
+
+
+def _extensions(chance: random.Random, action: Action) -> tuple[Extension, ...]:
+    if not action.extends or chance.random() < 0.3:
+        return action.extends
+    return tuple(
+        Extension(
+            ttl=_other_ttl(chance, action.ttl),
+            pause=chance.choice((0.0, 0.0, 0.001, 0.01)),
+            patience=chance.choice((None, None, 0.0, chance.uniform(0, 0.03), 0.12)),
+        )
+        for _ in range(chance.choice((1, 2, 2, 3)))
+    )
+
+
+def _other_ttl(chance: random.Random, ttl: float) -> float:
+    """Draw what an extension asks for: a ttl that leaves some validity, and that ends before the schedule does."""
+    return round(min(6.0, max(0.01, ttl * chance.choice((0.1, 0.3, 0.7, 1.0, 1.5, 4.0)))), 3)
+
+
+def _with_longest(plan: Plan) -> Plan:
+    """Have the guard know of the longest extension."""
+    extensions = [extension for _, actions in plan.tasks for action in actions for extension in action.extends]
+    return replace(plan, ttl=max([plan.ttl, *[extension.ttl for extension in extensions]]))
+
+
+def strayed(chance: random.Random, plan: Plan) -> Plan:
+    """Have some connections break for the client alone, and some scripts be forgotten in the middle of an arrival."""
+    faults = []
+    for fault in plan.faults:
+        if fault.what in ("reset", "cut") and chance.random() < 0.6:
+            client, master = fault.details[:2]
+            faults.append(_stray(chance, fault.at, client, master))
+        elif fault.what == "forget_scripts" and chance.random() < 0.4:
+            faults.append(Fault(fault.at, "forget_scripts_amid", (*fault.details, chance.randint(1, 4))))
+        else:
+            faults.append(fault)
+    return replace(plan, faults=tuple(faults))
+
+
+def _stray(chance: random.Random, at: float, client: int, master: int) -> Fault:
+    seconds = chance.choice((0.0005, 0.005, 0.02, 0.05, 0.1, 0.3))
+    details = client, master, seconds, chance.choice((-1, -1, chance.randrange(300)))
+    return Fault(at, chance.choice(("astray", "astray", "hold_up")), details)
+
+
+def astray(chance: random.Random, plan: Plan) -> Plan:
+    """Draw locks that are extended again and again while their connections break, or while scripts are forgotten."""
+    kinds, flushing = chance.choice(FAMILIES), chance.random() < 0.5
+    masters, ttl = chance.choice((1, 1, 1, 3)), 0.4 if flushing else chance.choice((0.1, 0.4, 0.4))
+    far_us = 10_000 if flushing else chance.choice((500, 3000, 10_000))
+    faults = []
+    for _ in range(20 if flushing else chance.choice((2, 4, 6, 10))):
+        at, client, master = (
+            chance.choice((0.0, chance.uniform(0, 0.5))),
+            chance.randrange(len(plan.clients)),
+            chance.randrange(masters),
+        )
+        faults.append(Fault(at, "forget_scripts", (master,)) if flushing else _stray(chance, at, client, master))
+        if flushing and chance.random() < 0.3:
+            faults.append(Fault(at, "forget_scripts_amid", (master, chance.randint(1, 4))))
+    names = ("name-0", "name-1") if flushing else ("name-0",)
+    tasks = tuple(
+        (client, tuple(_extender(chance, names, kinds, ttl, masters, flushing) for _ in actions[:2]))
+        for client, actions in plan.tasks[:5]
+    )
+    return _with_longest(
+        replace(
+            plan,
+            masters=tuple(plan.masters[place % len(plan.masters)] for place in range(masters)),
+            tasks=tasks,
+            faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+            far_us=far_us,
+            pauses=0.0,
+            ttl=ttl,
+            trusty=True,
+        )
+    )
+
+
+def _extender(
+    chance: random.Random, names: tuple[str, ...], kinds: tuple[str, ...], ttl: float, masters: int, flushing: bool
+) -> Action:
+    kind = chance.choice([kind for kind in kinds if kind != "many"])
+    short, long = ttl * chance.choice((0.3, 0.5)), ttl * chance.choice((3.0, 5.0))
+    hasty = chance.uniform(0, 0.02) if flushing else chance.choice((None, 0.0, chance.uniform(0, 0.01)))
+    strays = [] if flushing else chance.sample(range(masters), masters // 2 + 1)
+    late = tuple((master, chance.choice((0.005, 0.05, 0.1, 0.2)), chance.choice((-1, -1, 100))) for master in strays)
+    extends = [Extension(round(short, 3), 0.0, hasty, late), Extension(round(long, 3), chance.choice((0.0, 0.0, 0.01)))]
+    if chance.random() < 0.7:  # what came late has its time to take effect
+        extends.append(Extension(round(long, 3), long * chance.choice((0.3, 0.7))))
+    return Action(
+        kind=kind,
+        names=(chance.choice(names),),
+        ttl=ttl,
+        timeout=None,
+        hold=ttl * chance.choice((0.3, 1.0)),
+        extends=tuple(extends),
+        renew=False,
+        watch=False,
+        wait=True,
+        cancel=None,
+        pause=chance.choice((0.0, chance.uniform(0, 0.05))),
+    )
