@@ -1,4 +1,4 @@
-"""Plans that once broke a rule, kept as data in `found.json`: a seed would draw another plan when the drawing changes."""
+"""Plans that once broke a rule, as data in `found.json`: a seed would draw another plan when the drawing changes."""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)  # type
 STEP_NS = 1 * MICROSECOND
 TURN_NS = 10 * MICROSECOND
 
+# For so long a master that does not respond is dialled.
+DIAL_TIMEOUT_NS = 2 * SECOND
+
 
 class Host:
     """One process.
@@ -63,6 +66,7 @@ class Host:
         self.local = 0
         self.dead = False
         self.closing = False  # its client closes
+        self.dials_patiently = False  # whether a master that does not respond is waited for
         self._killed = killed
         self._written = select.poll()  # by which the bytes that the client has written are found
         self._by_fd: dict[int, Connection] = {}
@@ -164,6 +168,11 @@ class Host:
             connection.far.close()
             connection.near.close()  # where no client has taken it over
 
+    def answers_at(self, index: int) -> int:
+        """Return from when on a master answers to this process."""
+        route = self.routes[index]
+        return max(route.there.blocked_until, route.back.blocked_until, self.masters[index].stopped_until)
+
     # --- connecting ----------------------------------------------------------------------------------------
 
     def connect(self, index: int, errand: Errand | None, sent_ns: int) -> Dialled:
@@ -178,7 +187,7 @@ class Host:
         """
         master, route = self.masters[index], self.routes[index]
         now = self.world.now
-        if max(route.there.blocked_until, route.back.blocked_until, master.stopped_until) > now:
+        if self.answers_at(index) > now:
             raise TimeoutError(f"{master.name} does not answer")
         if not master.up:
             raise ConnectionRefusedError(f"{master.name} is down")
@@ -224,6 +233,11 @@ class SimDialler:
     def _try(self, index: int, pause: float, errand: Errand | None, sent_ns: int) -> None:
         host = self._host
         if self._closed or host.dead:
+            return
+        answers_ns, late_ns = host.answers_at(index), sent_ns + DIAL_TIMEOUT_NS
+        if host.dials_patiently and answers_ns > host.world.now and host.clock.read(host.world.now) < late_ns:
+            again_ns = min(answers_ns, host.clock.when(late_ns))
+            host.world.at(again_ns, self._try, index, pause, errand, sent_ns)
             return
         try:
             dialled = host.connect(index, errand, sent_ns)

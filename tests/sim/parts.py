@@ -92,6 +92,8 @@ class Plan:
         known: whether somebody has used these masters before, so that they have the guard's markers.
         trusty: whether nothing happens that mutual exclusion is not promised under.
         foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
+        prompt: whether an acquire has to return soon after its timeout; to dial a silent master takes its time then.
+        lively: whether a free lock has to be granted soon (see `liveness`).
     """
 
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "flush_pushing", "evict"])
@@ -107,6 +109,8 @@ class Plan:
     known: bool
     trusty: bool
     foreign: bool = False
+    prompt: bool = False
+    lively: bool = False
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""

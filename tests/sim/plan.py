@@ -76,14 +76,17 @@ def _foreign(chance: random.Random, action: Action, clients: range, theme: str, 
     )
 
 
+DRAWN = {"astray": themes.astray, "stopped": themes.stopped}
+
+
 def draw(seed: int, theme: str = "") -> Plan:
     """Draw a plan; `theme` is one of `themes.LATER`, which otherwise some seeds have that are about nothing else."""
     plan, first = _draw(random.Random(f"plan {seed}"), seed)
     chance = random.Random(f"late {seed}")  # another one: what was drawn before does not change with what follows
     if not theme and first == "anything":
         theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
-    if theme == "astray":
-        return themes.astray(chance, plan)
+    if theme:
+        return DRAWN[theme](chance, plan)
     if first in ("anything", "flushing", "leaving"):
         plan = themes.extended(chance, plan)
     return themes.strayed(chance, plan)

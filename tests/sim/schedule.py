@@ -22,6 +22,7 @@ from .faults import Faults
 from .foreign import Deleted, Deletions, SimForeign, key_of
 from .grants import Grant
 from .host import Host, SimClient
+from .liveness import Liveness
 from .master import Master
 from .network import Route
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
@@ -101,6 +102,9 @@ class _Schedule:
         far = [(int(world.chance.uniform(0.5, 1.5) * plan.far_us * MICROSECOND)) for _ in self.masters]
         for host in self.hosts:
             host.routes = [Route(ns, ns) for ns in far]
+        for host in self.hosts:
+            host.dials_patiently = plan.prompt
+        self.liveness = Liveness(world, plan) if plan.prompt else None
         self.deletions = Deletions()
         kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
         self.clients = [
@@ -145,6 +149,8 @@ class _Schedule:
             world.violate(f"{world.steps} events: somebody goes round and round")
         self._released_at_last()
         self.checker.judge()
+        if self.liveness is not None:
+            self.liveness.judge(self.checker.grants)
         self._clean_up()
         wrong, trace = tuple(world.wrong), tuple(world.trace)
         return Result(plan.seed, wrong, world.digest(), len(self.checker.grants), world.steps, trace)
@@ -229,7 +235,7 @@ class _Schedule:
         lock = self._lock_of(client, action)
         self._say(client, name, f"asks for {action.kind} {' '.join(action.names)}")
         asked = self.hosts[client].local
-        if not await self._acquired(name, action, lock, asked):
+        if not await self._acquired(client, name, action, lock, asked):
             self._say(client, name, "did not get it")
             return
         parts = lock._locks if action.kind == "multi" else [lock.lock if action.kind == "rlock" else lock]
@@ -259,13 +265,21 @@ class _Schedule:
                 await (lock.release() if action.kind in ("multi", "rlock") else lock.release(wait=action.wait))
             self._say(client, name, "has released it")
 
-    async def _acquired(self, name: str, action: Action, lock: Any, asked: int) -> bool:
+    def _waits(self, client: int, name: str, action: Action, asked: int) -> Any:
+        assert self.liveness is not None
+        who = self.hosts[client].name
+        return self.liveness.begin(who, f"{who} {name}", action.names, action.kind, asked)
+
+    async def _acquired(self, client: int, name: str, action: Action, lock: Any, asked: int) -> bool:
         waits = action.kind in ("plain", "fence", "rlock", "fair", *FOREIGN)
         if waits:
             self.checker.waits(action.names[0], name, asked)
+        wait = None if self.liveness is None else self._waits(client, name, action, asked)
         try:
             return bool(await lock.acquire(timeout=action.timeout))
         finally:
+            if wait is not None and self.liveness is not None:
+                self.liveness.end(wait, asked, self.hosts[client].local, action.timeout)
             if waits and lock.remaining() <= 0:
                 self.checker.leaves(action.names[0], name)
 
@@ -338,7 +352,13 @@ class _Schedule:
     async def _use_many(self, name: str, client: int, action: Action) -> None:
         face = self.clients[client]
         asked = self.hosts[client].local
-        locks = await face.acquire_many(action.names, action.ttl)
+        wait = None if self.liveness is None else self._waits(client, name, action, asked)
+        try:
+            locks = await face.acquire_many(action.names, action.ttl)
+        finally:
+            if wait is not None and self.liveness is not None:
+                self.liveness.end(wait, asked, self.hosts[client].local, 0.0)
+                self.liveness.waits.remove(wait)  # it tries once
         pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
         try:
             await asyncio.sleep(action.hold)
@@ -399,6 +419,8 @@ class _Schedule:
             self._end(grant, host, lock)
             if grant.end == host.local:
                 self.checker.released(grant, host.local)
+            elif self.liveness is not None:
+                self.liveness.expired.add(grant)
 
     def _released_at_last(self) -> None:
         """Those who were killed have held what they held until then; what was deleted by hand is promised to nobody."""

@@ -10,9 +10,20 @@ from dataclasses import replace
 
 from .parts import FAMILIES, Action, Extension, Fault, Plan
 
+# The share of the theme "stopped": set it to 10, and the liveness rule is part of the general run.
+LIVELY = 0
+
 # What those about nothing in particular may be about instead, each with its share of them in percent: connections that
-# break for the client alone while locks are extended, so that old bytes arrive late.
-LATER = {"astray": 10}
+# break for the client alone while locks are extended, so that old bytes arrive late; and masters that do not respond
+# while several clients want the same lock.
+LATER = {"astray": 10, "stopped": LIVELY}
+
+# Which kinds of locks are used in a schedule about masters that do not respond.
+TOGETHER = (
+    *[(kind,) for kind in ("plain", "fence", "fair", "rlock", "multi", "many", "writer", "semaphore")],
+    ("reader", "writer"),
+    ("plain", "fence", "rlock"),
+)
 
 
 def extended(chance: random.Random, plan: Plan) -> Plan:
@@ -129,4 +140,67 @@ def _extender(
         wait=True,
         cancel=None,
         pause=chance.choice((0.0, chance.uniform(0, 0.05))),
+    )
+
+
+def stopped(chance: random.Random, plan: Plan) -> Plan:
+    """Draw clients that want one lock while some masters take bytes and answer nothing.
+
+    Mostly these are a minority: then the liveness rule holds. Where they are a quorum, every acquire has a timeout.
+    """
+    masters, ttl = chance.choice((3, 3, 5)), chance.choice((0.4, 2.0, 6.0, 30.0))
+    quorum = chance.random() < 0.15
+    silent = masters // 2 + 1 if quorum else chance.randint(1, masters // 2)
+    kinds = chance.choice(TOGETHER)
+    pushes = chance.random() < 0.8
+    clients = chance.choice((2, 2, 3, 4))
+    faults = [*_silence(chance, masters, clients, silent, chance.choice((0.0, chance.uniform(0, 0.6))))]
+    if not quorum and chance.random() < 0.3:  # then others are silent
+        faults = [replace(fault, details=(*fault.details[:-1], 1.0)) for fault in faults]
+        faults += _silence(chance, masters, clients, silent, faults[-1].at + 1.1)
+    return replace(
+        plan,
+        masters=tuple((chance.choice(("valkey", "redis", "old")), pushes, 1.0) for _ in range(masters)),
+        clients=tuple((1.0, 0.0, True, chance.choice((0.0, 0.1))) for _ in range(clients)),
+        tasks=tuple(
+            (client, tuple(_wanting(chance, kinds, ttl, quorum, use) for use in range(chance.randint(2, 4))))
+            for client in range(clients)
+            for _ in range(chance.choice((1, 1, 1, 2)))
+        ),
+        faults=tuple(faults),
+        far_us=chance.choice((20, 100, 500, 3000)),
+        pauses=0.0,
+        ttl=ttl,
+        known=True,
+        trusty=True,
+        prompt=True,
+        lively=not quorum,
+    )
+
+
+def _silence(chance: random.Random, masters: int, clients: int, silent: int, at: float) -> list[Fault]:
+    """Have some masters be silent for long: they are stopped, or one way to them or from them is blocked."""
+    chosen = chance.sample(range(masters), silent)
+    if chance.random() < 0.7:
+        return [Fault(at, "stop", (master, 3.0)) for master in chosen]
+    way = chance.choice(("there", "back"))
+    return [Fault(at, "block", (client, master, way, 3.0)) for client in range(clients) for master in chosen]
+
+
+def _wanting(chance: random.Random, kinds: tuple[str, ...], ttl: float, quorum: bool, use: int) -> Action:
+    """Draw the use of that number by a task; the second one begins when all clients know their masters."""
+    kind = chance.choice(kinds)
+    holds = (0.0, 0.001, 0.01, 0.05, *[0.5 for _ in range(ttl < 1)])
+    return Action(
+        kind=kind,
+        names=("name-0", "name-1") if kind in ("multi", "many") else ("name-0",),
+        ttl=ttl,
+        timeout=chance.choice((0.0, 0.1, 0.3)) if quorum else chance.choice((None, None, None, 0.0, 0.1, 0.5)),
+        hold=chance.choice(holds),
+        extends=(),
+        renew=False,
+        watch=False,
+        wait=chance.random() < 0.7,
+        cancel=None,
+        pause=chance.choice((0.5, chance.uniform(0.4, 0.6))) if use == 1 else chance.choice((0.0, 0.0, 0.001)),
     )

@@ -1,0 +1,162 @@
+"""The liveness rule: with a quorum of masters that respond, a free lock is granted in a time that no ttl changes.
+
+It is judged when the schedule is over. A lock is free for a waiter while nobody holds what keeps that waiter out. Such
+a time ends when somebody is granted the lock, and must not be longer than `Liveness.bound_ns`. Times in which clients
+find out which masters respond do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from redlatch.protocol.acquire import BACKSTOP_NS
+from redlatch.protocol.policy import drift_ns
+
+from .grants import Grant
+from .parts import PERMITS, Plan
+from .world import MICROSECOND, MILLISECOND, SECOND, World
+
+# A free lock is granted within so long, and so many times as long as a message takes. A waiter looks, asks, finds that
+# a master does not respond, is refused because of a rival's attempt, pauses for at most 50 ms, and asks again.
+BOUND_NS = 200 * MILLISECOND
+BOUND_WAYS = 60
+
+# What one multi-lock of a client undoes, another one of the same client sees only when it looks again.
+UNTOLD = {"multi": BACKSTOP_NS}
+
+# Nothing is judged for so long after other masters respond than before, and after a client's first use
+# (`roster.GRACE`).
+DETECTION_NS = 100 * MILLISECOND
+CONTACT_NS = 400 * MILLISECOND
+
+# A client's first use waits so long at most for a quorum to be dialled.
+CONNECT_NS = 4300 * MILLISECOND
+
+# How much later than its timeout an acquire may return: an attempt waits for a second at most.
+LATE_NS = 1250 * MILLISECOND
+
+# A key that runs out is gone so much later at most than the clients' clocks and the sweep of the servers say.
+SWEPT_NS = 150 * MILLISECOND
+
+
+@dataclass(eq=False)
+class Wait:
+    """Somebody who waits for a lock, by the world's time.
+
+    Attributes:
+        who, name, kind: the waiter, all names that it waits for, and which kind of lock it is.
+        since, until: from when until when it waits; -1 while it does.
+    """
+
+    who: str
+    name: str
+    kind: str
+    since: int
+    until: int = -1
+
+
+class Liveness:
+    """Keeps who waited when; judges that nobody waited for a free lock for long.
+
+    Args:
+        changes: when it changed which masters respond, by the world's time.
+    """
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._plan = plan
+        self.bound_ns = BOUND_NS + BOUND_WAYS * plan.far_us * MICROSECOND
+        self.waits: list[Wait] = []
+        self.expired: set[Grant] = set()  # those that were not released in time
+        self._first: dict[str, int] = {}  # by client: its first use
+        self._unjudged = [
+            (at, at + DETECTION_NS)
+            for fault in plan.faults
+            for at in (int(fault.at * SECOND), int((fault.at + float(fault.details[-1])) * SECOND))
+        ]
+
+    def begin(self, client: str, who: str, names: tuple[str, ...], kind: str, now_ns: int) -> Wait:
+        """Take note that somebody begins to wait."""
+        self._first.setdefault(client, now_ns)
+        since = max(now_ns, self._first[client] + CONTACT_NS)
+        self.waits.append(Wait(who, _unit(names), kind, since))
+        return self.waits[-1]
+
+    def end(self, wait: Wait, asked_ns: int, now_ns: int, timeout: float | None) -> None:
+        """Take note that the waiter has what it waits for, or has left."""
+        wait.until = now_ns
+        if timeout is None:
+            return
+        first = wait.since > asked_ns
+        late = now_ns - asked_ns - int(timeout * SECOND) - (CONNECT_NS if first else 0)
+        if late > LATE_NS:
+            took = f"{(now_ns - asked_ns) / MILLISECOND:.3f} ms"
+            self._world.violate(f"{wait.who} waited for {wait.name}, and {took} passed: its timeout was {timeout:g} s")
+
+    def judge(self, grants: list[Grant]) -> None:
+        """Look for times in which somebody waited for a free lock, and nobody was granted it."""
+        for wait in self.waits if self._plan.lively else ():
+            until = wait.until if wait.until >= 0 else self._world.now
+            mine = [grant for grant in grants if grant.name in wait.name.split(" ")]
+            rivals = [other for other in self.waits if other.name == wait.name and other.kind == "writer"]
+            for since, end in self._free(wait, until, mine, rivals):
+                judged = self._judged(since, end)
+                if judged > self.bound_ns + UNTOLD.get(wait.kind, 0):
+                    self._world.violate(
+                        f"{wait.name} was free for {judged / MILLISECOND:.3f} ms, from {since / MILLISECOND:.3f} ms on,"
+                        f" while {wait.who} waited ({wait.kind})"
+                    )
+                    return
+
+    def _judged(self, since: int, end: int) -> int:
+        """Return how long a time is without what is not judged: while masters change, and while a message is late."""
+        late = [(arrives - delay, arrives) for arrives, delay in self._world.stragglers]
+        judged, at = end - since, since
+        for begins, ends in sorted(self._unjudged + late):
+            judged -= max(0, min(end, ends) - max(at, begins))
+            at = max(at, ends)
+        return judged
+
+    def _free(self, wait: Wait, until: int, grants: list[Grant], writers: list[Wait]) -> Iterator[tuple[int, int]]:
+        """Return the times in which the waiter could have been granted it, and nobody else was."""
+        held = [(grant, grant.start, self._gone(grant)) for grant in grants]
+        edges = {wait.since, until}
+        for _, start, end in held:
+            edges |= {start, end}
+        if wait.kind == "reader":
+            edges |= {edge for writer in writers for edge in (writer.since, writer.until)}
+        times = sorted(edge for edge in edges if wait.since <= edge <= until)
+        granted = {start for _, start, _ in held}
+        free_since = -1
+        for time, after in pairwise(times):
+            held_now = [grant for grant, start, end in held if start <= time < end]
+            out = _keeps_out(wait.kind, held_now)
+            if wait.kind == "reader" and any(writer.since <= time < writer.until for writer in writers):
+                out = True
+            if out:
+                free_since = -1
+                continue
+            if free_since < 0 or time in granted:
+                free_since = time
+            yield free_since, after
+
+    def _gone(self, grant: Grant) -> int:
+        """Return when nothing of a grant stands on the masters any more, at the latest."""
+        if grant not in self.expired:
+            return grant.end
+        return grant.end + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
+
+
+def _unit(names: tuple[str, ...]) -> str:
+    return " ".join(sorted(names))
+
+
+def _keeps_out(kind: str, held: list[Grant]) -> bool:
+    """Tell whether what is held keeps a waiter out."""
+    if kind == "reader":
+        return any(grant.kind != "reader" for grant in held)
+    if kind == "semaphore":
+        return len(held) >= PERMITS
+    return bool(held)

@@ -1,0 +1,31 @@
+"""With a quorum of masters that respond, a free lock is granted soon, whatever its ttl is: the rule, and what broke it.
+
+`themes.LIVELY` makes these schedules a part of the general run, too.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from redlatch import impl
+from sim import found
+from sim.__main__ import every
+from sim.schedule import run
+
+SEEDS = {"c": 400, "python": 200}
+PLANS = {name: plan for name, plan in found.load().items() if plan.prompt}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_row_42_a_stopped_minority_delays_nobody(implementation: impl.Implementation, name: str) -> None:
+    assert not run(PLANS[name]).wrong
+
+
+def test_row_42_no_lock_is_free_for_long_while_masters_are_silent(implementation: impl.Implementation) -> None:
+    wrong = []
+    seeds = SEEDS[implementation.name]
+    for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, theme="stopped"):
+        wrong += failed
+    assert not wrong, f"python -m tests.sim --theme stopped --impl {implementation.name} --seed {wrong[0].seed}"
