@@ -465,6 +465,13 @@ return 1""",
         "            if not marker.new or (self._knew_another(",
         "            if (self._knew_another(",
     ),
+    Mutant(
+        "a master that failed over and back is believed however soon it forgets that",
+        "row 50",
+        GUARD,
+        r"(?ms)^    return marker\.origin\(\)\[0\] == now and not sighting\.promoted.*?$",
+        "    return marker.origin()[0] == now and not sighting.promoted",
+    ),
     # --- the drop-ins' locks -----------------------------------------------------------------------------------
     Mutant(
         "who waits beside a holder whose token was read waits for him",

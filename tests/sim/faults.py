@@ -114,6 +114,23 @@ class Faults:
         if self._masters[master].pushes:
             self.flush(master)
 
+    def swap(self, master: int, seconds: float) -> None:
+        """SWAPDB, and again after a while; 0 is never."""
+        self._masters[master].swap()
+        if seconds:
+            self._world.at(self._later(seconds), self._masters[master].swap)
+
+    def fail_over(self, master: int, lag: float, away: float, backlog: float) -> None:
+        """Have its replica take over with keys that are `lag` seconds old; and it itself again `away` seconds later.
+
+        Args:
+            backlog: after how many seconds a master no longer says that it was a replica (repl-backlog-ttl).
+        """
+        self._masters[master].backlog_ms = int(backlog * 1000)
+        self._masters[master].fail_over(int(lag * SECOND))
+        if away:
+            self._world.at(self._later(lag + away), self._masters[master].fail_over, 0)
+
     def evict(self, master: int) -> None:
         """Have one key go, for its room."""
         keys = self._masters[master].keys

@@ -202,7 +202,11 @@ class Host:
         if errand is not None:
             marker, server_us = master.shake(errand)
             came_ns = self.clock.read(max(now, self.local))
-            traits.sighting = Sighting(traits.run_id, marker, server_us, sent_ns, came_ns, True)
+            identity = f"{traits.run_id} {master.info()['master_replid']}"
+            sighting = Sighting(identity, marker, server_us, sent_ns, came_ns, True, master.promoted)
+            if "backlog_ms" in Sighting._fields:
+                sighting = sighting._replace(backlog_ms=master.backlog_ms)
+            traits.sighting = sighting
         self.world.note(now, self.name, f"has {master.name}")
         return Dialled(connection.near, traits)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from .lua import Refusal, Status, run
@@ -39,6 +40,7 @@ class Keyspace:
     ) -> None:
         self.values: dict[bytes, Any] = {}
         self.over: dict[bytes, int] = {}  # the first millisecond after which the key is gone
+        self._aside: tuple[dict[bytes, Any], dict[bytes, int]] = ({}, {})  # the other database
         self.scripts: dict[bytes, bytes] = {}
         self.full = False  # at maxmemory
         self.replica = False
@@ -60,6 +62,14 @@ class Keyspace:
             return self._run(words)
         except Refusal as refusal:
             return refusal
+
+    def swap(self) -> None:
+        """Exchange all keys for those of another database, which is empty at first; no push tells of it."""
+        (self.values, self.over), self._aside = self._aside, (self.values, self.over)
+
+    def copies(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:
+        """Return copies of all keys, and of when each is over."""
+        return {key: copy(value) for key, value in self.values.items()}, dict(self.over)
 
     def flush(self) -> None:
         """Forget all keys."""

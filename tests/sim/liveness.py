@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from redlatch.protocol.acquire import BACKSTOP_NS
 from redlatch.protocol.policy import drift_ns
 
 from .grants import Grant
@@ -23,8 +22,9 @@ from .world import MICROSECOND, MILLISECOND, SECOND, World
 BOUND_NS = 200 * MILLISECOND
 BOUND_WAYS = 60
 
-# What one multi-lock of a client undoes, another one of the same client sees only when it looks again.
-UNTOLD = {"multi": BACKSTOP_NS}
+# A client takes the others for silent after four times the time that its last round took: a message that is late once
+# has its effect for so many times its delay.
+LATE_ROUNDS = 4
 
 # Nothing is judged for so long after other masters respond than before, and after a client's first use
 # (`roster.GRACE`).
@@ -103,7 +103,7 @@ class Liveness:
             rivals = [other for other in self.waits if other.name == wait.name and other.kind == "writer"]
             for since, end in self._free(wait, until, mine, rivals):
                 judged = self._judged(since, end)
-                if judged > self.bound_ns + UNTOLD.get(wait.kind, 0):
+                if judged > self.bound_ns:
                     self._world.violate(
                         f"{wait.name} was free for {judged / MILLISECOND:.3f} ms, from {since / MILLISECOND:.3f} ms on,"
                         f" while {wait.who} waited ({wait.kind})"
@@ -112,7 +112,7 @@ class Liveness:
 
     def _judged(self, since: int, end: int) -> int:
         """Return how long a time is without what is not judged: while masters change, and while a message is late."""
-        late = [(arrives - delay, arrives) for arrives, delay in self._world.stragglers]
+        late = [(arrives - delay, arrives + LATE_ROUNDS * delay) for arrives, delay in self._world.stragglers]
         judged, at = end - since, since
         for begins, ends in sorted(self._unjudged + late):
             judged -= max(0, min(end, ends) - max(at, begins))

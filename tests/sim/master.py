@@ -28,6 +28,10 @@ LOADING = "LOADING Redis is loading the dataset in memory"
 SWEEP_NS = 100 * MILLISECOND
 
 
+# For so long a master without replicas says that it was one itself (repl-backlog-ttl).
+BACKLOG_MS = 3_600_000
+
+
 class Visitor:
     """What a master knows of one connection."""
 
@@ -65,7 +69,11 @@ class Master:
         self.up = True
         self.loading = False
         self.stopped_until = 0
-        self.starts = 0
+        self.server = 0  # which of two servers has the address: 1 is the replica, once it was promoted
+        self.starts = [0, 0]  # how often each was started
+        self.histories = 0  # how often its keys got a history of another name
+        self.promoted = False  # whether it still says that it was a replica
+        self.backlog_ms = BACKLOG_MS  # for how long it says so
         self.doubted = False  # whether clients may keep it out
         self.scripts_left = 0  # after so many commands more it forgets its scripts; 0 means never
         self.visitors: dict[Connection, Visitor] = {}
@@ -83,7 +91,8 @@ class Master:
         """Return what INFO says of it."""
         server, version = VERSIONS[self.kind]
         return {
-            "run_id": f"{self.index:04x}{self.starts:036x}",
+            "run_id": f"{self.index:04x}{self.server:x}{self.starts[self.server]:035x}",
+            "master_replid": f"{self.index:04x}{self.histories:036x}",
             "server_name": server,
             f"{server}_version": version,
             "role": "slave" if self.keys.replica else "master",
@@ -223,13 +232,10 @@ class Master:
     def crash(self, down_ns: int, keeps: bool) -> None:
         """Die and start again after a while, with all keys (an AOF that is written always) or with none."""
         self.up = False
-        self.starts += 1
-        for connection in list(self.visitors):
-            connection.reset()
-            connection.lose()
-        self.visitors.clear()
-        self._tracked.clear()
-        self.keys.scripts.clear()
+        self.starts[self.server] += 1
+        self.histories += 1
+        self.promoted = False
+        self._disconnect()
         if not keeps:
             self.keys.values.clear()
             self.keys.over.clear()
@@ -239,6 +245,44 @@ class Master:
 
     def _start(self) -> None:
         self.up = True
+
+    def _disconnect(self) -> None:
+        """Reset all connections; what is on its way is lost."""
+        for connection in list(self.visitors):
+            connection.reset()
+            connection.lose()
+        self.visitors.clear()
+        self._tracked.clear()
+        self.keys.scripts.clear()
+
+    def fail_over(self, lag_ns: int) -> None:
+        """Have its replica take over after a while, with the keys as they are now: it lags by that while.
+
+        The next time that one is the replica which this one was: the same process again, without a restart.
+        """
+        self.world.at(self.world.now + lag_ns, self._take_over, self.keys.copies())
+
+    def _take_over(self, kept: tuple[dict[bytes, Any], dict[bytes, int]]) -> None:
+        self._disconnect()
+        self.server = 1 - self.server
+        self.histories += 1
+        self.promoted = True
+        self.world.at(self.world.now + self.backlog_ms * MILLISECOND, self._forget_history, self.histories)
+        self.keys.values, self.keys.over = kept
+        self.keys.replica = False
+        self.doubted = True
+        self.stopped_until = 0
+
+    def _forget_history(self, number: int) -> None:
+        """Give the history of the keys a new name, and forget the old one's, as a master without replicas does."""
+        if self.promoted and self.histories == number:
+            self.histories += 1
+            self.promoted = False
+
+    def swap(self) -> None:
+        """SWAPDB with another database: nobody is told, and all keys are gone, or back."""
+        self.excuse()
+        self.keys.swap()
 
     def set_full(self, full: bool) -> None:
         """Reach maxmemory, or get below it."""

@@ -96,7 +96,9 @@ class Plan:
         lively: whether a free lock has to be granted soon (see `liveness`).
     """
 
-    FORGETFUL: ClassVar[frozenset[str]] = frozenset(["restart_empty", "flush", "flush_pushing", "evict"])
+    FORGETFUL: ClassVar[frozenset[str]] = frozenset(
+        ["restart_empty", "flush", "flush_pushing", "evict", "swap", "fail_over"]
+    )
 
     seed: int
     masters: tuple[tuple[str, bool, float], ...]

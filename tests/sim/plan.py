@@ -76,7 +76,13 @@ def _foreign(chance: random.Random, action: Action, clients: range, theme: str, 
     )
 
 
-DRAWN = {"astray": themes.astray, "stopped": themes.stopped}
+DRAWN = {
+    "astray": themes.astray,
+    "stopped": themes.stopped,
+    "swapping": themes.swapping,
+    "failing over": themes.failing_over,
+    "returning": themes.returning,
+}
 
 
 def draw(seed: int, theme: str = "") -> Plan:

@@ -123,7 +123,8 @@ class _Schedule:
         addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
         for master in self.masters:
             mine = f"master-{master.index}:6379"
-            marker = Marker(master.info()["run_id"], 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
+            identity = f"{master.info()['run_id']} {master.info()['master_replid']}"
+            marker = Marker(identity, 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def run(self) -> Result:

@@ -13,10 +13,16 @@ from .parts import FAMILIES, Action, Extension, Fault, Plan
 # The share of the theme "stopped": set it to 10, and the liveness rule is part of the general run.
 LIVELY = 0
 
+# Whether exclusion is promised although a minority was swapped for another database (SWAPDB), which clients see with
+# the next pulse only; or although it failed over and back, and soon forgot that. Each may be set to True.
+SWAPS_ARE_PROMISED = False
+RETURNS_ARE_PROMISED = False
+
 # What those about nothing in particular may be about instead, each with its share of them in percent: connections that
-# break for the client alone while locks are extended, so that old bytes arrive late; and masters that do not respond
-# while several clients want the same lock.
-LATER = {"astray": 10, "stopped": LIVELY}
+# break for the client alone while locks are extended, so that old bytes arrive late; masters that do not respond while
+# several clients want the same lock; and a master that forgets a lock which stands on a bare quorum: by SWAPDB, by one
+# fail-over or by two that can be seen, or by two that cannot.
+LATER = {"astray": 10, "stopped": LIVELY, "swapping": 2, "failing over": 3, "returning": 2}
 
 # Which kinds of locks are used in a schedule about masters that do not respond.
 TOGETHER = (
@@ -24,6 +30,10 @@ TOGETHER = (
     ("reader", "writer"),
     ("plain", "fence", "rlock"),
 )
+
+# Of these kinds several may wait in one client. What a client's own multi-lock, reader or writer undoes beside another
+# one of the same client no master pushes, and so that one sees it only when it looks again, within a second.
+SIDE_BY_SIDE = {"plain", "fence", "fair", "rlock", "many", "semaphore"}
 
 
 def extended(chance: random.Random, plan: Plan) -> Plan:
@@ -165,7 +175,7 @@ def stopped(chance: random.Random, plan: Plan) -> Plan:
         tasks=tuple(
             (client, tuple(_wanting(chance, kinds, ttl, quorum, use) for use in range(chance.randint(2, 4))))
             for client in range(clients)
-            for _ in range(chance.choice((1, 1, 1, 2)))
+            for _ in range(chance.choice((1, 1, 1, 2) if set(kinds) <= SIDE_BY_SIDE else (1,)))
         ),
         faults=tuple(faults),
         far_us=chance.choice((20, 100, 500, 3000)),
@@ -203,4 +213,71 @@ def _wanting(chance: random.Random, kinds: tuple[str, ...], ttl: float, quorum: 
         wait=chance.random() < 0.7,
         cancel=None,
         pause=chance.choice((0.5, chance.uniform(0.4, 0.6))) if use == 1 else chance.choice((0.0, 0.0, 0.001)),
+    )
+
+
+def swapping(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a lock that stands on a bare quorum, of which one master is swapped for an empty database."""
+    plan = _bare(chance, plan, SWAPS_ARE_PROMISED)
+    swap = Fault(_early(chance, plan), "swap", (0, chance.choice((0.0, 0.0, 0.01, plan.ttl / 2))))
+    return replace(plan, faults=(*plan.faults, swap))
+
+
+def failing_over(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a lock that stands on a bare quorum, of which one master is replaced by a replica that lags, or twice."""
+    plan = _bare(chance, plan, True)
+    away = chance.choice((0.0, 0.0, chance.uniform(0, 4e-6 * plan.far_us), chance.uniform(0.02, plan.ttl)))
+    lag = chance.choice((0.001, 0.01, 0.05))
+    return replace(plan, faults=(*plan.faults, Fault(_early(chance, plan), "fail_over", (0, lag, away, 3600.0))))
+
+
+def returning(chance: random.Random, plan: Plan) -> Plan:
+    """Draw two fail-overs of a master that soon forgets them: repl-backlog-ttl is short. Nobody reaches it before."""
+    plan = _bare(chance, plan, RETURNS_ARE_PROMISED, 4.0)
+    at, lag, away, backlog = chance.uniform(0, 0.01), chance.choice((0.05, 0.2)), 0.01, 1.0
+    unseen = away + backlog + chance.uniform(0.02, 0.5)
+    blocks = [Fault(at + lag, "block", (client, 0, "both", unseen)) for client in range(len(plan.clients))]
+    return replace(plan, faults=(*plan.faults, Fault(at, "fail_over", (0, lag, away, backlog)), *blocks))
+
+
+def _early(chance: random.Random, plan: Plan) -> float:
+    return chance.uniform(0.0, plan.ttl / 2)
+
+
+def _bare(chance: random.Random, plan: Plan, promised: bool, ttl: float = 0.0) -> Plan:
+    """Draw clients that want one lock, of which the first one cannot reach the last of three masters."""
+    ttl, clients = ttl or chance.choice((0.1, 0.4)), chance.randint(2, 4)
+    kinds = chance.choice(FAMILIES)
+    return replace(
+        plan,
+        masters=tuple((chance.choice(("valkey", "redis", "old")), True, 1.0) for _ in range(3)),
+        clients=tuple((1.0, 0.0, True, chance.choice((0.0, 0.02, 0.1))) for _ in range(clients)),
+        tasks=tuple(
+            (client, tuple(_holding(chance, kinds, ttl) for _ in range(chance.randint(1, 3) if ttl < 1 else 1)))
+            for client in range(clients)
+            for _ in range(chance.choice((1, 1, 2)))
+        ),
+        faults=(Fault(0.0, "block", (0, 2, "both", ttl)),),
+        far_us=chance.choice((20, 100, 500, 3000)),
+        pauses=0.0,
+        ttl=ttl,
+        known=True,
+        trusty=promised,
+    )
+
+
+def _holding(chance: random.Random, kinds: tuple[str, ...], ttl: float) -> Action:
+    kind = chance.choice([kind for kind in kinds if kind != "many"])
+    return Action(
+        kind=kind,
+        names=("name-0",),
+        ttl=ttl,
+        timeout=None,
+        hold=ttl * chance.choice((0.1, 0.5, 1.5) if ttl < 1 else (0.5, 0.7)),
+        extends=(Extension(ttl),) if chance.random() < 0.1 else (),
+        renew=chance.random() < 0.1 and kind in ("plain", "fence", "fair", "writer", "semaphore"),
+        watch=False,
+        wait=True,
+        cancel=None,
+        pause=chance.choice((0.0, chance.uniform(0, min(ttl, 0.4) / 2))),
     )
