@@ -9,7 +9,9 @@ Rules:
     whether the turn was left. So at least one of them sees the other, and has the lease released whatever the other
     does: a lease that was left is never passed to anybody else.
   * Nobody is forgotten. Who joins a line looks for the head afterwards, and who gives the head up looks into the line
-    afterwards. Who is called stays in `called` until the driver has woken it.
+    afterwards. A ballot is called in two steps: first `decided` is set, then the ballot is appended to `called`. Any
+    thread may take a ballot from `called`, so the sleeper that it wakes must find `decided` set. There is no call
+    between the two steps, so no interrupt can separate them. The ballot stays in `called` until its waiter was woken.
   * A watch waits for masters to say that a key has changed. They do not say it of what this client changed itself, so
     that is told here (`stir`).
 
@@ -102,13 +104,16 @@ class Lines:
 
     def enter(self, hold: Hold, now_ns: int) -> bool:
         """Become the head where nobody is, or where the one who is need not be waited for; tell whether that was so."""
-        head = self.heads.setdefault(hold.key, hold)
-        if head is hold:
-            if len(self.heads) > self._most:
-                self._sweep(now_ns)
-            return True
-        if head.busy(now_ns):
-            return False
+        while True:
+            head = self.heads.setdefault(hold.key, hold)
+            if head is hold:
+                if len(self.heads) > self._most:
+                    self._sweep(now_ns)
+                return True
+            if head.busy(now_ns):
+                return False
+            if self.heads.get(hold.key) is head:  # else it has passed its lease on since we looked
+                break
         line = self.lines.get(hold.key)
         if line is not None and _is_others(line, hold):
             self._call_next(line, now_ns, False)
@@ -170,27 +175,29 @@ class Lines:
         Not when its tenure is over: other processes wait for it, too.
         """
         line = self.lines.get(hold.key)
-        if line is None or self.heads.get(hold.key) is not hold:
+        if line is None:
             return False
         # An extension may reach the masters behind the next one's own.
         busy = hold.extending is not None and not hold.renewed_ns
         over = now_ns - hold.since_ns >= policy.tenure_ns or hold.passed >= policy.tenure_count
-        if busy or over or policy.doubts(hold.asked_ns):
-            return False
-        turn = _next(line)
+        turn = None if busy or over or policy.doubts(hold.asked_ns) else _next(line)
         if turn is None or not hold.may_pass_to(turn.hold):
             return False
         line.move(now_ns)
         lease = hold.copy()
-        self.called.append(turn.ballot)
-        hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
+        # No call from here until the turn is called, so that nothing comes in between: an interrupt finds the lease
+        # ours, or theirs; and a turn that another thread puts at the head, to ask the masters, gets no lease as well.
+        if hold.key not in self.heads or self.heads[hold.key] is not hold:
+            return False
+        hold.state = PASSED
         if hold.shown:  # since we looked
             hold.state = RELEASING
             return False
         self.heads[hold.key] = turn.hold
         lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
-        turn.ballot.decided = True
+        turn.ballot.decided = True  # before it is called
+        self.called.append(turn.ballot)
         _discard(line, turn)
         if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
             hold.state = RELEASING
@@ -241,18 +248,23 @@ class Lines:
             if turn is None:
                 return False
             line.move(now_ns)
+            if turn.ballot.decided:  # another thread has called it, or given it a lease
+                return True
             turn.courteous = courteous
-            self.called.append(turn.ballot)
-            self.heads[turn.hold.key] = turn.hold  # and no call until it is decided, too
+            self.heads[turn.hold.key] = turn.hold  # no call from here until the turn is called
             turn.ballot.decided = True
+            self.called.append(turn.ballot)
             _discard(line, turn)
             if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
                 return True
 
     def _dissolve(self, key: bytes, line: Line) -> None:
         """Forget a line where nobody stands."""
-        if not line.turns and self.lines.get(key) is line:
-            self.lines.pop(key, None)
+        try:
+            if not line.turns and self.lines[key] is line:  # no call before the next step: a thread might join
+                del self.lines[key]
+        except KeyError:
+            pass  # another thread was faster
 
     def expire(self, now_ns: int) -> int:
         """Call the next in line where the head need not be waited for; return when to look again, 0 if never."""
@@ -260,7 +272,8 @@ class Lines:
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
             if head is None or not head.busy(now_ns):
-                self._call_next(line, now_ns, False)
+                if self.heads.get(key) is head:  # else another one has come to the head since we looked
+                    self._call_next(line, now_ns, False)
                 head = None
             until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.deadline_ns
             earliest = min(earliest or until, until)
@@ -304,15 +317,18 @@ class Lines:
         ballots = self.watches.get(key)
         if ballots is not None and ballot in ballots:
             ballots.remove(ballot)
-            if not ballots:
-                self.watches.pop(key, None)
+            try:
+                if not ballots and self.watches[key] is ballots:  # no call before the next step, as in `_dissolve`
+                    del self.watches[key]
+            except KeyError:
+                pass  # another thread was faster
 
     def changed(self, index: int, key: bytes | None) -> None:
         """Take note of what master `index` said: that the key has changed, or that all have (None)."""
         for watched in [key] if key is not None else list(self.watches):
             for ballot in list(self.watches.get(watched, ())):
                 if ballot.change(index):
-                    self.called.append(ballot)  # it is decided
+                    self.called.append(ballot)  # `change` has set `decided`
 
     def stir(self, key: bytes) -> None:
         """Call those who watch a key that this client is about to change."""
@@ -333,8 +349,8 @@ class Lines:
     def _call(self, ballot: Ballot) -> None:
         ballot.yes = max(ballot.yes, ballot.quorum)  # so that a watch that begins only now ends at once
         if not ballot.decided:
-            self.called.append(ballot)
             ballot.decided = True
+            self.called.append(ballot)
 
 
 def _next(line: Line) -> Turn | None:
