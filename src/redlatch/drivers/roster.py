@@ -144,8 +144,12 @@ class Roster:
 
         Whoever is told may use the client.
         """
-        while self.fleet.lost:
-            self.fleet.lost.pop().farewell.tell_lost()
+        while True:  # not `while self.fleet.lost`: another thread may take the last one
+            try:
+                ballot = self.fleet.lost.pop()
+            except IndexError:
+                return
+            ballot.farewell.tell_lost()
 
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote.

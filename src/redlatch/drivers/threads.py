@@ -20,6 +20,18 @@ No wake-up is lost:
   * A driver sets `_polling` before it looks at the inbox a last time and polls; who enqueues looks at
     `_polling` afterwards, and wakes the poll.
 
+Which thread may take from the shared queues:
+  * `_inbox` and `_arrivals`: any thread appends. Only the thread that has the role takes, so it may look first.
+  * `_sleepers` and `Lines.called`: any thread appends, and any thread takes.
+  * `_ready`: the thread that has the role appends, and any thread takes.
+  * `_watchers`: each thread appends and removes an entry of its own.
+Where any thread takes, another one may empty the queue between a look and the next step. There the look only saves
+time, and the step copes with an empty queue.
+
+`close` waits for the role for a bounded time. A thread that keeps it longer may be using the sockets, so the janitor
+closes them once the role is free. At interpreter shutdown a daemon thread may have ended with the role. Then no other
+thread runs any more, and `close` takes the role over.
+
 Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also
 names the thread, so that a `finally` gives up just what was taken; where Ctrl-C strikes in that very
 `finally`, the next one further up, or the thread's next call, finds the role still its own. The engine marks
@@ -31,6 +43,8 @@ Longer than most modules here, so that whoever asks whether a wake-up can be los
 from __future__ import annotations
 
 import _thread
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -123,7 +137,8 @@ class Driver:
         self._resting: Sleeper | None = None  # the driver, while they are
         self._polling = False
         self._connected = False
-        self._connecting = threading.Lock()
+        self._overdue = False  # `close` could not close the sockets in time; the janitor does
+        self._connecting: dict[int, threading.Lock] = {}  # by process: a fork may copy one that is taken
         self._watchers: deque[Sleeper] = deque()  # threads that wait for the roster to change
 
     @property
@@ -207,6 +222,7 @@ class Driver:
                 self._leave()
             elif not self._role:  # an interrupt may have struck just where a promotion is passed on
                 self._promote()
+                self._janitor.ring()  # it wakes a sleeper that was taken off the queue and not woken
             raise
 
     def _perform(self, steps: Steps) -> bool | None:
@@ -243,7 +259,7 @@ class Driver:
             ClientClosed, ClientForked: as they say.
         """
         self._roster.check()
-        with self._connecting:
+        with self._connecting.setdefault(os.getpid(), threading.Lock()):
             if self._fleet is None:
                 self._fleet = self._roster.muster()
                 self._janitor.start()
@@ -287,39 +303,68 @@ class Driver:
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             return
-        me = threading.get_ident()
-        while self._role.setdefault(_ROLE, me) != me:
-            self._fleet.wires.wake()  # whoever drives leaves: it sees that the client is closing
+        drain_ns = 0  # after an interrupt
+        try:
+            drain_ns = self._await_role()
+        finally:
+            if self._role.get(_ROLE) == threading.get_ident():
+                self._disconnect(drain_ns)
+            else:  # the thread that drives may be using the sockets; the janitor closes them when it has left
+                self._overdue = True
+                self._wake_everybody()
+                self._janitor.ring()
+        self._roster.mourn()
+
+    def _await_role(self) -> int:
+        """Try to take the role of driver for a bounded time, to close the client.
+
+        Returns:
+            How long to wait for answers before the sockets are closed.
+        """
+        me, until = threading.get_ident(), self._clock.now() + DRAIN_NS
+        while self._role.setdefault(_ROLE, me) != me and self._clock.now() < until:
+            if sys.is_finalizing():  # No other thread runs any more. A daemon thread has ended with the role, and
+                self._role[_ROLE] = me  # may have left a call half done, so nothing can be read.
+                return 0
+            self._fleet.wires.wake()  # the thread that drives leaves: it sees that the client is closing
             time.sleep(0.0005)
+        return DRAIN_NS
+
+    def _disconnect(self, drain_ns: int) -> None:
+        """Undo what is under way, wait for answers for so long, then close every connection; only with the role."""
         try:
             self._take_all()
             self._fleet.abandon()
             self._wake_waiters()  # who leave the masters' queues
-            until = self._clock.now() + DRAIN_NS
+            until = self._clock.now() + drain_ns
             while (owing := self._fleet.owing()) or self.lines.everybody() or self._asking() or self._inbox:
                 left = until - self._clock.now()
                 if left <= 0:
                     break
+                self._polling = True
                 self._await_replies(left if owing else min(left, MILLISECOND))
                 self._take_all()
         finally:
             self._roster.close()
-            while self._arrivals:  # what was dialled meanwhile, and delivered to us before that
+            while self._arrivals:  # what was dialled meanwhile; only the thread with the role takes it
                 _, outcome = self._arrivals.popleft()
                 if isinstance(outcome, Connection):
                     outcome.sock.close()
             self._role.pop(_ROLE, None)
-            self._wake_all()
-            while self._sleepers:
-                self._sleepers.popleft().wake()
-            self._wake_waiters()
+            self._wake_everybody()
             self._janitor.ring()  # it ends
             self._warden.ring(0)  # it, too, when nothing is held any more
-        self._roster.mourn()
 
     def _asking(self) -> bool:
         """Tell whether anybody is between two steps of an acquire, and has something to undo yet."""
         return any([head.state == ASKING for head in list(self.lines.heads.values())])
+
+    def _wake_everybody(self) -> None:
+        """Wake every thread that is in a call, so that it sees that the client is closed."""
+        self._wake_all()
+        for sleeper in list(self._sleepers):
+            sleeper.wake()
+        self._wake_waiters()
 
     def _wake_waiters(self) -> None:
         """Wake everybody who waits in a line or for a change; for a client that closes."""
@@ -405,11 +450,14 @@ class Driver:
         while called:  # taken off when it is done, so that an interrupt loses none
             try:
                 ballot = called[0]
-                if ballot.waiter is not None:  # else it is awake, and will see
-                    ballot.waiter.wake()
+                waiter = ballot.waiter
+                if waiter is not None:  # else it is awake, and will see
+                    waiter.wake()
                 if ballot.size and self._polling:  # who watches a key may be the one who polls
                     self._fleet.wires.wake()
                 called.remove(ballot)
+                if ballot.waiter is not waiter:  # it waits anew, and this may have been a second call
+                    ballot.waiter.wake()
             except (IndexError, ValueError):
                 pass  # another thread was faster
 
@@ -472,6 +520,7 @@ class Driver:
                 fleet.submit(fresh)
         while True:
             self._take_all()
+            self._polling = True  # before the question: a thread that calls us afterwards wakes the poll
             if ballot.decided:
                 return
             left = ballot.until_ns - self._clock.now()
@@ -480,9 +529,8 @@ class Driver:
                 return
 
     def _await_replies(self, timeout_ns: int) -> None:
-        """Wait for replies, unless there is something to take before, and count them."""
+        """Wait for replies, unless there is something to take before, and count them; the caller has set `_polling`."""
         fleet = self._fleet
-        self._polling = True
         self._be_patient()
         if self._next_asleep() is not None:
             self._rest()
@@ -649,7 +697,10 @@ class Driver:
     def _promote(self) -> None:
         """Wake a sleeper to drive; where nobody sleeps, do what is left."""
         while self._sleepers:
-            sleeper = self._sleepers.popleft()
+            try:
+                sleeper = self._sleepers.popleft()
+            except IndexError:  # another thread promotes, too, and was faster
+                break
             if sleeper.asleep and not sleeper.decided:
                 sleeper.wake()
                 return
@@ -675,12 +726,24 @@ class Driver:
         try:
             if self._roster.usable and self._role.setdefault(_ROLE, me) == me:
                 self._take_all()
+                self._polling = True
                 self._await_replies(0)
+            elif self._overdue and not self._roster.closed:
+                self._close_late()
         finally:
             if self._role.get(_ROLE) == me:
                 self._leave()  # it rings again while replies are owed
         self._roster.mourn()
-        return not self._roster.closing
+        return not self._roster.closed
+
+    def _close_late(self) -> None:
+        """Close the connections that `close` had to leave open, or come again while another thread drives."""
+        me = threading.get_ident()
+        if self._role.setdefault(_ROLE, me) == me:
+            self._disconnect(DRAIN_NS)
+        else:
+            self._fleet.wires.wake()
+            self._janitor.ring()
 
     # --- held locks --------------------------------------------------------------------------------
 

@@ -42,7 +42,8 @@ cdef class Driver:
     cdef Sleeper _resting
     cdef bint _polling
     cdef bint _connected
-    cdef object _connecting
+    cdef bint _overdue
+    cdef dict _connecting      # process id: Lock
     cdef object _watchers      # deque of Sleeper
 
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
@@ -98,6 +99,7 @@ cdef class Driver:
     cdef _promote(self)
     cdef _serve(self)
     cpdef bint tidy(self) except -1
+    cdef _close_late(self)
 
     # held locks
     cpdef care_for(self, care)
