@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import _thread
 import codecs
+import os
 import random
 import socket
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -275,26 +276,63 @@ class Dialler:
         self._ready = ready
         self._failed = failed
         self._tracking = tracking
-        self._closed = threading.Event()
+        self._closed = False
+        self._pauses: deque[_thread.LockType] = deque()  # one for each dialling thread: taken, and released to wake it
+        self._process = os.getpid()  # a fork copies the pauses, but not the threads
 
     def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds; `errand` as for `dial`."""
-        if not self._closed.is_set():
+        if not self._closed:
+            self._process = os.getpid()
             # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
             _thread.start_new_thread(self._run, (index, pause, errand))
 
     def close(self) -> None:
-        """Have every dialling thread end after its current try; harmless when repeated."""
-        self._closed.set()
+        """Have every dialling thread end after its current try; harmless when repeated.
 
-    def _run(self, index: int, pause: float, errand: Errand | None) -> None:
-        while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
-            try:
-                connection = dial(self._masters[index], self._timeout, self._tracking, errand)
-            except Exception as error:  # whatever keeps a master from voting is that master's cause
-                self._failed(index, error)
+        In a forked child it only notes that: there are no threads to wake, and a lock that a thread of the parent was
+        using at the fork may never come free.
+        """
+        self._closed = True
+        if self._process == os.getpid():
+            for pause in list(self._pauses):
+                _release(pause)
+
+    def _run(self, index: int, seconds: float, errand: Errand | None) -> None:
+        pause = _thread.allocate_lock()
+        pause.acquire()
+        self._pauses.append(pause)  # before we ask whether it is closed: either we see that, or `close` sees the pause
+        done = False
+        try:
+            while not done:
+                if not self._closed:
+                    pause.acquire(timeout=seconds * random.uniform(0.5, 1.0))
+                done = self._closed or self._try(index, errand)
                 errand = errand and errand.reading()  # what it was to write may be true no more
-            else:
-                self._ready(index, connection)
-                return
-            pause = longer(pause)
+                seconds = longer(seconds)
+        finally:
+            self._pauses.remove(pause)
+            if not done:  # whatever has ended this thread: nobody else dials this master
+                self.start(index, longer(seconds), errand)
+
+    def _try(self, index: int, errand: Errand | None) -> bool:
+        """Dial once; tell whether the master was reached. Whatever keeps it from voting is that master's cause."""
+        try:
+            connection = dial(self._masters[index], self._timeout, self._tracking, errand)
+        except Exception as error:
+            self._failed(index, error)
+            return False
+        except BaseException as error:  # such as SystemExit: a credential provider is somebody else's code
+            cause = RuntimeError(f"dialling was ended by {type(error).__name__}")
+            cause.__cause__ = error
+            self._failed(index, cause)
+            return False
+        self._ready(index, connection)
+        return True
+
+
+def _release(pause: _thread.LockType) -> None:
+    try:
+        pause.release()
+    except RuntimeError:
+        pass  # it was released before
