@@ -1,0 +1,620 @@
+"""Threads of one client that come in between each other's steps (rows 40, 41, 46 and 47).
+
+Between two bytecodes of the pure build another thread may run. Most tests here play one such order step by step: a
+container runs the other thread's steps in the middle of a call, where CPython would switch. The compiled build has no
+such places, so these tests are of the pure build only. The others run on both.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
+from test_lines import FOR_EVER, World
+from test_quorum import KEY
+
+from redlatch import Client, ClientClosed, impl
+from redlatch.config import masters_of
+from redlatch.wire.connect import Connection, Dialler
+
+LONG = 60.0
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Holds and lines of the pure build."""
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    return World(impl.current, tenure=1000.0)
+
+
+def interpose(kind: type, call: str, meets: Callable[[Any], None], before: bool = False) -> Any:
+    """Return a container whose method `call` lets another thread run once, before or after its own work."""
+
+    def method(self: Any, *args: Any) -> Any:
+        own = getattr(kind, call)
+        steps, self.meets = self.meets, None
+        if before and steps is not None:
+            steps(self)
+        result = own(self, *args)
+        if not before and steps is not None:
+            steps(self)
+        return result
+
+    return type("Interposed", (kind,), {"meets": staticmethod(meets), call: method})
+
+
+# --- row 40: a call that is lost -------------------------------------------------------------------------
+
+
+def pass_on(world: World, head: Any) -> None:
+    assert world.pass_on(head)
+
+
+def leave(world: World, head: Any) -> None:
+    world.leave(head)
+
+
+def stir(world: World, head: Any) -> None:
+    world.lines.stir(KEY)
+
+
+def change(world: World, head: Any) -> None:
+    for index in range(2):
+        world.lines.changed(index, KEY)
+
+
+def watch(world: World) -> Any:
+    """Return a ballot that waits for a change of the key, which all three masters have."""
+    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
+    for index in range(3):
+        ballot.tell(index, 50, True)
+    ballot.watch(FOR_EVER)
+    world.lines.watch(KEY, ballot)
+    return ballot
+
+
+@pytest.mark.parametrize("call", [pass_on, leave, stir, change])
+def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: World, call: Any) -> None:
+    head = world.holder()
+    ballot = watch(world) if call in (stir, change) else world.waiter().ballot
+    found: list[bool] = []
+    world.lines.called = interpose(deque, "append", lambda called: found.append(called[0].decided))()
+    call(world, head)
+    assert (found, world.called()) == ([True], [ballot])
+
+
+@pytest.mark.parametrize("call", [pass_on, leave, stir, change])
+def test_row_40_an_interrupt_behind_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
+    head = world.holder()
+    turn = None if call in (stir, change) else world.waiter()
+    ballot = watch(world) if turn is None else turn.ballot
+
+    def strike(_: object) -> None:
+        raise KeyboardInterrupt
+
+    world.lines.called = interpose(deque, "append", strike)()
+    with pytest.raises(KeyboardInterrupt):
+        call(world, head)
+    assert ballot.decided and world.called() == [ballot]
+    if turn is not None:
+        assert world.head() is turn.hold
+    if call is pass_on:
+        assert turn is not None and turn.lease is not None
+        assert head.insist() is None  # the lease is theirs, so it is not released
+
+
+def test_row_40_a_turn_that_another_thread_calls_meanwhile_gets_no_lease_that_nobody_would_release(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner asks the masters already, and would never look for a lease."""
+    head, turn = world.holder(), world.waiter()
+    head.begin_release(world.now)
+    kind = impl.current.module("protocol.waiting").Line
+    move = kind.move
+
+    def meanwhile(line: Any, now_ns: int) -> None:
+        monkeypatch.setattr(kind, "move", move)
+        assert world.lines._call_next(line, now_ns, False)
+        assert turn.ballot.decided and world.head() is turn.hold
+        world.lines.drop(turn)
+
+    monkeypatch.setattr(kind, "move", meanwhile)
+    assert not world.pass_on(head)
+    assert turn.lease is None
+    assert head.insist() is not None  # it is released as any other
+
+
+@pytest.mark.parametrize("who", ["enter", "expire"])
+def test_row_40_a_head_that_passes_its_lease_on_while_it_is_looked_at_has_nobody_called(
+    world: World, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    head, first, second = world.holder(), world.waiter(), world.waiter()
+    kind = impl.current.module("protocol.hold").Hold
+    busy = kind.busy
+
+    def meanwhile(hold: Any, now_ns: int) -> Any:
+        monkeypatch.setattr(kind, "busy", busy)
+        assert world.pass_on(head)
+        first.hold.inherit(first.lease)
+        head.free()
+        return hold.busy(now_ns)
+
+    monkeypatch.setattr(kind, "busy", meanwhile)
+    if who == "enter":
+        assert not world.lines.enter(world.hold(), world.now)
+    else:
+        world.lines.expire(world.now)
+    assert world.head() is first.hold
+    assert not second.ballot.decided
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_row_40_who_joins_a_line_while_it_is_forgotten_is_called(world: World, step: int) -> None:
+    head, first = world.holder(), world.waiter()
+    joined: list[Any] = []
+
+    class Lines(dict[bytes, Any]):
+        """Lets another thread join behind the given look-up."""
+
+        left = step
+
+        def get(self, key: bytes, default: Any = None) -> Any:
+            found = super().get(key, default)
+            self.left -= 1
+            if self.left == 0:
+                joined.append(world.waiter())
+            return found
+
+    world.lines.lines = lines = Lines(world.lines.lines)
+    assert world.lines.step_out(first, world.now) is None
+    lines.left = 0
+    if not joined:
+        joined.append(world.waiter())
+    world.leave(head)
+    assert world.called() == [joined[0].ballot]
+
+
+def test_row_40_a_watch_that_begins_while_others_end_is_kept(world: World) -> None:
+    first, second, third = watch(world), watch(world), world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+
+    def meanwhile(_: object) -> None:
+        world.lines.unwatch(KEY, second)
+        world.lines.watch(KEY, third)
+
+    world.lines.watches[KEY] = interpose(list, "remove", meanwhile)([first, second])
+    world.lines.unwatch(KEY, first)
+    world.lines.stir(KEY)
+    assert world.called() == [third]
+
+
+class Asleep:
+    """What a thread sleeps on, and whether it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = False
+
+    def wake(self) -> None:
+        self.woken = True
+
+
+@pytest.fixture
+def driver(world: World, three: list[str]) -> Any:
+    """The connected driver of a client of the pure build."""
+    with Client(three) as client:
+        client.connect()
+        yield client._driver
+
+
+def test_row_40_a_ballot_that_is_called_a_second_time_as_the_first_call_is_taken_off_is_woken(
+    world: World, driver: Any
+) -> None:
+    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+    ballot.waiter, anew = Asleep(), Asleep()
+
+    def meanwhile(called: Any) -> None:
+        called.remove(ballot)  # a third thread was faster,
+        ballot.waiter = anew  # its owner waits a second time,
+        called.append(ballot)  # and is called
+
+    driver.lines.called = called = interpose(deque, "remove", meanwhile, before=True)([ballot])
+    driver._wake_called()
+    assert anew.woken and not called
+
+
+def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
+    world: World, driver: Any, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeps = [0]
+
+    class Sleeper(impl.current.module("drivers.sleeper").Sleeper):  # type: ignore[misc]
+        def sleep(self, *args: Any) -> None:
+            sleeps[0] += 1
+            super().sleep(*args)
+
+    monkeypatch.setattr(impl.current.module("drivers.threads"), "Sleeper", Sleeper)
+    with Client(three) as client:
+        held, lock = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
+        assert held.acquire()
+        sleeps[0] = 0
+        waiting = in_thread(lock.acquire)
+        await_true(lambda: sleeps[0] == 1)
+
+        def meanwhile(_: object) -> None:
+            client._driver._wake_called()
+            await_true(lambda: sleeps[0] == 2 or waiting.done())  # it has looked
+
+        client._driver.lines.called = interpose(deque, "append", meanwhile)()
+        held.release()
+        assert waiting.result(5)
+        lock.release()
+
+
+def test_row_40_a_driver_that_is_called_right_before_it_polls_does_not_poll(world: World, driver: Any) -> None:
+    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, driver._clock.now() + 3600 * SECOND)
+    driver.lines.watch(KEY, ballot)
+    clock = driver._clock
+
+    class Clock:
+        """Lets another thread change the key when the driver asks how long it may poll."""
+
+        def now(self) -> int:
+            if sys._getframe(1).f_code.co_name == "_drive":
+                driver._clock = clock
+                driver.lines.stir(KEY)
+                driver._wake_called()
+            return int(clock.now())
+
+    def drive() -> None:
+        driver._clock = Clock()
+        driver._wait_for(ballot, impl.current.module("drivers.sleeper").Sleeper())  # no master answers anything
+
+    calling = in_thread(drive)
+    try:
+        calling.result(5)
+    finally:
+        driver._fleet.wires.wake()
+    assert ballot.decided
+
+
+HOT = """
+import os, random, sys, threading, time, redlatch
+name, *urls = sys.argv[1:]
+sys.setswitchinterval(1e-5)
+client = redlatch.Client(urls)
+over = time.monotonic() + 6
+done, errors = [0] * 16, []
+def work(number):
+    chance = random.Random(number)
+    while time.monotonic() < over:
+        try:
+            with client.lock(f"{name}-{chance.randrange(3)}", ttl=60):
+                done[number] += 1
+        except BaseException as error:
+            errors.append(repr(error))
+threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(max(0, over + 10 - time.monotonic()))
+print(sum(thread.is_alive() for thread in threads), "asleep,", min(done) > 0, errors[:3], flush=True)
+os._exit(0)
+"""
+
+
+def test_row_40_and_41_of_sixteen_threads_that_switch_all_the_time_none_sleeps_for_ever_and_none_fails(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    process = run_script(HOT, implementation.name, name, *three, wait=False)
+    assert finish(process) == ("0 asleep, True []\n", "")
+
+
+# --- row 41: a look at a queue, and the step after it ----------------------------------------------------
+
+
+def test_row_41_of_two_threads_that_promote_the_last_sleeper_none_fails(world: World, driver: Any) -> None:
+    sleeper = impl.current.module("drivers.sleeper").Sleeper()
+    driver._sleepers = interpose(deque, "popleft", lambda _: driver._promote(), before=True)([sleeper])
+    driver._promote()
+    assert not sleeper.asleep and not driver._sleepers
+
+
+def test_row_41_of_two_threads_that_tell_the_last_loss_none_fails(world: World, driver: Any) -> None:
+    told: list[str] = []
+
+    class Farewell:
+        def tell_lost(self) -> None:
+            told.append("lost")
+
+    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+    ballot.farewell = Farewell()
+    driver._fleet.lost = interpose(list, "pop", lambda _: driver._roster.mourn(), before=True)([ballot])
+    driver._roster.mourn()
+    assert told == ["lost"]
+
+
+# --- row 46: close() while another thread has the role ----------------------------------------------------
+
+CLOSED_AT_SHUTDOWN = """
+import sys, threading, time, redlatch
+name, *urls = sys.argv[1:]
+class Service:
+    def __init__(self):
+        self.client = redlatch.Client(urls)
+    def __del__(self):
+        self.client.close()
+        print("closed", flush=True)
+service = Service()
+other = redlatch.Client(urls)
+held = other.lock(name, ttl=2)
+assert held.acquire()
+threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
+waiting = service.client._driver.lines.everybody
+while not any(ballot.waits_for for ballot in waiting()):  # it polls the sockets, and will not come back
+    time.sleep(0.001)
+"""
+
+
+def test_row_46_close_at_shutdown_ends_though_a_dead_daemon_thread_was_driving(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    process = run_script(CLOSED_AT_SHUTDOWN, implementation.name, name, *three, wait=False)
+    assert finish(process) == ("closed\n", "")
+    assert process.returncode == 0
+
+
+class Stuck(logging.Handler):
+    """Keeps the thread that logs a broken connection inside the log: the one that drives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.free = threading.Event(), threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "broke" in record.getMessage():
+            self.entered.set()
+            self.free.wait(PATIENCE)
+
+
+@pytest.fixture
+def stuck(caplog: pytest.LogCaptureFixture) -> Any:
+    logger, handler = logging.getLogger("redlatch"), Stuck()
+    logger.addHandler(handler)
+    with caplog.at_level(logging.INFO, "redlatch"):
+        yield handler
+    handler.free.set()
+    logger.removeHandler(handler)
+
+
+def connections(urls: list[str]) -> int:
+    """Count the connections of redlatch that the masters have."""
+    return sum(each["name"] == "redlatch" for url in urls for each in ask(url).client_list())
+
+
+def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_it_leaves(
+    implementation: impl.Implementation, fleet: Any, name: str, stuck: Stuck
+) -> None:
+    urls = fleet(3).urls
+    for url in urls:
+        ask(url).set(name, "somebody else's", px=60_000)
+    client = Client(urls)
+    client.connect()
+    waiting = in_thread(client.lock(name, ttl=LONG).acquire)
+    await_true(lambda: any(ballot.waits_for for ballot in client._driver.lines.everybody()))
+    ask(urls[0]).client_kill_filter(_type="normal", skipme=True)
+    assert stuck.entered.wait(PATIENCE)
+    try:
+        in_thread(client.close).result(10)
+        assert connections(urls[1:]) == 2  # the thread may be using them
+    finally:
+        stuck.free.set()
+    with pytest.raises(ClientClosed):
+        waiting.result(PATIENCE)
+    await_true(lambda: connections(urls) == 0)
+    assert [ask(url).get(name) for url in urls] == [b"somebody else's"] * 3
+
+
+# --- row 47: forks while masters are dialled --------------------------------------------------------------
+
+FORKS = """
+import os, signal, socket, sys, threading, time, redlatch
+name, *urls = sys.argv[1:]
+nobody = [socket.socket() for _ in range(3)]
+for each in nobody:
+    each.bind(("127.0.0.1", 0))
+down = ["redis://127.0.0.1:%d" % each.getsockname()[1] for each in nobody]
+
+def in_child(call):
+    # Run a call in a forked child, which must end well, and soon.
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # it ends the child
+        try:
+            call()
+            code = 0
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr, flush=True)
+            code = 1
+        os._exit(code)
+    until = time.monotonic() + 10
+    while (end := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:  # it may hang before it comes to its alarm
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise SystemExit("the child hung")
+        time.sleep(0.0005)
+    if end[1] != 0:
+        raise SystemExit(f"the child ended with {end[1]}")
+"""
+
+A_LOCK_IS_TAKEN = """
+import gc
+from redlatch.wire.connect import Dialler
+client = redlatch.Client(down)
+try:
+    client.connect()
+except redlatch.LockError:
+    pass
+dialler, = [each for each in gc.get_objects() if type(each) is Dialler]
+for value in vars(dialler).values():  # as a thread of the parent may have had it at the fork
+    if isinstance(value, threading.Event):
+        value._cond.acquire()
+def child():
+    client.close()
+    with redlatch.Client(urls) as own, own.lock(name, timeout=20):
+        pass
+in_child(child)
+print("whole", flush=True)
+os._exit(0)
+"""
+
+MANY_FORKS = """
+import logging
+logging.disable()  # that they are out of reach is logged, rightly
+sys.setswitchinterval(1e-6)
+for _ in range(8):
+    client = redlatch.Client(down)
+    threading.Thread(target=client.connect, daemon=True).start()
+    for _ in range(8):
+        time.sleep(0.002)
+        in_child(client.close)
+    client.close()
+sys.setswitchinterval(0.005)
+with redlatch.Client(urls) as client, client.lock(name, timeout=20):
+    print("whole", flush=True)
+"""
+
+FORK_WHILE_CONNECT_BEGINS = """
+from redlatch.drivers import roster
+parent, begun, go_on = os.getpid(), threading.Event(), threading.Event()
+register = roster.disown_at_fork
+def slowly(each):
+    if os.getpid() == parent:
+        begun.set()
+        go_on.wait(20)
+    register(each)
+roster.disown_at_fork = slowly
+client = redlatch.Client(urls)
+connecting = threading.Thread(target=client.connect)
+connecting.start()
+begun.wait(20)
+def child():
+    with client.lock(name, timeout=20):
+        pass
+in_child(child)
+go_on.set()
+connecting.join()
+with client.lock(name, timeout=20):
+    print("whole", flush=True)
+client.close()
+"""
+
+
+@pytest.mark.parametrize("text", [A_LOCK_IS_TAKEN, MANY_FORKS, FORK_WHILE_CONNECT_BEGINS])
+def test_row_47_no_fork_hangs_in_the_child_on_what_a_thread_of_the_parent_had(
+    text: str, implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    ignored = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork beside threads, since Python 3.12
+    process = run_script(FORKS + text, implementation.name, name, *three, wait=False, options=ignored)
+    out, err = finish(process)
+    assert (out, process.returncode) == ("whole\n", 0), err
+
+
+def test_row_47_a_dialling_thread_ends_at_once_when_its_client_closes_in_a_long_pause(url: str) -> None:
+    before = _thread._count()
+    dialler = Dialler(masters_of(url), PATIENCE, lambda *_: None, lambda *_: None)
+    dialler.start(0, 3600.0)
+    await_true(lambda: len(dialler._pauses) == 1)
+    dialler.close()
+    await_true(lambda: not dialler._pauses and _thread._count() <= before)
+
+
+# --- a dialling thread that something ends ----------------------------------------------------------------
+
+ENDS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError]
+
+
+class Dialling:
+    """A dialler of one master, and what came of it.
+
+    Args:
+        errors: what connecting raises, one each time, before the master is reached.
+        told: what the first report of a failure raises, if anything.
+    """
+
+    def __init__(self, url: str, errors: list[BaseException], told: BaseException | None = None) -> None:
+        self.failures: list[Exception] = []
+        self._arrived = threading.Event()
+        self._connections: list[Connection] = []
+        [master] = masters_of(url)
+        connect = master.connect
+
+        def connect_late(timeout: float) -> Any:
+            if errors:
+                raise errors.pop(0)
+            return connect(timeout)
+
+        def failed(index: int, failure: Exception) -> None:
+            self.failures.append(failure)
+            if told is not None and len(self.failures) == 1:
+                raise told
+
+        def ready(index: int, connection: Connection) -> None:
+            self._connections.append(connection)
+            self._arrived.set()
+
+        master.connect = connect_late  # type: ignore[method-assign]
+        self._dialler = Dialler([master], PATIENCE, ready, failed)
+
+    def run(self) -> None:
+        """Dial until the master is reached."""
+        self._dialler.start(0)
+        arrived = self._arrived.wait(10)
+        self._dialler.close()
+        assert arrived
+        self._connections[0].sock.close()
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_a_dialling_thread_that_somebody_elses_code_would_end_dials_again_and_reports_it(
+    url: str, error: type[BaseException]
+) -> None:
+    dialling = Dialling(url, [error()])
+    dialling.run()
+    [failure] = dialling.failures
+    assert str(failure) == f"dialling was ended by {error.__name__}"
+    assert isinstance(failure.__cause__, error)
+
+
+def test_a_master_whose_dialling_thread_has_ended_all_the_same_is_dialled_by_another(url: str) -> None:
+    dialling = Dialling(url, [ConnectionRefusedError("one"), ConnectionRefusedError("two")], SystemExit())
+    dialling.run()
+    assert [str(failure) for failure in dialling.failures] == ["one", "two"]
+
+
+def test_credentials_that_are_refused_with_an_exit_at_first_do_not_keep_a_client_from_its_masters(
+    connect: Any, three: list[str], name: str
+) -> None:
+    class Provider(redis.CredentialProvider):
+        asked = 0
+
+        def get_credentials(self) -> Any:
+            self.asked += 1
+            if self.asked <= 3:
+                raise SystemExit
+            return ()
+
+    provider = Provider()
+    masters = [redis.Redis.from_url(url, credential_provider=provider) for url in three]
+    client = connect(masters)
+    await_true(lambda: bool(wins(client.lock(name, ttl=LONG))))
+    assert provider.asked > 3
