@@ -372,6 +372,24 @@ def test_row_46_close_at_shutdown_ends_though_a_dead_daemon_thread_was_driving(
     assert process.returncode == 0
 
 
+CLOSED_BY_ATEXIT = """
+import atexit, sys, redlatch
+name, *urls = sys.argv[1:]
+client = redlatch.Client(urls)
+client.connect()
+atexit.register(lambda: (client.close(), print("closed", flush=True)))
+"""
+
+
+def test_row_46_close_by_an_exit_handler_starts_no_thread_that_could_not_start(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    """No thread can be started there since Python 3.12."""
+    process = run_script(CLOSED_BY_ATEXIT, implementation.name, name, *three, wait=False)
+    assert finish(process) == ("closed\n", "")
+    assert process.returncode == 0
+
+
 class Stuck(logging.Handler):
     """Keeps the thread that logs a broken connection inside the log: the one that drives."""
 

@@ -353,7 +353,10 @@ class Driver:
             self._role.pop(_ROLE, None)
             self._wake_everybody()
             self._janitor.ring()  # it ends
-            self._warden.ring(0)  # it, too, when nothing is held any more
+            try:
+                self._warden.ring(0)  # it, too, when nothing is held any more
+            except RuntimeError:
+                pass  # no thread can be started at interpreter shutdown
 
     def _asking(self) -> bool:
         """Tell whether anybody is between two steps of an acquire, and has something to undo yet."""
