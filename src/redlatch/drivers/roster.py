@@ -12,10 +12,11 @@ from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..protocol.guard import Gate
 from ..protocol.policy import SECOND, Clock
+from ..protocol.said import shown
 from ..protocol.sighting import Sighting
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from .lifetime import FORGOTTEN_NS, disown_at_fork
-from .tidings import Tidings, tell_set_back
+from .tidings import MOST_SHOWN, Tidings, tell_set_back
 
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
@@ -264,7 +265,7 @@ class Roster:
         Returns:
             Before when its votes are void: what was granted until then may have no quorum any more. 0 is never.
         """
-        logger.info("connection to master %s broke: %s", self._masters[index].address, cause)
+        logger.info("connection to master %s broke: %s", self._masters[index].address, shown(cause, MOST_SHOWN))
         self._dial(index)
         return cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
 

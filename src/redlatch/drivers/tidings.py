@@ -7,8 +7,12 @@ from typing import Any
 
 from ..config import Master
 from ..protocol.policy import SECOND
+from ..protocol.said import shown
 
 logger = logging.getLogger("redlatch")
+
+# The longest cause that the log shows: a disagreement about the list of masters names two lists.
+MOST_SHOWN = 2000
 
 
 class Tidings:
@@ -37,7 +41,7 @@ class Tidings:
         if self._down.get(index) is not type(cause):
             self._down[index] = type(cause)
             address, state = self._masters[index].address, self._state(connected, so_far)
-            logger.warning("master %s cannot be used: %s; %s", address, cause, state)
+            logger.warning("master %s cannot be used: %s; %s", address, shown(cause, MOST_SHOWN), state)
 
     def is_of_use(self, index: int, connected: int) -> None:
         """Tell that a master is back, if it was told of before."""

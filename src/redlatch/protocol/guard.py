@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 from redlatch.errors import MasterQuarantined
 from redlatch.protocol.policy import MILLISECOND, SECOND, Guard, drift_ns, quorum_of
+from redlatch.protocol.said import shown
 from redlatch.protocol.sighting import (
     JUMP_NS,
     KEPT_MS,
@@ -172,7 +173,9 @@ class Gate:
         try:
             marker = Marker.read(sighting.marker)
         except (ValueError, TypeError, RecursionError) as error:
-            return refuse(f"{self.masters[index]} has a marker that is not ours ({error}){self._how_to_change()}")
+            return refuse(
+                f"{self.masters[index]} has a marker that is not ours ({shown(error)}){self._how_to_change()}"
+            )
         still = watched.offset.stands_still(sighting.sent_ns, sighting.server_us)
         jump_ns = watched.offset.note(sighting.sent_ns, sighting.came_ns, sighting.server_us)
         if still:  # or it was set back by just so much: the next look will tell
@@ -262,7 +265,7 @@ class Gate:
             )
         if len(marker.masters) != len(self.masters):
             return refuse(
-                f"{mine} is one of {len(marker.masters)} masters for others ({', '.join(marker.masters)}), and of "
+                f"{mine} is one of {len(marker.masters)} masters for others ({marker.shown_masters()}), and of "
                 f"{len(self.masters)} here: all clients must have the same list, or another prefix"
                 f"{self._how_to_change()}"
             )
@@ -271,8 +274,8 @@ class Gate:
                 continue
             if other.marker.masters != marker.masters or other.marker.master == marker.master:
                 return refuse(
-                    f"{mine} is used as {marker.master} of {', '.join(marker.masters)}, and "
-                    f"{self.masters[other.index]} as {other.marker.master} of {', '.join(other.marker.masters)}: "
+                    f"{mine} is used as {marker.shown_master()} of {marker.shown_masters()}, and "
+                    f"{self.masters[other.index]} as {other.marker.shown_master()} of {other.marker.shown_masters()}: "
                     f"all clients must have the same list{self._how_to_change()}"
                 )
         return None
@@ -290,7 +293,7 @@ class Gate:
             if marker is None or marker.master != self.masters[other.index] or mine in marker.masters:
                 continue
             return refuse(
-                f"{mine} is not one of the masters that the others are used with ({', '.join(marker.masters)}); "
+                f"{mine} is not one of the masters that the others are used with ({marker.shown_masters()}); "
                 f"all clients must have the same list{self._how_to_change()}"
             )
         return None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from redlatch.errors import MasterRefused
 from redlatch.protocol.policy import MILLISECOND, SECOND
+from redlatch.protocol.said import LONGEST, shown
 
 # A marker that no client has asked for goes after so long, or twice the longest ttl, whichever is more.
 KEPT_MS = 3_600_000
@@ -54,6 +55,14 @@ class Marker:
     def text(self) -> bytes:
         """Return it as it is written."""
         return json.dumps({"redlatch": 1} | vars(self), sort_keys=True, separators=(",", ":")).encode()
+
+    def shown_master(self) -> str:
+        """Return the master's address, fit to be shown: anybody may have written the marker."""
+        return shown(self.master)
+
+    def shown_masters(self) -> str:
+        """Return the addresses of all, fit to be shown."""
+        return shown(", ".join(self.masters), 2 * LONGEST)
 
     def origin(self) -> tuple[str, int]:
         """Return which server process it was written on first, and when: what another one has otherwise."""

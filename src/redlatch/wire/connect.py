@@ -14,6 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import redis.exceptions as redis_errors
@@ -24,6 +25,7 @@ from ..errors import MasterRefused
 from ..protocol import family_scripts, scripts
 from ..protocol.commands import FULL_TEXT, Note, pack
 from ..protocol.policy import UNBOUNDED
+from ..protocol.said import said_of_login, shown
 from ..protocol.sighting import BACKLOG_MS, Errand, Sighting
 from .limits import Limits
 from .net import now_ns
@@ -69,7 +71,11 @@ def dial(master: Master, timeout: float, tracking: bool = True, errand: Errand |
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why it has no vote.
     """
-    sock = master.connect(timeout)
+    try:
+        sock = master.connect(timeout)
+    except (redis_errors.ResponseError, redis_errors.AuthenticationError) as error:
+        # Of a Sentinel, which may repeat its password.
+        raise redis_errors.ResponseError(said_of_login(str(error))) from None
     try:
         traits = _shake_hands(_Talk(sock, timeout), master, tracking, errand)
         if traits.role != "master":
@@ -89,11 +95,14 @@ class _Talk:
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = time.monotonic() + timeout
-        self.reader = Reader(notEnoughData=_NOTHING, replyError=reply_error)
+        self.logins = [0]  # so many of the next replies are to commands that carry credentials
+        self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()
         self.sent_ns = 0  # before the last commands left
 
-    def ask(self, commands: list[bytes]) -> list[Any]:
+    def ask(self, commands: list[bytes], logins: int = 0) -> list[Any]:
+        """Send commands, of which the first `logins` carry credentials, and return the reply to each."""
+        self.logins[0] = logins
         self.sock.settimeout(max(0.001, self.until - time.monotonic()))
         self.sent_ns = now_ns()
         self.sock.sendall(b"".join(commands))
@@ -102,11 +111,12 @@ class _Talk:
             try:
                 reply = self.reader.gets()
             except HiredisError as error:
-                raise MasterRefused(f"the answer is no RESP: {error}") from None
+                raise MasterRefused(f"the answer is no RESP: {shown(error)}") from None
             if isinstance(reply, PushNotification):  # the marker may be older than the flush that it tells of
                 raise ConnectionResetError("the server was flushed during the handshake")
             if reply is not _NOTHING:
                 replies.append(reply)
+                self.logins[0] -= 1
                 continue
             self.sock.settimeout(max(0.001, self.until - time.monotonic()))
             data = self.sock.recv(65536)
@@ -121,6 +131,10 @@ class _Talk:
         return replies
 
 
+def _error_reply(logins: list[int], text: str) -> Exception:
+    return reply_error(text, login=logins[0] > 0)
+
+
 def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | None) -> Traits:
     """Say hello, log in, choose the database, load the scripts and ask who is there, in one round trip.
 
@@ -129,7 +143,7 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | N
     credentials = master.credentials()
     introduction = _introduction(master, tracking, errand)
     user = ("default", *credentials) if len(credentials) == 1 else credentials
-    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *introduction])
+    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *introduction], 1 if user else 0)
     protocol = 3
     if isinstance(hello, Exception):
         # A server that keeps its commands from strangers answers NOAUTH to an unknown one, and to HELLO with
@@ -138,7 +152,7 @@ def _shake_hands(talk: _Talk, master: Master, tracking: bool, errand: Errand | N
             raise hello
         protocol = 2
         login = [pack(b"AUTH", *credentials)] if credentials else []
-        answers = talk.ask([*login, *introduction])
+        answers = talk.ask([*login, *introduction], len(login))
         for answer in answers[: len(login)]:
             _insist(answer)
         rest = answers[len(login) :]
@@ -192,8 +206,8 @@ def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | No
     """Take the answers about the marker off the end; return the server's clock and the marker."""
     if errand is None:
         return 0, None
-    shown, marker = replies.pop(), replies.pop()
-    for answer in (shown, marker, *([replies.pop()] if errand.new else [])):
+    clock, marker = replies.pop(), replies.pop()
+    for answer in (clock, marker, *([replies.pop()] if errand.new else [])):
         if isinstance(answer, redis_errors.NoPermissionError):
             raise MasterRefused(
                 f"the guard needs the rights to GET and EVAL with the key {errand.key!r} (which begins with the "
@@ -204,11 +218,11 @@ def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | No
     if not isinstance(marker, (bytes, type(None))):
         raise MasterRefused(f"GET of the marker was answered with {type(marker).__name__}")
     try:
-        seconds, microseconds = map(int, shown if isinstance(shown, list) else ())
+        seconds, microseconds = map(int, clock if isinstance(clock, list) else ())
     except (TypeError, ValueError):
-        raise MasterRefused(f"TIME was answered with {type(shown).__name__}, and not with two numbers") from None
+        raise MasterRefused(f"TIME was answered with {type(clock).__name__}, and not with two numbers") from None
     if not 0 <= seconds < MOST_SECONDS:
-        raise MasterRefused(f"TIME was answered with {seconds} seconds")
+        raise MasterRefused(f"TIME was answered with {shown(seconds)} seconds")
     return seconds * 1_000_000 + microseconds, marker
 
 

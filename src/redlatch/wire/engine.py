@@ -445,7 +445,7 @@ class Fleet:
             return
         link.tail = came[start:]
         if link.tail[:1] not in b"+-:_#,($>" or len(link.tail) > MAX_LINE:
-            self._drop(link, _unexpected(link, f"{link.tail[:20]!r} and no end of line"))
+            self._drop(link, _unexpected(link, link.tail[:40], " and no end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
         """Take note of a push; return where it ends, or `start` while a part of it has not come yet.
@@ -470,7 +470,7 @@ class Fleet:
             if came[end : end + 2] == b"\r\n":
                 self.changed.append((link.index, came[found.end() : end]))
                 return end + 2
-        self._drop(link, _unexpected(link, f"{came[start : start + 40]!r}"))
+        self._drop(link, _unexpected(link, came[start : start + 40], ", a push that is not known"))
         return start
 
     def _parse(self, link: Link, line: bytes) -> Any:
@@ -490,7 +490,7 @@ class Fleet:
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, _unexpected(link, "a reply that nobody asked for"))
+            self._drop(link, _unexpected(link, reply, ", a reply that nobody asked for"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
@@ -515,7 +515,7 @@ class Fleet:
             link.advance()
             self._refused(link, ballot, reply)
         else:
-            self._drop(link, _unexpected(link, repr(reply[:20] if isinstance(reply, bytes) else reply)))
+            self._drop(link, _unexpected(link, reply))
             return False
         if self.resent and ballot.resent:
             self._stir(link, ballot)
@@ -619,5 +619,6 @@ class Fleet:
         link.up = False  # last: until then an interrupted drop is begun again
 
 
-def _unexpected(link: Link, what: str) -> ConnectionError:
-    return ConnectionError(f"{link.address} answered with {what}; the connection was closed")
+def _unexpected(link: Link, reply: Any, what: str = "") -> ConnectionError:
+    described = link.traits.described(reply)
+    return ConnectionError(f"{link.address} answered with {described}{what}; the connection was closed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import redis.exceptions as redis_errors
 
 from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
+from ..protocol.said import said, said_of_login, shown
 from ..protocol.sighting import Sighting
 
 _ERROR_KINDS: dict[str, type[Exception]] = {
@@ -17,10 +20,28 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOSCRIPT": redis_errors.NoScriptError,
 }
 
+# How a reply with a length begins, as far as it is shown.
+_HEADER = re.compile(rb"[*%~>|$=!]\d{1,8}")
 
-def reply_error(text: str) -> Exception:
-    """Make redis-py's exception of an error reply, so that causes look as their readers know them."""
-    return _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)(text)
+
+def reply_error(text: str, login: bool = False) -> Exception:
+    """Make redis-py's exception of an error reply, so that causes look as their readers know them.
+
+    Every error reply passes here. Its text is not passed on as it is: a server may repeat what it was sent.
+
+    Args:
+        login: whether the command carried credentials.
+    """
+    kind = _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)
+    return kind(said_of_login(text) if login else said(text))
+
+
+def described(reply: object) -> str:
+    """Describe a reply that no command expects, for an error; what it says is not passed on as it is, either."""
+    if isinstance(reply, (bytes, bytearray)):
+        header = _HEADER.match(reply)
+        return repr(said(reply.decode(errors="replace")) if header is None else bytes(header[0]).decode())
+    return shown(reply) if isinstance(reply, (int, float, type(None))) else type(reply).__name__
 
 
 class Traits:
@@ -29,15 +50,15 @@ class Traits:
     Attributes:
         run_id: the server's own random name, new at every start.
         server, version: "valkey" or "redis", and its version as a tuple of numbers.
-        role: "master", or what else it said.
+        role: "master", or what else it said, fit to be shown.
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether it says when a key that was looked at has changed.
         dialect: the cheapest way to call it (see protocol.commands).
-        evicts: its maxmemory_policy, where that may take keys that have not run out; else "".
+        evicts: its maxmemory_policy, fit to be shown, where that may take keys that have not run out; else "".
         sighting: what the guard wants to know; None where there is none.
     """
 
-    reply_error = staticmethod(reply_error)
+    reply_error, described = staticmethod(reply_error), staticmethod(described)
 
     sighting: Sighting | None = None
 
@@ -45,12 +66,12 @@ class Traits:
         self.run_id = info.get("run_id", "")
         self.server = info.get("server_name", "redis")
         self.version = _version_of(info.get(f"{self.server}_version") or info.get("redis_version", ""))
-        self.role = info.get("role", "unknown")
+        self.role = shown(info.get("role", "unknown"))
         self.protocol = protocol
         self.tracking = tracking
         self.dialect = _dialect_of(self.server, self.version)
         policy = info.get("maxmemory_policy", "noeviction")
-        self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else policy
+        self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 
     def lacks(self, error: Exception) -> bool:
         """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
