@@ -887,6 +887,89 @@ def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementa
         rig.close()
 
 
+def test_row_44_a_master_that_answers_too_few_is_dropped_though_some_answer_comes_now_and_then(
+    build: impl.Implementation,
+) -> None:
+    rig = Rig(build, 1)
+    rig.fleet.max_pending = 32
+    rig.fleet.stall_ns = 20_000_000
+    try:
+        for _ in range(40):
+            rig.submit(token=b"t")
+        until = rig.now_ns() + 10_000_000_000
+        while rig.is_up(0):
+            assert rig.now_ns() < until, "each single reply keeps it up"
+            rig.reply(0, OK)  # and one in 16 of 32 were two
+            time.sleep(0.015)
+            rig.submit(token=b"t")
+        assert rig.fallen() == [0]
+    finally:
+        rig.close()
+
+
+def test_row_44_a_master_that_has_answered_all_that_it_owed_begins_anew(build: impl.Implementation) -> None:
+    rig = Rig(build, 1)
+    rig.fleet.max_pending = 1600
+    rig.fleet.max_unsent = 0  # so that any two commands are too much
+    rig.fleet.stall_ns = 1
+    try:
+        for _ in range(5):
+            rig.submit(token=b"t")
+            rig.reply(0, OK)
+            time.sleep(0.001)
+        assert rig.is_up(0)
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize("what", ["most_pending", "most_unsent"])
+def test_row_44_a_master_that_owes_more_than_may_be_kept_is_dropped_however_much_it_answers(
+    what: str, build: impl.Implementation
+) -> None:
+    rig = Rig(build, 1)
+    rig.fleet.max_pending = rig.fleet.max_unsent = 0
+    rig.fleet.stall_ns = 3600 * 10**9
+    setattr(rig.fleet, what, 10 if what == "most_pending" else 1000)
+    try:
+        first = rig.submit()
+        for _ in range(20):
+            rig.submit(token=b"t", flush=False)
+            rig.submit(token=b"t", flush=False)
+            rig.reply(0, OK)
+        assert rig.fallen() == [0]
+        assert rig.votes(first) == (1, 0, 0)
+    finally:
+        rig.close()
+
+
+def test_row_44_the_batches_of_512_tasks_may_be_owed_by_a_master_that_is_merely_slow(
+    build: impl.Implementation,
+) -> None:
+    rig = Rig(build, 1)
+    rig.fleet.stall_ns = 3600 * 10**9
+    try:
+        command = rig.commands.Acquire(b"a-name-of-some-length", b"t" * 32, 0, 60_000)
+        ballot = rig.ballot(command, 1, 1)
+        for _ in range(512 * 1024):
+            rig.fleet.submit(ballot)
+        rig.fleet.flush()
+        assert rig.is_up(0)
+        assert rig.fleet.links[0].owing() == 512 * 1024
+    finally:
+        rig.close()
+
+
+def test_row_44_scripts_that_are_missing_are_not_kept_without_bound(rig: Rig) -> None:
+    rig.adopt(0, dialect=BY_SHA)
+    rig.fleet.most_unsent = 500
+    ballots = [rig.submit("Release", b"%032d" % number) for number in range(10)]
+    rig.fallen()
+    rig.reply(0, NOSCRIPT * 10)
+    assert rig.fallen() == [0]
+    assert [ballot.failed for ballot in ballots] == [1] * 10
+    assert sorted(rig.fleet.links[0].owed) == [b"%032d" % number for number in range(10)]
+
+
 # --- releases that must not be forgotten -------------------------------------------------------------
 
 

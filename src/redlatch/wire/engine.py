@@ -47,11 +47,18 @@ from ..protocol.key import MAX_BYTES, MAX_SUFFIX
 from ..protocol.policy import SECOND, UNBOUNDED, Clock
 from . import net
 
-# A link that owes more than this, and has answered nothing for STALL_NS, counts as stopped: a master that takes
-# commands and answers none must not hold the memory of the whole process. One that is only busy may owe more.
+# A link that owes more than this counts as stopped, unless it answers a LEAST_SHARE of MAX_PENDING (or all that it
+# owed) within each STALL_NS: a master that takes commands and answers next to none must not hold the memory of the
+# whole process. One that is only busy may owe more.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
+LEAST_SHARE = 16  # one in 16: 4,096 replies a second
+
+# A link that owes more than this is given up at once, however busy it is. 512 tasks with a batch of 1,024 names each
+# owe 524,288 replies and have 56 MB to send.
+MOST_PENDING = 10 * MAX_PENDING
+MOST_UNSENT = 32 * MAX_UNSENT
 
 # When a quorum has voted, the others have SILENT_ROUNDS times as long as those took, but at least SILENT_NS.
 SILENT_ROUNDS = 4
@@ -104,7 +111,7 @@ class Link:
         self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
         self.pulse: Any = None  # what it asks
         self.suspected = False  # whether nobody waits for its votes
-        self.full_at, self.full_ns = -1, 0  # how many had come when it owed too much, and when that was first so
+        self.full_at, self.full_ns = -1, 0  # how many must have come a moment after it owed too much; when that began
 
     def __repr__(self) -> str:
         return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
@@ -147,6 +154,8 @@ class Fleet:
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
+        self.most_pending = MOST_PENDING
+        self.most_unsent = MOST_UNSENT
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
         self.lines = _LINES
@@ -173,7 +182,7 @@ class Fleet:
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
                 if full and self._stalled(link):
-                    self._drop(link, TimeoutError("the master takes commands and answers none"))
+                    self._drop(link, TimeoutError("the master takes commands and answers none, or too few"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
@@ -369,11 +378,12 @@ class Fleet:
             self.suspects -= 1
 
     def _stalled(self, link: Link) -> bool:
-        """Tell whether a link that owes too much has answered nothing for a while."""
-        came, now = link.cut + link.head, self.clock.now()
-        if came != link.full_at:
-            link.full_at, link.full_ns = came, now
-        return bool(now - link.full_ns >= self.stall_ns)
+        """Tell whether a link that owes too much answers next to nothing, or owes more than may be kept."""
+        came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
+        if came >= link.full_at:
+            link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
+        stopped = now - link.full_ns >= self.stall_ns
+        return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
 
     def _pulse(self, now_ns: int) -> None:
         """Ask every link that is watched for its pulse; it is due again in a second."""
@@ -545,6 +555,8 @@ class Fleet:
                 link.dialect = link.traits.downgrade(error, link.dialect)
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
+                if self.wires.unsent(link.index) > self.most_unsent:
+                    self._drop(link, TimeoutError("too many scripts were missing, and could not be sent again"))
                 return
         if ballot.command.tells == TIME:  # the guard would see nothing
             self._drop(link, error)

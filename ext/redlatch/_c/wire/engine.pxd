@@ -58,6 +58,8 @@ cdef class Fleet:
     cdef public long long round_ns
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
+    cdef public Py_ssize_t most_pending
+    cdef public Py_ssize_t most_unsent
     cdef public Py_ssize_t max_owed
     cdef public long long stall_ns
     cdef dict lines
@@ -79,7 +81,7 @@ cdef class Fleet:
     cpdef Ballot ballot_of(self, Command command)
 
     # inside
-    @cython.locals(came=cython.longlong, now=cython.longlong)
+    @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1
     @cython.locals(link=Link, ballot=Ballot)
     cdef _pulse(self, long long now_ns)

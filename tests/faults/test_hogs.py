@@ -1,0 +1,95 @@
+"""Row 44: a master that reads next to nothing, and answers next to nothing, must not hold the memory of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import pytest
+from hiredis import Reader
+
+from redlatch.protocol.commands import pack
+
+BATCH = 1024
+
+# As many commands are kept for one master at most: `engine.MOST_PENDING`.
+MOST = 655_360
+
+
+class Hog:
+    """A server that shakes hands, then reads one byte more, and sends one error line each half second.
+
+    Attributes:
+        accepted: how many connections there were.
+    """
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.accepted = 0
+        self._over = threading.Event()
+        self._socks = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self._socks.append(sock)
+                self.accepted += 1
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        with contextlib.suppress(OSError):
+            reader, last = Reader(), None
+            while last != [b"INFO", b"memory"]:
+                data = sock.recv(4096)
+                if not data:
+                    return
+                reader.feed(data)
+                while (command := reader.gets()) is not False:
+                    last = command
+                    sock.sendall(self._answer(command))
+            sock.recv(1)  # so that it is asked something before it answers
+            while not self._over.wait(0.5):
+                sock.sendall(b"-ERR not now\r\n")
+
+    @staticmethod
+    def _answer(command):
+        if command[0] == b"HELLO":
+            return b"%0\r\n"
+        if command[0] != b"INFO":
+            return b"+OK\r\n"
+        text = {b"server": b"redis_version:7.2.4\r\nrun_id:" + b"a" * 40, b"replication": b"role:master"}
+        return pack(text.get(command[1], b"x:y"))[4:]  # a string, without the array round it
+
+    def close(self):
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listener.close()
+        for sock in self._socks:
+            sock.close()
+
+
+@pytest.fixture
+def hog():
+    hog = Hog()
+    yield hog
+    hog.close()
+
+
+def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_given_up(connect, hog, three, name):
+    client = connect([*three[:2], hog.url], guard=None)
+    client.connect()
+    names = [f"{name}-{number}" for number in range(BATCH)]
+    sent = 0
+    while hog.accepted < 2:
+        locks = client.acquire_many(names, ttl=60)
+        assert all(locks)  # the others go on
+        assert all(client.release_many(locks))
+        sent += 2 * BATCH
+        assert sent < MOST, "all of it is kept for a master that reads nothing"
