@@ -243,6 +243,7 @@ class AsyncClient(BaseClient):
             refuse_late,
             guard,
         )
+        self._driver.stands_for(self._shared)
 
     def lock(  # longer than a function should be for what it tells of its arguments
         self,

@@ -3,14 +3,22 @@
 Everything runs in the loop's thread. Commands of one turn leave in one write per master (`call_soon`);
 what a socket has is parsed once per readable event. Only dialling happens elsewhere (`wire.connect`).
 
+A client that is forgotten without `close` is collected. As long as its user has it, or a lock of it, the loop keeps the
+driver alive: its callbacks are methods of the driver, since a weak reference would cost time with each reply. When
+nobody has them any more (`stands_for`), the loop gets weak callbacks instead. From then on only calls that are not over
+keep the driver alive: those that wait have a timer, which is a method of the driver.
+
 Longer than most modules here, as its twin for threads is: whoever asks which turn of the loop does what has one text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import weakref
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from redlatch.config import Master
@@ -24,6 +32,7 @@ from redlatch.drivers.roster import (
     Roster,
     renewal_failed,
     tell_all,
+    weakly,
 )
 from redlatch.errors import LockError, WrongLoop
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
@@ -56,7 +65,9 @@ class Driver:
         self._clock = policy.clock
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, self._deliver, tracking, dialler, gate)
+        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate)
+        self._owner: Any = None  # a weak reference to what stands for the client
+        self._forgotten = False  # nobody has the client any more: the loop does not keep it alive, either
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
@@ -74,6 +85,41 @@ class Driver:
         self._pauses: set[Verdict] = set()  # of those who wait for nothing but time
         self._renewals: set[asyncio.Task[None]] = set()
         self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
+
+    def stands_for(self, owner: object) -> None:
+        """Take note of what the client and all its locks refer to: when that is gone, nobody can call them any more."""
+        reference = weakref.ref(self)
+
+        def gone(_: object) -> None:
+            driver = reference()
+            if driver is not None:
+                driver.forget()
+
+        self._owner = weakref.ref(owner, gone)
+
+    def forget(self) -> None:
+        """Have the loop keep this driver alive no more; called by the garbage collector, in any thread."""
+        self._forgotten = True
+        if self._loop is None or self._roster.closed or self._roster.forked:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._let_loose)
+        except RuntimeError:  # the loop is closed, and with it this client
+            self._roster.close()
+
+    def _let_loose(self) -> None:
+        """Give the loop weak callbacks instead of those that it has, and no timer that nobody waits for."""
+        if self._roster.closed:
+            return
+        for link in self._fleet.links:
+            if link.up:
+                self._listen(link.index)
+            if link.index in self._writing:
+                self._unwatch_room(link.index)
+                self._watch_room(link.index)
+        if self._attending is not None:
+            self._attend_at(self._attending_ns)
+        self._arm(self._clock.now())
 
     @property
     def forked(self) -> bool:
@@ -212,6 +258,7 @@ class Driver:
         if self._loop is None:
             self._loop = loop
             self._fleet = self._roster.muster()
+            self._roster.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
             wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, and are not worth giving the GIL up
             linger_at_exit(self)
@@ -444,7 +491,16 @@ class Driver:
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
             self._writing[index] = self._fleet.wires.fileno(index)
-            self._loop.add_writer(self._writing[index], self._flush)
+            self._loop.add_writer(self._writing[index], self._callback(Driver._flush, self._flush))
+
+    def _listen(self, index: int) -> None:
+        if self._loop is not None:
+            readable = self._callback(Driver._readable, self._readable)
+            self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
+
+    def _callback(self, weak: Callable[..., None], strong: Callable[..., None]) -> Callable[..., None]:
+        """Return a method for the loop to call, as a function of the class if it is not to keep us alive."""
+        return partial(_call, weakref.ref(self), weak) if self._forgotten else strong
 
     def _unwatch_room(self, index: int) -> None:
         descriptor = self._writing.pop(index, None)
@@ -492,6 +548,9 @@ class Driver:
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
             self._attending.cancel()
+            self._attending = None
+        if self._forgotten and not self.lines.lines:  # nobody waits in line, and nobody has a lock of ours
+            return
         if self._loop is not None and not (self._roster.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
             # The loop's clock is read first: a pause between the two makes it too early, and never a loss told late.
@@ -539,7 +598,7 @@ class Driver:
 
     # --- dialling ----------------------------------------------------------------------------------
 
-    def _deliver(self, index: int, outcome: Outcome) -> None:
+    def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of a dialling thread, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
@@ -557,8 +616,8 @@ class Driver:
             index, outcome = self._arrivals.popleft()
             self._roster.arrive(index, outcome)
             self._policy.polls = not self._fleet.pushes()
-            if self._fleet.links[index].up and self._loop is not None:
-                self._loop.add_reader(self._fleet.wires.fileno(index), self._readable, index)
+            if self._fleet.links[index].up:
+                self._listen(index)
         self._flush()
         if self._roster.is_quorate():
             self._quorate.set()
@@ -570,6 +629,26 @@ class Driver:
         for _, outcome in list(self._arrivals):
             if isinstance(outcome, Connection):
                 outcome.sock.close()
+
+
+def _call(reference: weakref.ref[Driver], method: Callable[..., None], *args: Any) -> None:
+    driver = reference()
+    if driver is not None:
+        method(driver, *args)
+
+
+def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    """Close a socket of a driver that is collected, in any thread: first the loop must forget it."""
+    try:
+        loop.call_soon_threadsafe(_close_in_loop, loop, sock)
+    except RuntimeError:  # it is closed, and watches nothing
+        sock.close()
+
+
+def _close_in_loop(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    loop.remove_reader(sock.fileno())
+    loop.remove_writer(sock.fileno())
+    sock.close()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

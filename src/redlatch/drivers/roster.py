@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,7 @@ class Roster:
         self._waiting: dict[int, Connection] = {}  # at the gate
         self._tried: set[int] = set()  # who has been dialled, whatever came of it
         self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
+        self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # of a client that was forgotten
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
@@ -293,9 +295,10 @@ class Roster:
         if hasattr(self, "_dialler"):
             if self.fleet is not None and not self.closed and not self.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
-                for _, sock in self.fleet.fallen:  # what broke at last, and nobody dials again
+                there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
+                for sock in [*there, *[sock for _, sock in self.fleet.fallen]]:  # nobody dials again what broke at last
                     if sock is not None:
-                        sock.close()
+                        self.dismiss(sock)
             self.close()
 
     def disown(self) -> None:

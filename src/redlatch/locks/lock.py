@@ -61,7 +61,7 @@ class Shared:
         on_lost: called with the lock and the reason when it turns out that a lock had been lost; None logs it.
     """
 
-    __slots__ = ("driver", "on_lost", "policy", "wait_release")
+    __slots__ = ("__weakref__", "driver", "on_lost", "policy", "wait_release")
 
     def __init__(
         self, driver: Any, policy: Policy, wait_release: bool, on_lost: Callable[[Any, str], object] | None

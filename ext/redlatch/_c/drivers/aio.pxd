@@ -31,6 +31,8 @@ cdef class Driver:
     cdef set _renewals
     cdef set _pauses
     cdef object _arrivals      # deque of (index, Outcome)
+    cdef object _owner         # weak reference, or None
+    cdef bint _forgotten
     cdef object _quorate
     cdef object _complete
     cdef bint _flushing

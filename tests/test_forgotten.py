@@ -1,0 +1,168 @@
+"""Row 51: an AsyncClient that is forgotten without `close`, in a loop that runs on."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import gc
+import os
+import warnings
+import weakref
+
+import pytest
+from faces import PATIENCE
+
+from redlatch import AsyncClient
+
+LONG = 60.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request, implementation):
+    """Run a coroutine function in a loop of each kind; one that hangs fails, and so does a warning."""
+    loops = pytest.importorskip("uvloop") if request.param == "uvloop" else asyncio
+
+    def bounded(main):
+        async def within():
+            async with asyncio.timeout(PATIENCE):
+                await main()
+
+        with warnings.catch_warnings(), asyncio.Runner(loop_factory=loops.new_event_loop) as runner:
+            warnings.simplefilter("error")
+            runner.run(within())
+            gc.collect()
+
+    return bounded
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def come_true(condition):
+    """Wait for something, with the collector's help; the test's own time limit ends it."""
+    while not condition():
+        gc.collect()
+        await asyncio.sleep(0.005)
+
+
+async def used(client, name):
+    lock = client.lock(name, ttl=LONG)
+    assert await lock.acquire(timeout=PATIENCE)
+    await lock.release()
+
+
+@pytest.mark.parametrize("where", ["here", "in another thread"])
+def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where, run, three, name):
+    async def main():
+        before = descriptors()
+        for number in range(5):
+            client = AsyncClient(three)
+            await used(client, f"{name}-{number}")
+            driver = weakref.ref(client._driver)
+            assert descriptors() > before
+            del client
+            if where == "here":
+                gc.collect()
+            else:
+                await asyncio.get_running_loop().run_in_executor(None, gc.collect)
+            await come_true(lambda driver=driver: driver() is None)
+        await come_true(lambda: descriptors() <= before)
+        async with AsyncClient(three) as client:  # with the same descriptors
+            await used(client, name)
+
+    run(main)
+
+
+def test_row_51_a_forgotten_client_dials_no_more(run, closed_ports, three, name):
+    async def main():
+        before = _thread._count()
+        client = AsyncClient([*three, *closed_ports(2)], guard=None)
+        await used(client, name)
+        assert _thread._count() > before
+        driver = weakref.ref(client._driver)
+        del client
+        await come_true(lambda: driver() is None)
+        await come_true(lambda: _thread._count() <= before)
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["plain", "renewed", "watched"])
+def test_row_51_a_client_that_is_forgotten_with_a_lock_it_holds_is_collected(how, run, three, name):
+    async def main():
+        client = AsyncClient(three, on_lost=(lambda lock, reason: None) if how == "watched" else None)
+        lock = client.lock(name, ttl=LONG, auto_renew=how == "renewed")
+        assert await lock.acquire(timeout=PATIENCE)
+        driver = weakref.ref(client._driver)
+        del client, lock
+        await come_true(lambda: driver() is None)
+
+    run(main)
+
+
+def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
+    async def main():
+        lock = AsyncClient(three).lock(name, ttl=1.0, auto_renew=True)
+        assert await lock.acquire(timeout=PATIENCE)
+        first = lock.deadline_ns
+        await come_true(lambda: lock.deadline_ns > first)
+        assert await lock.owned()
+        await lock.release()
+
+    run(main)
+
+
+def test_row_51_a_task_that_waits_keeps_a_client_alive_that_nobody_else_has(run, three, name):
+    async def main():
+        async with AsyncClient(three) as other:
+            held = other.lock(name, ttl=LONG)
+            assert await held.acquire(timeout=PATIENCE)
+            client = AsyncClient(three)
+            driver = weakref.ref(client._driver)
+            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # watches the masters
+            second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # stands in line behind it
+            del client
+            for _ in range(50):
+                gc.collect()
+                await asyncio.sleep(0.01)
+            assert not (first.done() or second.done())
+            await held.release()
+            assert await first
+            assert await second  # when the first has run out
+            await come_true(lambda: driver() is None)
+
+    run(main)
+
+
+def test_row_51_a_call_that_has_not_begun_keeps_its_client_alive(run, three, name):
+    async def main():
+        calls = [AsyncClient(three).lock(f"{name}-0").acquire(timeout=PATIENCE)]
+        client = AsyncClient(three)
+        await client.connect()
+        calls.append(client.lock(f"{name}-1").acquire(timeout=PATIENCE))
+        driver = weakref.ref(client._driver)
+        del client
+        for _ in range(10):
+            gc.collect()
+            await asyncio.sleep(0.005)
+        assert driver() is not None
+        while calls:
+            assert await calls.pop()
+        await come_true(lambda: driver() is None)
+
+    run(main)
+
+
+def test_row_51_a_release_that_nobody_waits_for_arrives_though_its_client_is_forgotten(run, three, name, keys):
+    async def main():
+        client = AsyncClient(three)
+        lock = client.lock(name, ttl=LONG)
+        assert await lock.acquire(timeout=PATIENCE)
+        await lock.release(wait=False)
+        driver = weakref.ref(client._driver)
+        del client, lock
+        await come_true(lambda: driver() is None)
+        await come_true(lambda: not keys(three, name))
+
+    run(main)
