@@ -76,7 +76,10 @@ def certificates(tmp_path_factory):
     certify(folder, "stranger", authority=True)
     certify(folder, "server", authority, hosts=("127.0.0.1",))
     certify(folder, "elsewhere", authority, hosts=("elsewhere.example",))
-    certify(folder, "client", authority)
+    client = certify(folder, "client", authority)
+    locked = serialization.BestAvailableEncryption(b"s3cr3t-key")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "locked.key").write_bytes(client.key.private_bytes(pem, pkcs8, locked))
     return folder
 
 
@@ -189,6 +192,42 @@ def test_a_master_that_wants_a_certificate_refuses_a_client_without(connect, tls
     with pytest.raises(QuorumUnavailable) as caught:
         connect(urls).lock(name).acquire()
     assert set(caught.value.causes) == addresses(urls)
+
+
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+@pytest.mark.parametrize("kind", ["url", "client"])
+def test_a_file_of_tls_that_is_missing_is_refused_with_its_option_and_path(connect, certificates, kind, option):
+    files = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "client.key"}
+    files[option] = "/nowhere/at-all.pem"
+    [url] = with_options(["rediss://s3cr3t-user:s3cr3t-pw@127.0.0.1:1"], **files)
+    with pytest.raises(ConfigurationError) as caught:
+        connect(["redis://127.0.0.1:2", redis.Redis.from_url(url) if kind == "client" else url])
+    text = f"masters[1]: {option}='/nowhere/at-all.pem' cannot be read: No such file or directory"
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"ssl_ca_certs": "client.key"}, ["ssl_ca_certs"]),
+        ({"ssl_ca_certs": "authority.crt", "ssl_certfile": "client.key"}, ["ssl_certfile"]),
+        ({"ssl_certfile": "client.crt", "ssl_keyfile": "server.key"}, ["ssl_certfile", "ssl_keyfile"]),
+        ({"ssl_certfile": "client.crt", "ssl_keyfile": "locked.key"}, ["ssl_certfile", "ssl_keyfile"]),
+        ({"ssl_certfile": "client.crt", "ssl_keyfile": "locked.key", "ssl_password": "wr0ng"}, ["ssl_keyfile"]),
+    ],
+)
+def test_a_file_of_tls_that_cannot_be_used_is_refused_with_its_option_and_path(connect, certificates, files, named):
+    paths = {option: name if option == "ssl_password" else certificates / name for option, name in files.items()}
+    with pytest.raises(ConfigurationError) as caught:
+        connect(with_options(["rediss://127.0.0.1:1"], **paths))
+    assert all(f"{option}='{paths[option]}'" in str(caught.value) for option in named)
+    assert "cannot be used" in str(caught.value) and "wr0ng" not in str(caught.value)
+    assert ("ssl_ca_certs" in str(caught.value)) == (named == ["ssl_ca_certs"])
+
+
+def test_a_key_with_a_password_is_taken_with_it(connect, certificates):
+    pair = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "locked.key"}
+    connect(with_options(["rediss://127.0.0.1:1"], ssl_password="s3cr3t-key", **pair))
 
 
 def test_a_plain_url_to_a_tls_port_is_unavailable_and_no_hang(connect, tls, name):

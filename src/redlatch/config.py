@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,9 @@ _NOT_FOR_A_CONNECTION = frozenset(
         "timeout",
     }
 )
+
+# Options of TLS that name a file; those that are loaded together.
+_FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
 
 # Objects of redis-py that exist once for threads and once for asyncio.
 _OF_ASYNCIO = frozenset({"retry", "event_dispatcher"})
@@ -75,6 +79,36 @@ class Master:
 
     def __repr__(self) -> str:
         return f"<Master {self.address}>"
+
+    def check_files(self, where: str) -> None:
+        """Refuse files of TLS that cannot be used; when connecting it would be an error number without a path.
+
+        Raises:
+            ConfigurationError: naming the option and the path.
+        """
+        options = self._options
+        paths = {option: options[option] for pair in _FILES for option in pair if options.get(option)}
+        if not issubclass(self._kind, redis_connection.SSLConnection):
+            return
+        for option, path in paths.items():
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                raise ConfigurationError(f"{where}: {option}={path!r} cannot be read: {error.strerror}") from None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Without a password OpenSSL would ask the terminal for one.
+        loaders: tuple[Callable[..., None], ...] = (
+            context.load_verify_locations,
+            partial(context.load_cert_chain, password=options.get("ssl_password") or ""),
+        )
+        for pair, load in zip(_FILES, loaders, strict=True):
+            given = {option: paths[option] for option in pair if option in paths}
+            try:
+                if pair[0] in given:
+                    load(*given.values())
+            except ssl.SSLError as error:
+                what = " and ".join([f"{option}={path!r}" for option, path in given.items()])
+                raise ConfigurationError(f"{where}: {what} cannot be used: {error.reason or error}") from None
 
     def credentials(self) -> tuple[str, ...]:
         """Return (user, password), (password,) or (); asks a credential provider anew each time."""
@@ -142,10 +176,14 @@ def _master_of(item: object, where: str) -> Master:
     try:
         if isinstance(item, bytes):
             item = item.decode()
+        master = None
         if isinstance(item, str):
-            return _from_url(item, where)
-        if isinstance(item, (redis.Redis, redis.asyncio.Redis)):
-            return _from_client(item)
+            master = _from_url(item, where)
+        elif isinstance(item, (redis.Redis, redis.asyncio.Redis)):
+            master = _from_client(item)
+        if master is not None:
+            master.check_files(where)
+            return master
     except ConfigurationError:
         raise
     except (ValueError, TypeError, redis.RedisError) as error:
