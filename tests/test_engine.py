@@ -959,6 +959,33 @@ def test_row_44_the_batches_of_512_tasks_may_be_owed_by_a_master_that_is_merely_
         rig.close()
 
 
+def test_row_44_of_a_flood_of_flushes_one_is_passed_on(rig: Rig) -> None:
+    rig.adopt(0, tracking=True)
+    rig.fallen()
+    rig.reply(0, b">2\r\n$10\r\ninvalidate\r\n_\r\n" * 500)
+    assert rig.fleet.changed == [(0, None)]
+    assert rig.is_up(0)
+
+
+def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_given_up(rig: Rig) -> None:
+    push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nthe-key\r\n"
+    most = rig.engine.PUSHES_AHEAD
+    rig.adopt(0, tracking=True)
+    look = rig.ballot(rig.commands.Look(b"the-key"), 3, 2)
+    for _ in range(3):
+        rig.fleet.submit(look)
+        rig.fleet.flush()
+        rig.reply(0, OK + b":1000\r\n", push)
+    for _ in range(most // 16):
+        rig.reply(0, push * 16)
+    assert rig.is_up(0)
+    assert len(rig.fleet.changed) == 3 + most
+    rig.reply(0, push)
+    assert rig.fallen() == [0]
+    assert "pushes more than it was asked to" in str(rig.fleet.links[0].cause)
+    assert len(rig.fleet.changed) == 3 + most
+
+
 def test_row_44_scripts_that_are_missing_are_not_kept_without_bound(rig: Rig) -> None:
     rig.adopt(0, dialect=BY_SHA)
     rig.fleet.most_unsent = 500

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
+from collections import deque
 
 import pytest
+from faces import PATIENCE, await_true
 from hiredis import Reader
 
+from redlatch import QuorumUnavailable
 from redlatch.protocol.commands import pack
 
 BATCH = 1024
@@ -17,8 +21,8 @@ BATCH = 1024
 MOST = 655_360
 
 
-class Hog:
-    """A server that shakes hands, then reads one byte more, and sends one error line each half second.
+class Server:
+    """A server that shakes hands, and then does what `go_on` says.
 
     Attributes:
         accepted: how many connections there were.
@@ -53,9 +57,10 @@ class Hog:
                 while (command := reader.gets()) is not False:
                     last = command
                     sock.sendall(self._answer(command))
-            sock.recv(1)  # so that it is asked something before it answers
-            while not self._over.wait(0.5):
-                sock.sendall(b"-ERR not now\r\n")
+            self.go_on(sock)
+
+    def go_on(self, sock):
+        raise NotImplementedError
 
     @staticmethod
     def _answer(command):
@@ -67,6 +72,8 @@ class Hog:
         return pack(text.get(command[1], b"x:y"))[4:]  # a string, without the array round it
 
     def close(self):
+        if self._over.is_set():
+            return
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
@@ -75,11 +82,59 @@ class Hog:
             sock.close()
 
 
+class Hog(Server):
+    """Reads one byte more, so that it is asked before it answers; then sends one error line each half second."""
+
+    def go_on(self, sock):
+        sock.recv(1)
+        while not self._over.wait(0.5):
+            sock.sendall(b"-ERR not now\r\n")
+
+
+class Liar(Server):
+    """Says that a key has changed as often as the socket takes it, and takes its time to answer: it is held by others.
+
+    Attributes:
+        pushes: how many there were.
+        most: how many commands were unanswered at a time.
+    """
+
+    def __init__(self, name):
+        self._push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(name), name.encode())
+        self.pushes = self.most = 0
+        super().__init__()
+
+    def go_on(self, sock):
+        asked, reader = deque(), Reader()
+        while not self._over.is_set():
+            if select.select([sock], [], [], 0 if self.pushes else None)[0]:
+                data = sock.recv(4096)
+                if not data:
+                    return
+                reader.feed(data)
+                while (command := reader.gets()) is not False:
+                    asked.append(command[0])
+                self.most = max(self.most, len(asked))
+            sock.sendall(self._push * 50)
+            self.pushes += 50
+            if asked and self.pushes % 1000 == 0:
+                sock.sendall(
+                    {b"SET": b"_\r\n", b"PTTL": b":60000\r\n", b"CLIENT": b"+OK\r\n"}.get(asked.popleft(), b":0\r\n")
+                )
+
+
 @pytest.fixture
 def hog():
     hog = Hog()
     yield hog
     hog.close()
+
+
+@pytest.fixture
+def liar(name):
+    liar = Liar(name)
+    yield liar
+    liar.close()
 
 
 def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_given_up(connect, hog, three, name):
@@ -93,3 +148,11 @@ def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_given_up(con
         assert all(client.release_many(locks))
         sent += 2 * BATCH
         assert sent < MOST, "all of it is kept for a master that reads nothing"
+
+
+def test_row_44_a_master_that_floods_pushes_is_given_up_and_asked_no_more_than_it_answers(connect, liar, name):
+    waiting = connect(liar.url, guard=None).lock(name, ttl=60).start("acquire", timeout=PATIENCE)
+    await_true(lambda: liar.accepted >= 3)
+    assert liar.most <= 4  # an attempt, its release, and a question in two commands
+    liar.close()
+    assert isinstance(waiting.exception(PATIENCE), (QuorumUnavailable, type(None)))

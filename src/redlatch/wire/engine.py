@@ -67,6 +67,10 @@ SILENT_NS = 10_000_000
 # A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
 _REPLACED = ("READONLY", "LOADING")
 
+# A master pushes once for each key that it was asked to note, and when it is flushed. One that has pushed so many times
+# more often is given up: it could keep this process busy with nothing else.
+PUSHES_AHEAD = 1024
+
 # So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
 
@@ -100,6 +104,7 @@ class Link:
         self.tail = b""  # the beginning of a line whose end has not come yet
         self.pending: list[Any] = []  # ballots in the order of the commands sent; before `head` None
         self.head = 0
+        self.pushes = 0  # so many more there may be
         self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
         self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
         self.traits: Any = None  # what the handshake learned: run_id, version, ...
@@ -250,6 +255,7 @@ class Fleet:
         link.tail = b""
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
+        link.pushes = PUSHES_AHEAD
         link.watched = watched
         if watched is not None:
             link.pulse = Pulse(*watched.question())
@@ -404,6 +410,7 @@ class Fleet:
     def _announce(self, link: Link, command: Command) -> None:
         """Have the master note the key of a question that follows, so that it pushes when the key has changed."""
         if command.tells == NO and link.traits.tracking:
+            link.pushes += 1
             self.wires.stage(link.index, self.note.payload(link.dialect))
             link.pending.append(self.ballot_of(self.note))
 
@@ -462,13 +469,18 @@ class Fleet:
 
         The parser is not asked: it would believe the lengths in it.
         """
+        what = ", a push that is not known"
         found = _PUSH.match(came, start)
         if found is None:
             rest = came[start:]
             if _PUSH_BEGINS.startswith(rest) or (rest.startswith(_PUSH_BEGINS) and len(rest) < _PUSH_BEGINS_BY):
                 return start
+        elif link.pushes <= 0:
+            what = ", and pushes more than it was asked to"
         elif found[1] is None:
-            self.changed.append((link.index, None))
+            link.pushes -= 1
+            if self.changed[-1:] != [(link.index, None)]:  # of a flood of them one is passed on: it wakes everybody
+                self.changed.append((link.index, None))
             if link.watched is None:
                 return found.end()
             self._drop(link, link.watched.flushed(self.clock.now()))
@@ -478,9 +490,10 @@ class Fleet:
             if len(came) < end + 2:
                 return start
             if came[end : end + 2] == b"\r\n":
+                link.pushes -= 1
                 self.changed.append((link.index, came[found.end() : end]))
                 return end + 2
-        self._drop(link, _unexpected(link, came[start : start + 40], ", a push that is not known"))
+        self._drop(link, _unexpected(link, came[start : start + 40], what))
         return start
 
     def _parse(self, link: Link, line: bytes) -> Any:

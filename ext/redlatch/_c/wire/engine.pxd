@@ -19,6 +19,7 @@ cdef class Link:
     cdef public bytes tail
     cdef public list pending       # of Ballot
     cdef public Py_ssize_t head
+    cdef public long long pushes
     cdef public object parked      # deque of Ballot
     cdef public dict owed          # token: Command
     cdef public object traits
