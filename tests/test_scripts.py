@@ -10,9 +10,11 @@ import redis
 import redis.exceptions
 
 from redlatch import embedded
+from redlatch.protocol import family_scripts as family
 from redlatch.protocol import scripts
 
 MINE, OTHERS = "my-token", "another-token"
+LONG = "600000"
 NAMED = {
     "release": scripts.RELEASE,
     "extend": scripts.EXTEND,
@@ -85,10 +87,47 @@ def test_extend_sets_the_ttl_of_the_key_that_has_the_token(master: redis.Redis, 
     assert master.get(name) == MINE
 
 
-def test_extend_may_also_shorten(master: redis.Redis, name: str, call: Call) -> None:
+def test_row_39_extend_never_shortens(master: redis.Redis, name: str, call: Call) -> None:
     master.set(name, MINE, px=600_000)
     assert call(scripts.EXTEND, MINE, "60000") == 1
+    assert 60_000 < master.pttl(name) <= 600_000
+
+
+def test_row_39_extend_gives_a_ttl_to_a_key_that_has_none(master: redis.Redis, name: str, call: Call) -> None:
+    master.set(name, MINE)
+    assert call(scripts.EXTEND, MINE, "60000") == 1
     assert 0 < master.pttl(name) <= 60_000
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer", "slot"])
+def test_row_39_no_extension_of_the_family_shortens(master: redis.Redis, name: str, kind: str) -> None:
+    """Neither an end that is kept as a score, nor the ttl of a key."""
+    acquire, extend, member = {
+        "reader": ((family.READ_ACQUIRE, MINE, LONG), (family.READ_EXTEND, MINE), MINE),
+        "writer": ((family.WRITE_ACQUIRE, MINE, LONG, "2500"), (family.WRITE_EXTEND, MINE), "w"),
+        "slot": ((family.SLOT_ACQUIRE, MINE, LONG, "0", "0", "1"), (family.SLOT_EXTEND, MINE, "0"), "0"),
+    }[kind]
+
+    def run(script: scripts.Script, *arguments: str) -> Any:
+        keys = [name, f"{name}\0one", f"{name}\0two"][: int(script.keys)]
+        return master.eval(script.text.decode(), len(keys), *keys, *arguments)
+
+    assert run(*acquire) == 1
+    end = master.zscore(name, member)
+    assert run(*extend, "1000") == 1
+    assert master.zscore(name, member) == end
+    assert all(master.pttl(key) > 60_000 for key in (name, f"{name}\0one") if master.exists(key))
+    assert run(*extend, "1200000") == 1
+    assert master.zscore(name, member) > end
+    assert all(master.pttl(key) > 600_000 for key in (name, f"{name}\0one") if master.exists(key))
+
+
+def test_row_39_an_extension_of_a_writer_whose_entry_is_gone_says_no(master: redis.Redis, name: str) -> None:
+    keys = [name, f"{name}\0writer", f"{name}\0waits"]
+    assert master.eval(family.WRITE_ACQUIRE.text.decode(), 3, *keys, MINE, LONG, "2500", MINE) == 1
+    master.delete(name)
+    assert master.eval(family.WRITE_EXTEND.text.decode(), 3, *keys, MINE, LONG) == 0
+    assert not master.exists(name)
 
 
 def test_extend_gives_another_holder_nothing(master: redis.Redis, name: str, call: Call) -> None:
@@ -146,7 +185,7 @@ def test_extend_and_release_work_at_maxmemory_where_set_does_not(server: str) ->
 @pytest.mark.parametrize("script", NAMED)
 def test_a_user_who_may_only_use_a_few_commands_can_run_them(master: redis.Redis, name: str, script: str) -> None:
     user = f"user-of-{name}"
-    rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pexpire", "+eval", "+evalsha"]
+    rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"]
     if NAMED[script].keys == b"2":
         rights += ["+set", "+time"]
     master.execute_command("ACL", "SETUSER", user, *rights)

@@ -88,6 +88,9 @@ class AsyncLock(BaseLock):
     async def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).
 
+        A `ttl` below what is left ends this holder's validity earlier: at once, whatever the masters answer. They keep
+        the key for as long as before, so others wait until the release, or until that time is over.
+
         Args:
             ttl: seconds; None takes the lock's own.
 
@@ -443,7 +446,7 @@ class AsyncClient(BaseClient):
         return batch.verdicts()
 
     async def extend_many(self, locks: Iterable[AsyncLock | None], ttl: float | None = None) -> list[bool]:
-        """Let many locks live `ttl` seconds from now on, in one round trip.
+        """Let many locks live `ttl` seconds from now on, in one round trip; a shorter `ttl` works as in `extend`.
 
         Args:
             locks: of this client; None is passed over.

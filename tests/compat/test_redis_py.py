@@ -470,3 +470,47 @@ def test_extend_of_what_is_not_held_is_refused_at_once(implementation, url, name
             await lock.release()
 
     run(work())
+
+
+def test_row_39_a_shorter_extension_shortens_the_key_and_the_lock_is_not_passed_on_with_its_token(server, name):
+    lock, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=5)
+    assert lock.acquire()
+    token = server.get(name)
+    assert lock.extend(20, replace_ttl=True) is True
+    assert 19_000 < server.pttl(name) <= 20_000
+    waiting = in_thread(lambda: (waiter.acquire(), server.get(name), waiter.release()))
+    lock.release()
+    won, second, _ = waiting.result(PATIENCE)
+    assert won
+    assert second != token  # a late copy of the command that shortened the key cannot reach the next holder
+
+
+def test_row_39_a_shorter_extension_that_has_lost_the_key_says_so(server, name, monkeypatch):
+    lock = Lock(server, name, timeout=60)
+    assert lock.acquire()
+    script = lock.lua_extend
+
+    def lose_first(**arguments):
+        server.delete(name)
+        return script(**arguments)
+
+    monkeypatch.setattr(Lock, "lua_extend", staticmethod(lose_first))
+    with pytest.raises(LockNotOwnedError):
+        lock.extend(20, replace_ttl=True)
+
+
+def test_row_39_a_shorter_extension_of_an_async_lock_shortens_the_key(server, url, name, implementation):
+    async def main() -> None:
+        client = redis.asyncio.Redis.from_url(url)
+        lock = AsyncLock(client, name, timeout=60)
+        assert await lock.acquire()
+        assert await lock.extend(20, replace_ttl=True) is True
+        assert 19_000 < server.pttl(name) <= 20_000
+        assert await lock.extend(-15) is True
+        assert 4000 < server.pttl(name) <= 5000
+        assert await lock.reacquire() is True
+        assert 59_000 < server.pttl(name) <= 60_000
+        await lock.release()
+        await client.aclose()
+
+    asyncio.run(main())

@@ -405,12 +405,12 @@ def test_row_6_extending_what_a_minority_forgot_succeeds(connect, fleet, name):
 
 
 def test_extending_sets_the_ttl_and_does_not_add_to_it(connect, three, name, keys):
-    lock = connect(three).lock(name, ttl=LONG)
+    lock = connect(three).lock(name, ttl=5.0)
     assert lock.acquire()
     lock.extend(10.0)
     lock.extend(10.0)
-    await_true(lambda: all(0 < left <= 10_000 for left in keys(three, name).values()))
-    assert 0 < lock.remaining() < 10.0
+    await_true(lambda: all(5000 < left <= 10_000 for left in keys(three, name).values()))
+    assert 5.0 < lock.remaining() < 10.0
     lock.release()
 
 

@@ -132,16 +132,16 @@ MUTANTS = (
         "extend extends whoever's key",
         "45",
         SCRIPTS,
-        """'if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
-        """'if redis.call("get",KEYS[1]) then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
+        """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end\nif redis.call("pttl",KEYS[1])<""",
+        """if not redis.call("get",KEYS[1]) then return 0 end\nif redis.call("pttl",KEYS[1])<""",
     ),
     Mutant(
         "extend brings a lost key back",
         "23, 34, 39, D7",
         SCRIPTS,
-        """return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'""",
-        """return redis.call("pexpire",KEYS[1],ARGV[2]) """
-        """elseif redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 1 else return 0 end'""",
+        """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end\nif redis.call("pttl",KEYS[1])<""",
+        """redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2])\n"""
+        """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end\nif redis.call("pttl",KEYS[1])<""",
     ),
     Mutant(
         "a lock without a ttl",

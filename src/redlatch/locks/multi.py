@@ -144,7 +144,7 @@ class MultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; as `Lock.extend`.
+        """Let the lock live `ttl` seconds from now on, on all names; as `Lock.extend`, also where that is less.
 
         Raises:
             LockLost: one of them is lost.
@@ -208,7 +208,7 @@ class AsyncMultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; as `AsyncLock.extend`.
+        """Let the lock live `ttl` seconds from now on, on all names; as `AsyncLock.extend`, also where that is less.
 
         Raises:
             LockLost: one of them is lost.

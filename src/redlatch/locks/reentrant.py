@@ -175,7 +175,7 @@ class RLock(BaseRLock[Any]):
                 self._released(owner, lock)
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on; as `Lock.extend`."""
+        """Let the lock live `ttl` seconds from now on; as `Lock.extend`, also where that is less."""
         self.lock.extend(ttl)
 
     def __enter__(self) -> Self:
@@ -268,7 +268,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now on; as `AsyncLock.extend`."""
+        """Let the lock live `ttl` seconds from now on; as `AsyncLock.extend`, also where that is less."""
         return self._extend(running_task(), ttl)
 
     async def _extend(self, caller: asyncio.Task[Any] | None, ttl: float | None) -> None:

@@ -146,8 +146,18 @@ return 1""",
 _IN = (
     _NOW
     + """local function is_in(member)
-local over=redis.call("zscore",KEYS[1],member)
-return over and tonumber(over)>now
+local over=tonumber(redis.call("zscore",KEYS[1],member) or 0)
+return over>now and over
+end
+"""
+)
+
+# `lengthen` gives a member the later of its end and the one that is asked for (as EXTEND in `scripts`, and why).
+_EXTENDS = (
+    _IN
+    + """local function lengthen(member,over,ms)
+stay(KEYS[1],ms)
+if over<now+ms then redis.call("zadd",KEYS[1],now+ms,member) end
 end
 """
 )
@@ -172,11 +182,11 @@ return 1""",
 )
 READ_RELEASE = Script('return redis.call("zrem",KEYS[1],ARGV[1])', keys=3)
 READ_EXTEND = Script(
-    _IN
+    _EXTENDS
     + """redis.call("zremrangebyscore",KEYS[1],"-inf",now)
-if not is_in(ARGV[1]) then return 0 end
-stay(KEYS[1],ARGV[2])
-redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
+local over=is_in(ARGV[1])
+if not over then return 0 end
+lengthen(ARGV[1],over,ARGV[2])
 return 1""",
     keys=3,
 )
@@ -213,12 +223,11 @@ return 1""",
     keys=3,
 )
 WRITE_EXTEND = Script(
-    _NOW
-    + """if redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
-redis.call("pexpire",KEYS[2],ARGV[2])
-local new=stay(KEYS[1],ARGV[2])
-redis.call("zadd",KEYS[1],now+ARGV[2],"w")
-if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
+    _EXTENDS
+    + """local over=is_in("w")
+if not over or redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
+redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[2])))
+lengthen("w",over,ARGV[2])
 return 1""",
     keys=3,
 )
@@ -257,11 +266,11 @@ return 1""",
 
 # ARGV[1] token, [2] slot, [3] ttl. PEXPIRE comes first, which works at maxmemory, and all after it.
 SLOT_EXTEND = Script(
-    _IN
-    + """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] or not is_in(ARGV[2]) then return 0 end
+    _EXTENDS
+    + """local over=is_in(ARGV[2])
+if not over or redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
 redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
-stay(KEYS[1],ARGV[3])
-redis.call("zadd",KEYS[1],now+ARGV[3],ARGV[2])
+lengthen(ARGV[2],over,ARGV[3])
 return 1""",
     keys=2,
 )

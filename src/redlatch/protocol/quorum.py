@@ -75,7 +75,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         yield Pause(started + MILLISECOND)
     token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
     try:
-        # A shorter ttl may reach some masters whatever the verdict; then the old deadline is too late.
+        # The caller has asked for this ttl, whatever the verdict. On the masters an extension takes no time away.
         hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
         for again in (True, False):
             yield ballot
@@ -89,7 +89,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
                 raise _lost(why, hold, settled - started, _causes(policy, ballot, settled - started))
             overtaken = hold.extending is not ballot  # we took so long that another extension began
             if won:
-                if not overtaken:  # else its ttl may be the shorter one, and the later
+                if not overtaken:  # else a later call may have asked for a shorter ttl
                     hold.deadline_ns = deadline
                 hold.asked_ns = started
                 hold.elapsed_ns = settled - started

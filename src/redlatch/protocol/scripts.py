@@ -1,8 +1,8 @@
 """The Lua scripts, each with its SHA-1: loaded at every connect, called by EVALSHA.
 
 Each takes the lock's key as KEYS[1] and answers 1 (yes) or 0 (no), unless it says otherwise. Those that keep or free a
-lock use GET, DEL and PEXPIRE only, so that a minimal ACL user can run them and so that they work at maxmemory, where
-SET does not.
+lock use GET, DEL, PTTL and PEXPIRE only, so that a minimal ACL user can run them and so that they work at maxmemory,
+where SET does not.
 Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -35,10 +35,13 @@ class Script:
 # ARGV[1] token. Delete the key if it is still ours.
 RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end')
 
-# ARGV[1] token, ARGV[2] milliseconds. Let the key live that long from now if it is still ours;
-# never create it, never give a key to anybody else.
+# ARGV[1] token, ARGV[2] milliseconds. Let the key live at least that long from now if it is still ours; never create
+# it, never give a key to anybody else. It never shortens: a late copy of an extension may arrive behind a longer one.
+# PTTL costs 0.1 to 0.4 us; PEXPIRE's own GT needs Redis 7, and leaves a key without a ttl as it is.
 EXTEND = Script(
-    'if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end'
+    """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+if redis.call("pttl",KEYS[1])<tonumber(ARGV[2]) then redis.call("pexpire",KEYS[1],ARGV[2]) end
+return 1"""
 )
 
 # ARGV[1] token. Is the key ours?

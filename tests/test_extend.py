@@ -1,0 +1,168 @@
+"""Row 39: an extension never shortens on the server, in whatever order its copies arrive.
+
+A holder asks for a short ttl, gets no answer, and then asks for a longer one, which wins. A late copy of the first
+request must not let the server forget the lock before the holder's deadline.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from faces import PATIENCE, ask, await_true
+from proxy import Proxy, end_of
+
+from redlatch import QuorumUnavailable
+from redlatch.protocol import family_scripts, scripts
+from redlatch.protocol.commands import pack
+
+SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds; without a guard, no pulse goes ahead of a command
+
+KINDS = {
+    "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),
+    "fenced": (lambda client, name: client.lock(name, ttl=LONG, fence=True), scripts.EXTEND),
+    "fair": (lambda client, name: client.fair_lock(name, ttl=LONG), scripts.EXTEND),
+    "reader": (lambda client, name: client.rw_lock(name, ttl=LONG).read(), family_scripts.READ_EXTEND),
+    "writer": (lambda client, name: client.rw_lock(name, ttl=LONG).write(), family_scripts.WRITE_EXTEND),
+    "semaphore": (lambda client, name: client.semaphore(name, 2, ttl=LONG), family_scripts.SLOT_EXTEND),
+}
+
+
+def stays(url: str, name: str) -> float:
+    """Return for how many seconds the master keeps all that a lock has there."""
+    with ask(url) as master:
+        seconds, microseconds = master.time()
+        now = seconds + microseconds / 1e6
+        keys = [key for key in master.keys(f"{name}*") if not key.endswith((b"\0fence", b"\0queue"))]
+        assert keys
+        ends = [master.pttl(key) / 1000 for key in keys]
+        for key in keys:
+            if master.type(key) == b"zset":
+                ends += [score / 1000 - now for _, score in master.zrange(key, 0, -1, withscores=True)]
+        return min(ends)
+
+
+def send_late(url: str, command: tuple[bytes, ...]) -> bytes:
+    """Send a command on a connection of its own, as the bytes of a connection arrive that its client gave up."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname, where.port), PATIENCE) as sock:
+        sock.sendall(pack(*command))
+        reply = b""
+        while end_of(reply) is None:
+            reply += sock.recv(65536)
+        return reply
+
+
+def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, ...]:
+    """Return the last extension to that ttl that came from the client."""
+    wanted = b"%d" % (ttl * 1000)
+    return next(c for c in reversed(proxy.commands) if c[1] in (script.sha, script.text) and wanted in c)
+
+
+def await_answers(before: list[Proxy]) -> None:
+    """Wait until every master has answered all that it was asked: behind a shut gate the next one waits unread."""
+    await_true(lambda: all(len(proxy.answered) == len(proxy.commands) for proxy in before))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, three, proxies, name, kind):
+    make, script = KINDS[kind]
+    before = proxies(three)
+    lock = make(connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None), name)
+    assert lock.acquire()
+    await_answers(before)
+    for proxy in before:
+        proxy.requests.clear()
+    with pytest.raises(QuorumUnavailable):
+        lock.extend(SHORT)
+    late = [last_call(proxy, script, SHORT) for proxy in before]
+    for proxy in before:
+        proxy.cut()
+        proxy.requests.set()
+    lock.extend(LONGER)
+    assert lock.remaining() > SHORT
+    for url, command in zip(three, late, strict=True):
+        assert send_late(url, command) == b":1\r\n"
+    assert all(stays(url, name) > lock.remaining() for url in three)
+    lock.release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_39_a_script_that_is_sent_again_behind_a_longer_extension_takes_no_time_away(
+    connect, three, proxies, name, kind
+):
+    make, script = KINDS[kind]
+    before = proxies(three)
+    missing = [threading.Event() for _ in before]
+
+    def spoil_at(index: int) -> Any:
+        def spoil(command: tuple[bytes, ...], reply: bytes) -> bytes:
+            if reply.startswith(b"-NOSCRIPT"):
+                missing[index].set()
+            return reply
+
+        return spoil
+
+    for index, proxy in enumerate(before):
+        proxy.spoil = spoil_at(index)
+    lock = make(connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None), name)
+    assert lock.acquire()
+    await_answers(before)
+    for proxy, url in zip(before, three, strict=True):
+        proxy.replies.clear()
+        ask(url).script_flush()
+    with pytest.raises(QuorumUnavailable):
+        lock.extend(SHORT)
+    for url, event in zip(three, missing, strict=True):
+        assert event.wait(PATIENCE)
+        ask(url).script_load(script.text)
+    extending = lock.start("extend", LONGER)
+    await_true(lambda: all(proxy.count(script.sha, b"%d" % (LONGER * 1000)) for proxy in before))
+    for proxy in before:
+        proxy.replies.set()
+    extending.result(PATIENCE)
+    again = b"EVAL", script.text, b"%d" % (SHORT * 1000)
+    await_true(lambda: all(any(set(again) <= set(command) for command in list(proxy.answered)) for proxy in before))
+    assert lock.remaining() > SHORT
+    assert all(stays(url, name) > lock.remaining() for url in three)
+    lock.release()
+
+
+def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxies, name):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None).lock(name, ttl=LONG)
+    rival = connect(three).lock(name)
+    assert lock.acquire()
+    await_answers(before)
+    for proxy in before:
+        proxy.requests.clear()
+    with pytest.raises(QuorumUnavailable):
+        lock.extend(1.0)
+    late = [last_call(proxy, scripts.EXTEND, 1.0) for proxy in before]
+    for proxy in before:
+        proxy.cut()
+        proxy.requests.set()
+    lock.extend(LONGER)
+    for url, command in zip(three, late, strict=True):
+        send_late(url, command)
+    assert not rival.acquire(timeout=1.3)
+    assert lock.remaining() > 0
+    lock.release()
+    assert rival.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(connect, three, name, kind):
+    make, _ = KINDS[kind]
+    lock = make(connect(three), name)
+    assert lock.acquire()
+    lock.extend(SHORT)
+    assert 0 < lock.remaining() < SHORT
+    assert all(stays(url, name) > LONGER for url in three)
+    lock.release()  # which frees it at once
+    with redis.Redis.from_url(three[0], retry=None) as master:
+        await_true(lambda: not [key for key in master.keys(f"{name}*") if not key.endswith(b"\0fence")])
