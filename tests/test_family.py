@@ -29,7 +29,7 @@ from redlatch import (
     impl,
 )
 from redlatch.locks import reentrant
-from redlatch.protocol import family
+from redlatch.protocol import family, family_scripts
 
 
 @pytest.fixture(params=[1, 3])
@@ -695,3 +695,110 @@ def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_s
         ask(url).delete(f"{name}\0slots")
     time.sleep(0.7)
     assert client.semaphore(name, 3).acquire(timeout=3.0)
+
+
+# --- row 54: readers stay out while any writer waits ----------------------------------------------------------
+
+
+def waiting_writers(url: str, name: str) -> int:
+    """Count the writers that one master knows as waiting."""
+    return ask(url).zcard(f"{name}\0rw\0waits")
+
+
+def waits(lock: Any, masters: list[str], name: str) -> Any:
+    """Begin an acquire; return when all masters know that one more writer waits."""
+    before = [waiting_writers(url, name) for url in masters]
+    call = lock.start("acquire")
+    await_true(lambda: all(waiting_writers(url, name) > n for url, n in zip(masters, before, strict=True)))
+    return call
+
+
+def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect, masters, name):
+    reader = connect(masters).rw_lock(name).read()
+    assert reader.acquire()
+    writer, late = connect(masters).rw_lock(name).write(), connect(masters).rw_lock(name).read()
+    call = writer.start("acquire")
+    await_true(lambda: all(ask(url).exists(f"{name}\0rw\0waits") for url in masters))
+    hasty = connect(masters)
+    for _ in range(5):
+        assert not hasty.rw_lock(name).write().acquire(blocking=False)
+        assert hasty.rw_lock(name).write().locked()  # behind what takes its name away
+        assert not late.acquire(blocking=False)
+    assert [waiting_writers(url, name) for url in masters] == [1] * len(masters)
+    reader.release()
+    assert call.result(PATIENCE)
+    writer.release()
+    await_true(lambda: not left_behind(masters, name))
+
+
+def test_row_54_a_writer_that_wins_leaves_the_others_waiting(connect, masters, name):
+    reader = connect(masters).rw_lock(name).read()
+    assert reader.acquire()
+    writers = [connect(masters).rw_lock(name).write() for _ in range(2)]
+    calls = [waits(writer, masters, name) for writer in writers]
+    reader.release()
+    await_true(lambda: any(call.done() for call in calls))
+    first = 0 if calls[0].done() else 1
+    late = connect(masters).rw_lock(name).read()
+    writers[first].release()
+    while not calls[1 - first].done():
+        assert not held_briefly(late) or calls[1 - first].done()
+    writers[1 - first].release()
+    assert late.acquire(timeout=PATIENCE)
+    late.release()
+    await_true(lambda: not left_behind(masters, name))
+
+
+def test_row_54_readers_are_told_when_the_last_waiting_writer_leaves(connect, masters, name, no_backstop):
+    held = connect(masters).rw_lock(name).read()
+    assert held.acquire()
+    writers = [connect(masters) for _ in range(2)]
+    calls = [waits(client.rw_lock(name).write(), masters, name) for client in writers]
+    waiting = connect(masters).rw_lock(name).read().start("acquire")
+    writers[0].close()  # which gives the wait up
+    with pytest.raises(LockError):
+        calls[0].result(PATIENCE)
+    await_true(lambda: all(waiting_writers(url, name) == 1 for url in masters))
+    assert not waiting.done()
+    writers[1].close()
+    with pytest.raises(LockError):
+        calls[1].result(PATIENCE)
+    assert waiting.result(PATIENCE)  # without a push it would sleep for an hour
+
+
+def test_row_54_the_name_of_a_writer_goes_when_its_master_is_back(connect, farm, proxies, name):
+    urls = farm.urls(3)
+    before = proxies(urls)
+    reader = connect(urls).rw_lock(name).read()
+    assert reader.acquire()
+    writer = connect([proxy.url for proxy in before], attempt_timeout=0.1).rw_lock(name).write()
+    call = writer.start("acquire", timeout=1.5)
+    await_true(lambda: all(waiting_writers(url, name) for url in urls))
+    [known] = ask(urls[0]).zrange(f"{name}\0rw\0waits", 0, -1)
+    before[0].refusing = True
+    before[0].cut()
+    asked = before[1].count(b"EVALSHA")
+    await_true(lambda: before[1].count(b"EVALSHA") > asked)  # an attempt that the first master knows nothing of
+    assert not call.result(PATIENCE)
+    before[0].refusing = False
+    await_true(lambda: before[0].count(family_scripts.WRITE_RELEASE.sha, known))  # it would go by itself after 2.5 s
+    await_true(lambda: not waiting_writers(urls[0], name))
+    assert connect(urls).rw_lock(name).read().acquire(blocking=False)
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
+    """Of two that wait one gives up; the other one is alive, or has not asked for a while."""
+    keys = [name, f"{name}\0one", f"{name}\0two"]
+
+    def run(script: Any, *arguments: Any) -> Any:
+        return ask(url).eval(script.text.decode(), 3, *keys, *arguments)
+
+    assert run(family_scripts.READ_ACQUIRE, "r1", 60_000) == 1
+    assert run(family_scripts.WRITE_ACQUIRE, "w1", 60_000, 1 if dead else 60_000, "w1") == 0
+    assert run(family_scripts.WRITE_ACQUIRE, "w2", 60_000, 60_000, "w2") == 0
+    await_true(lambda: not dead or float(ask(url).zscore(keys[2], "w1") or 0) < time.time() * 1000)
+    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0
+    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0  # a late copy takes nobody else's name away
+    assert run(family_scripts.READ_ACQUIRE, "r2", 60_000) == dead
+    assert not without_ttl([url], name)

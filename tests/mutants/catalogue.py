@@ -343,8 +343,8 @@ MUTANTS = (
         "readers do not look for a writer",
         "row 30",
         FAMILY_SCRIPTS,
-        """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end""",
-        """if redis.call("exists",KEYS[3])==1 then return 0 end""",
+        ""","+inf")>0 or is_in("w") then return 0 end""",
+        ""","+inf")>0 then return 0 end""",
     ),
     Mutant(
         "a slot that is taken is given once more",
@@ -364,8 +364,8 @@ MUTANTS = (
         "who leaves a fair lock's queue leaves its place",
         "26",
         FAMILY_SCRIPTS,
-        """redis.call("zrem",KEYS[2],me)\nredis.call("del",waits(me))\nend\nif redis.call("exists",KEYS[1])==0 then call() end\nreturn 0""",
-        """end\nif redis.call("exists",KEYS[1])==0 then call() end\nreturn 0""",
+        """redis.call("del",waits(me))\nredis.call("zrem",KEYS[2],me)\nend\nif not token then call(head()) end\nreturn 0""",
+        """end\nif not token then call(head()) end\nreturn 0""",
     ),
     Mutant(
         "an inner release of a re-entrant lock releases it",

@@ -248,11 +248,16 @@ class Reader(ReaderOrWriter):
 
 
 class Writer(ReaderOrWriter):
-    """The one writer, while nobody else is in; readers are kept out while it waits for those who are in to leave."""
+    """The one writer, while nobody else is in; new readers are kept out while any writer waits."""
 
     writes = True
 
+    _waiter = b""  # what the masters know it by while it waits: the token of its first attempt
+    _since_ns = 0
+
     def begin(self, policy: Policy, hold: Hold) -> None:
+        self._waiter = b""
+        self._since_ns = policy.clock.now()
         if self._has(False, policy):
             raise AlreadyHeld(
                 f"{hold.name!r} is read by the same thread or task, which would wait for itself; "
@@ -267,14 +272,17 @@ class Writer(ReaderOrWriter):
             )
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        arguments = [hold.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS]
+        self._waiter = self._waiter or hold.token
+        arguments = [hold.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS, self._waiter]
         return Scripted(hold, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b"0"], NOTHING, True)
+        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b""], NOTHING, True)
 
     def releasing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b"1"], NOTHING, True)
+        command = Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, self._waiter], NOTHING, True)
+        command.since_ns = self._since_ns  # a master may know it as waiting since its first attempt
+        return command
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
         return Scripted(hold, scripts.WRITE_EXTEND, self._keys, [hold.token, b"%d" % ttl_ms])

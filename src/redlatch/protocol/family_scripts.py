@@ -1,8 +1,13 @@
 """The Lua scripts of the lock family: fair locks, readers and writers, semaphores.
 
+Longer than a module should be: the scripts of one kind share keys, and are read side by side.
+
 They answer as those in `scripts` do. All that they write has a ttl: every key lives for as long as the latest of what
 is in it. `now` is the server's clock in milliseconds, by which its keys expire, too; what is over is pruned before
 anything is decided.
+
+As in `scripts`, a user who lacks a right leaves nothing half done. A command that does nothing (ZREM of a member "",
+which no key has) finds out whether its right is there. What cannot be tried so is undone, by a command that was tried.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ WAITER = b"\0waits:"
 
 # `next` returns the first in the queue who is alive, or is asking, and whether others were before, who are dead and
 # leave the queue. `call` calls the first who is alive; at maxmemory that may fail: then it looks for itself, within a
-# second. Each call of a command costs a script about 3 us, which is what it is sparing of.
+# second. A client may stand in the queue only if it may leave it, too; `may_stand` and `may_leave` find that out. SET
+# comes first there, so that an attempt is an error at maxmemory.
 _QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
 local function next(me)
 local dead=false
@@ -43,14 +49,23 @@ redis.call("zrem",KEYS[2],first)
 dead=true
 end
 end
-local function call()
-while true do
-local first=redis.call("zrange",KEYS[2],0,0)[1]
-if not first or redis.pcall("set",waits(first),"c","XX","KEEPTTL") then return end
+local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
+local function call(first)
+while first and not redis.pcall("set",waits(first),"c","XX","KEEPTTL") do
 redis.call("zrem",KEYS[2],first)
+first=head()
 end
+end
+local function may_leave()
+redis.call("zrem",KEYS[2],"")
+redis.call("del",waits(""))
+end
+local function may_stand()
+redis.call("set",waits(""),"","XX")
+may_leave()
 end
 local function stand(me,ticket,ms)
+may_stand()
 local left=redis.call("pttl",KEYS[2])
 if left<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
 redis.call("zadd",KEYS[2],ticket,me)
@@ -69,8 +84,11 @@ FAIR_ACQUIRE = Script(
     + f"""local me,ticket=ARGV[3],ARGV[4]
 local waited=ARGV[6]~="1"
 local others,behind=true,false
+local left=redis.call("pttl",KEYS[1])
 if ARGV[6]=="0" then
-if redis.call("zrange",KEYS[2],0,0)[1]==me and redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then
+if left==-2 and head()==me then
+may_stand()
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
 redis.call("zrem",KEYS[2],me)
 redis.call("del",waits(me))
 return 1
@@ -80,28 +98,38 @@ local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
 others=last[1]
 behind=others and not waited and tonumber(last[2])<tonumber(ticket)
 if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
-if waited and redis.call("zrem",KEYS[2],me)==1 then
+if waited then
+may_leave()
+if redis.call("zrem",KEYS[2],me)==1 then
 redis.call("del",waits(me))
-if redis.call("exists",KEYS[1])==0 then call() end
+if left==-2 then call(head()) end
+end
 end
 return -tonumber(last[2])
 end
+if left==-2 and not others then
+if waited then
+may_stand()
+redis.call("del",waits(me))
 end
-local left=redis.call("pttl",KEYS[1])
-if left==-2 then
-local first,dead=me,false
-if others then
-if not behind then redis.call("zadd",KEYS[2],ticket,me) end
-first,dead=next(me)
-end
-if first==me or not first then
 redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
-if others then redis.call("zrem",KEYS[2],me) end
-if waited then redis.call("del",waits(me)) end
 return 1
 end
-stand(me,ticket,ARGV[5])
-if dead or ARGV[6]=="2" then call() end
+end
+redis.call("exists",waits(me))
+if left==-2 then
+if behind then may_stand() else stand(me,ticket,ARGV[5]) end
+local first,dead=next(me)
+if first==me or not first then
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+if not behind then
+redis.call("zrem",KEYS[2],me)
+redis.call("del",waits(me))
+end
+return 1
+end
+if behind then stand(me,ticket,ARGV[5]) end
+if dead or ARGV[6]=="2" then call(head()) end
 return 0
 end
 stand(me,ticket,ARGV[5])
@@ -114,29 +142,32 @@ return left<0 and -1e13 or -1-math.min(left,1e13)""",
 # (it may be an earlier one, where the command that changed the ticket was lost); call who is first now.
 FAIR_RELEASE = Script(
     _QUEUE
-    + """local me=ARGV[2]
-if redis.call("get",KEYS[1])==ARGV[1] then
+    + """local me,first=ARGV[2],head()
+if first then redis.call("zrem",KEYS[2],"") end
+local token=redis.call("get",KEYS[1])
+if token==ARGV[1] then
 redis.call("del",KEYS[1])
-call()
+call(first)
 return 1
 end
-if tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then
-redis.call("zrem",KEYS[2],me)
+if first and tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then
 redis.call("del",waits(me))
+redis.call("zrem",KEYS[2],me)
 end
-if redis.call("exists",KEYS[1])==0 then call() end
+if not token then call(head()) end
 return 0""",
     keys=2,
 )
 
 # ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until it counts as dead. Release the lock if it is ours, and
-# stand in the queue again, unless that is for no time.
+# stand in the queue again, unless that is for no time. The release comes first: it must not fail because a right that
+# only the place needs is missing.
 FAIR_UNDO = Script(
     _QUEUE
     + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 redis.call("del",KEYS[1])
 if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
-call()
+call(head())
 return 1""",
     keys=2,
 )
@@ -165,14 +196,15 @@ end
 # ARGV[1] how many. Are there so many, at least?
 FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
 
-# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] is there
-# while a writer waits for readers to leave. Members of KEYS[1] are the readers' tokens, and "w" for the writer. Who is
-# refused changes nothing of KEYS[1]: who changes a key is not told any more of what others do to it.
+# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] the writers
+# that wait (each by when it counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the writer. A
+# writer that waits is named in KEYS[3] by the token of its first attempt, so that only that writer takes its name away.
+# A refusal changes nothing of KEYS[1]: the server would then tell the client no more of what others do to that key.
 
 # ARGV[1] token, [2] ttl. Let a reader in unless a writer is in, or waits.
 READ_ACQUIRE = Script(
     _IN
-    + """if redis.call("exists",KEYS[3])==1 or is_in("w") then return 0 end
+    + """if redis.call("zcount",KEYS[3],"("..now,"+inf")>0 or is_in("w") then return 0 end
 redis.call("zremrangebyscore",KEYS[1],"-inf",now)
 local new=stay(KEYS[1],ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
@@ -192,31 +224,50 @@ return 1""",
 )
 READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
-# ARGV[1] token, [2] ttl, [3] milliseconds for which readers are kept out. Let the writer in if nobody is; where readers
-# are, keep others out until it asks again.
+# ARGV[1] token, [2] ttl, [3] milliseconds until a waiting writer counts as dead, [4] its name. Let the writer in if
+# nobody is, and take its name away; else note its name: readers stay out until it has left, or counts as dead. ZREM is
+# tried before anything is written, so that it can take "w" back where SET is refused.
 WRITE_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
-if not is_in("w") then redis.call("set",KEYS[3],"","PX",ARGV[3]) end
+redis.call("zremrangebyscore",KEYS[3],"-inf",now)
+redis.call("zrem",KEYS[3],"")
+local new=stay(KEYS[3],ARGV[3])
+redis.call("zadd",KEYS[3],now+ARGV[3],ARGV[4])
+if new then redis.call("pexpire",KEYS[3],ARGV[3]) end
 return 0
 end
 redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+redis.call("zrem",KEYS[3],"")
 local new=stay(KEYS[1],ARGV[2])
-redis.call("set",KEYS[2],ARGV[1],"PX",ARGV[2])
 redis.call("zadd",KEYS[1],now+ARGV[2],"w")
+local done=redis.pcall("set",KEYS[2],ARGV[1],"PX",ARGV[2])
+if done.err then
+redis.call("zrem",KEYS[1],"w")
+return done
+end
 if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
-redis.call("del",KEYS[3])
+redis.call("zrem",KEYS[3],ARGV[4])
 return 1""",
     keys=3,
 )
 
-# ARGV[1] token, [2] "1" if it waits no more. Let the writer out; readers who were kept out are told of a change.
+# ARGV[1] token, [2] the name of a writer that waits no more, or "". Let the writer out. When the last writer that
+# waited has left, KEYS[1] is touched: so the servers tell the readers who were kept out.
 WRITE_RELEASE = Script(
-    """if ARGV[2]=="1" and redis.call("del",KEYS[3])==1 then
+    """local mine=redis.call("get",KEYS[2])==ARGV[1]
+local over=tonumber(redis.call("zscore",KEYS[3],ARGV[2]) or 0)
+if over>0 then
+local t=redis.call("time")
+local now=t[1]*1000+math.floor(t[2]/1000)
+redis.call("zrem",KEYS[3],"")
+if redis.call("zcount",KEYS[3],"("..now,"+inf")<=(over>now and 1 or 0) then
 redis.call("zadd",KEYS[1],0,"i")
 redis.call("zrem",KEYS[1],"i")
 end
-if redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
+end
+redis.call("zrem",KEYS[3],ARGV[2])
+if not mine then return 0 end
 redis.call("del",KEYS[2])
 redis.call("zrem",KEYS[1],"w")
 return 1""",
@@ -243,7 +294,11 @@ SLOT_ACQUIRE = Script(
 local new,first=stay(KEYS[1],ARGV[2]),stay(KEYS[2],ARGV[2])
 redis.call("hset",KEYS[2],ARGV[3],ARGV[1])
 if first then redis.call("pexpire",KEYS[2],ARGV[2]) end
-redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[3])
+local added=redis.pcall("zadd",KEYS[1],now+ARGV[2],ARGV[3])
+if type(added)=="table" then
+redis.pcall("hdel",KEYS[2],ARGV[3])
+return added
+end
 if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1
 end
@@ -258,6 +313,7 @@ return -mask""",
 # ARGV[1] token, [2] slot.
 SLOT_RELEASE = Script(
     """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
+redis.call("zrem",KEYS[1],"")
 redis.call("hdel",KEYS[2],ARGV[2])
 redis.call("zrem",KEYS[1],ARGV[2])
 return 1""",

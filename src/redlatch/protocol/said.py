@@ -50,7 +50,8 @@ mode because protected mode is enabled and no password is set for the default us
 accepted from the loopback interface. EXECABORT Transaction discarded because of previous errors. UNBLOCKED client
 unblocked. FAILOVER in progress. IOERR error or timeout. Error running, compiling script, new function, call to.
 This command is not allowed from script. Unknown command called from script. Wrong number of args calling command from
-script. Write commands are not allowed from read-only, non deterministic commands. The script with the given hash does
+script. ACL failure in script. The user executing the script can't run this command or subcommand. Write commands are
+not allowed from read-only, non deterministic commands. The script with the given hash does
 not exist. Lua. stack limit. attempt to index, compare, perform arithmetic on a nil, string, number, boolean value.
 CLIENT CACHING YES is only valid when tracking is enabled in OPTIN, OPTOUT mode. can be called only when the client is
 in tracking mode. The client ID you want redirect to does not exist. Client tracking over RESP3, RESP2. Invalid client

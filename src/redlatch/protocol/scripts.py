@@ -3,6 +3,9 @@
 Each takes the lock's key as KEYS[1] and answers 1 (yes) or 0 (no), unless it says otherwise. Those that keep or free a
 lock use GET, DEL, PTTL and PEXPIRE only, so that a minimal ACL user can run them and so that they work at maxmemory,
 where SET does not.
+
+A server runs a script to its end or to its first error, and takes nothing back. So each script runs every command that
+may be refused before its first write, or undoes what it wrote: a user who lacks a right leaves nothing half done.
 Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -67,8 +70,8 @@ end
 # the key is not free.
 ACQUIRE_FENCED = Script(
     _COUNTER
-    + f"""if not redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 0 end
-local c=counter()
+    + f"""local c=counter()
+if not redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 0 end
 if tonumber(ARGV[3])<=c then
 redis.call("set",KEYS[2],string.format("%.0f",c),"NX","PX",{FENCE_IDLE_MS})
 return -c
@@ -91,8 +94,8 @@ return 1""",
 # KEYS[1] the marker (see `guard`), ARGV[1] what it should be, ARGV[2] milliseconds that it is kept. Answers the
 # server's clock in microseconds since 1970, or 0 where the marker is another one.
 PULSE = Script("""if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
-redis.call("pexpire",KEYS[1],ARGV[2])
 local t=redis.call("time")
+redis.call("pexpire",KEYS[1],ARGV[2])
 return t[1]*1000000+t[2]""")
 
 # ARGV[1] what the marker is, empty where there is none, ARGV[2] what it is to be, ARGV[3] milliseconds that it is kept,

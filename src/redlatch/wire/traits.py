@@ -20,6 +20,9 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOSCRIPT": redis_errors.NoScriptError,
 }
 
+# How servers say that a script called a command that its user may not use; up to Redis 7.0 they do not say which one.
+_NOT_IN_SCRIPTS = "ACL failure in script", "executing the script can't run this command"
+
 # How a reply with a length begins, as far as it is shown.
 _HEADER = re.compile(rb"[*%~>|$=!]\d{1,8}")
 
@@ -32,8 +35,13 @@ def reply_error(text: str, login: bool = False) -> Exception:
     Args:
         login: whether the command carried credentials.
     """
-    kind = _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)
-    return kind(said_of_login(text) if login else said(text))
+    return _kind_of(text)(said_of_login(text) if login else said(text))
+
+
+def _kind_of(text: str) -> type[Exception]:
+    if text.startswith("ERR ") and any([words in text for words in _NOT_IN_SCRIPTS]):
+        return redis_errors.NoPermissionError
+    return _ERROR_KINDS.get(text.partition(" ")[0], redis_errors.ResponseError)
 
 
 def described(reply: object) -> str:

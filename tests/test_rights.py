@@ -1,0 +1,260 @@
+"""Row 58: a user who lacks a right gets an error that names it, and no script leaves anything half done."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.exceptions
+from faces import ask, await_true, wins
+
+from redlatch import Client, QuorumUnavailable
+from redlatch.protocol import family_scripts as family
+from redlatch.protocol import scripts
+from redlatch.protocol.scripts import Script
+
+TTL, ALIVE = "600000", "60000"
+COMMAND = re.compile(r'redis\.p?call\("(\w+)"')
+
+Step = tuple[Any, ...]  # a script and its arguments, or a command on the key with this suffix
+
+ASKED: Step = (family.FAIR_ACQUIRE, "t1", TTL, "c1", "1000000", ALIVE, "1")  # new in the queue
+BEHIND: Step = (family.FAIR_ACQUIRE, "t2", TTL, "c2", "1000001", ALIVE, "1")
+GONE: Step = ("del", "")
+FIRST_DIED: Step = ("del", "\0waits:c2")
+THIRD: Step = (family.FAIR_ACQUIRE, "t3", TTL, "c3", "1000002", ALIVE, "1")
+FAR: Step = (family.FAIR_ACQUIRE, "t4", TTL, "c4", "9000000", ALIVE, "1")
+READ: Step = (family.READ_ACQUIRE, "r1", TTL)
+WRITE: Step = (family.WRITE_ACQUIRE, "w1", TTL, ALIVE, "w1")
+WRITE_TOO: Step = (family.WRITE_ACQUIRE, "w2", TTL, ALIVE, "w2")
+LEFT: Step = (family.READ_RELEASE, "r1")
+SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2")
+SET: Step = ("set", "", "mine", "PX", TTL)
+HIGH: Step = ("set", "\0fence", "9", "PX", TTL)
+
+# What was done before, by somebody who may do all; and the call by the user who lacks a right.
+SCENES: dict[str, tuple[list[Step], Step]] = {
+    "release": ([SET], (scripts.RELEASE, "mine")),
+    "extend": ([SET], (scripts.EXTEND, "mine", "900000")),
+    "extend, not shortened": ([SET], (scripts.EXTEND, "mine", "1000")),
+    "owned": ([SET], (scripts.OWNED, "mine")),
+    "locked": ([SET], (scripts.LOCKED,)),
+    "fenced": ([], (scripts.ACQUIRE_FENCED, "mine", TTL, "1", "2")),
+    "fenced, low number": ([HIGH], (scripts.ACQUIRE_FENCED, "mine", TTL, "1", "2")),
+    "fenced, high number": ([HIGH], (scripts.ACQUIRE_FENCED, "mine", TTL, "10", "12")),
+    "confirm": ([SET, HIGH], (scripts.CONFIRM, "mine", "10", "12")),
+    "pulse": ([SET], (scripts.PULSE, "mine", "900000")),
+    "fair, free": ([], ASKED),
+    "fair, taken": ([ASKED], BEHIND),
+    "fair, taken and others wait": ([ASKED, BEHIND], THIRD),
+    "fair, free and another one is first": ([ASKED, BEHIND, GONE], THIRD),
+    "fair, free and the first is dead": ([ASKED, BEHIND, GONE, FIRST_DIED], THIRD),
+    "fair, called": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "0")),
+    "fair, not called": ([ASKED, BEHIND], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "0")),
+    "fair, changed": ([ASKED, BEHIND, GONE], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000005", ALIVE, "2")),
+    "fair, changed and alone": ([], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000005", ALIVE, "2")),
+    "fair, ticket too low": ([ASKED, BEHIND, FAR], (family.FAIR_ACQUIRE, "t5", TTL, "c2", "1000001", ALIVE, "2")),
+    "fair release": ([ASKED], (family.FAIR_RELEASE, "t1", "c1", "1000000")),
+    "fair release, others wait": ([ASKED, BEHIND], (family.FAIR_RELEASE, "t1", "c1", "1000000")),
+    "fair release, the first is dead": (
+        [ASKED, BEHIND, THIRD, FIRST_DIED],
+        (family.FAIR_RELEASE, "t1", "c1", "1000000"),
+    ),
+    "fair, leave": ([ASKED, BEHIND, THIRD], (family.FAIR_RELEASE, "t2", "c2", "1000001")),
+    "fair, leave while it is free": ([ASKED, BEHIND, THIRD, GONE], (family.FAIR_RELEASE, "t2", "c2", "1000001")),
+    "read": ([], READ),
+    "read beside a reader": ([READ], (family.READ_ACQUIRE, "r2", "900000")),
+    "read release": ([READ], (family.READ_RELEASE, "r1")),
+    "read extend": ([READ], (family.READ_EXTEND, "r1", "900000")),
+    "read owned": ([READ], (family.READ_OWNED, "r1")),
+    "write": ([], WRITE),
+    "write, had waited": ([READ, WRITE, LEFT], WRITE),
+    "write, readers are in": ([READ], WRITE),
+    "write, another one waits": ([READ, WRITE], WRITE_TOO),
+    "write release": ([WRITE], (family.WRITE_RELEASE, "w1", "w1")),
+    "write, give up beside another one": ([READ, WRITE, WRITE_TOO], (family.WRITE_RELEASE, "w1", "w1")),
+    "write, give up as the last one": ([READ, WRITE], (family.WRITE_RELEASE, "w1", "w1")),
+    "write, give up as the last one, nobody is in": ([READ, WRITE, LEFT], (family.WRITE_RELEASE, "w1", "w1")),
+    "write extend": ([WRITE], (family.WRITE_EXTEND, "w1", "900000")),
+    "write owned": ([WRITE], (family.WRITE_OWNED, "w1")),
+    "slot": ([], SLOT),
+    "slot beside another one": ([SLOT], (family.SLOT_ACQUIRE, "s2", "900000", "1", "0", "2")),
+    "slot, taken": ([SLOT], (family.SLOT_ACQUIRE, "s2", TTL, "0", "0", "2")),
+    "slot release": ([SLOT], (family.SLOT_RELEASE, "s1", "0")),
+    "slot extend": ([SLOT], (family.SLOT_EXTEND, "s1", "0", "900000")),
+    "slot owned": ([SLOT], (family.SLOT_OWNED, "s1", "0")),
+    "full": ([SLOT], (family.FULL, "2")),
+    "signal": ([SET], (family.SIGNAL_RELEASE, "mine", "1000")),
+}
+
+
+def rights_of(*called: Script) -> list[str]:
+    """Return the commands that the scripts call."""
+    return sorted({right for script in called for right in COMMAND.findall(script.text.decode())})
+
+
+CASES = [(scene, right) for scene, (_, call) in SCENES.items() for right in rights_of(call[0])]
+
+SUFFIXES = {
+    scripts.ACQUIRE_FENCED: ["", "\0fence"],
+    scripts.CONFIRM: ["", "\0fence"],
+}
+
+
+def run(master: redis.Redis, name: str, step: Step) -> Any:
+    what, *arguments = step
+    if not isinstance(what, Script):
+        return master.execute_command(what, name + arguments[0], *arguments[1:])
+    keys = [name + suffix for suffix in SUFFIXES.get(what, ["", "\0one", "\0two"])][: int(what.keys)]
+    return master.eval(what.text.decode(), len(keys), *keys, *arguments)
+
+
+def contents(master: redis.Redis, name: str) -> dict[str, Any]:
+    """Return all that the master has under the name, but for ttls."""
+    read = {"string": master.get, "hash": master.hgetall, "list": lambda key: master.lrange(key, 0, -1)}
+    read["zset"] = lambda key: master.zrange(key, 0, -1, withscores=True)
+    return {key: read[master.type(key)](key) for key in keys(master, name)}
+
+
+def without_ttl(master: redis.Redis, name: str) -> list[str]:
+    return [key for key in keys(master, name) if master.pttl(key) == -1]
+
+
+def keys(master: redis.Redis, name: str) -> list[str]:
+    return [key for key in master.keys(f"{name}*") if key.partition("\0")[0] == name]
+
+
+@pytest.fixture
+def master(farm: Any, server_kind: str) -> Iterator[redis.Redis]:
+    """One server of every kind in turn."""
+    with redis.Redis.from_url(farm.urls(1, server_kind)[0], decode_responses=True, retry=None) as master:
+        yield master
+
+
+@contextlib.contextmanager
+def user_without(master: redis.Redis, name: str, right: str) -> Iterator[redis.Redis]:
+    """Log in as somebody who lacks one right."""
+    user, where = f"user-of-{name}", master.connection_pool.connection_kwargs
+    master.execute_command("ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", f"-{right}")
+    try:
+        with redis.Redis(
+            host=where["host"], port=where["port"], username=user, password="pw", retry=None, decode_responses=True
+        ) as limited:
+            yield limited
+    finally:
+        master.execute_command("ACL", "DELUSER", user)
+
+
+@pytest.mark.parametrize(("scene", "right"), CASES)
+def test_row_58_a_script_works_without_a_right_or_says_so_and_changes_nothing(master, name, scene, right):
+    steps, call = SCENES[scene]
+    for step in steps:
+        run(master, f"{name}-whole", step)
+        run(master, name, step)
+    whole = run(master, f"{name}-whole", call)
+    before = contents(master, name)
+    with user_without(master, name, right) as limited:
+        try:
+            answer = run(limited, name, call)
+        except redis.exceptions.ResponseError as error:
+            assert re.search(rf"'{right}'|can't run this command", str(error))
+            assert contents(master, name) == before
+        else:
+            assert (answer > 0) == (whole > 0)  # as of somebody who lacks nothing
+    assert without_ttl(master, name) == []
+
+
+@pytest.mark.parametrize("right", sorted({*rights_of(family.FAIR_UNDO)} - {"get", "del"}))
+def test_row_58_an_undo_takes_the_key_away_whatever_else_is_missing(master, name, right):
+    run(master, name, ASKED)
+    with user_without(master, name, right) as limited, contextlib.suppress(redis.exceptions.ResponseError):
+        run(limited, name, (family.FAIR_UNDO, "t1", "c1", "1000000", ALIVE))
+    assert not master.exists(name)
+    assert without_ttl(master, name) == []
+
+
+# --- what callers see -----------------------------------------------------------------------------------
+
+KINDS = {
+    "fenced": (lambda client, name: client.lock(name, fence=True), (scripts.ACQUIRE_FENCED, scripts.EXTEND)),
+    "fair": (lambda client, name: client.fair_lock(name), (family.FAIR_ACQUIRE, family.FAIR_RELEASE)),
+    "reader": (lambda client, name: client.rw_lock(name).read(), (family.READ_ACQUIRE, family.READ_EXTEND)),
+    "writer": (
+        lambda client, name: client.rw_lock(name).write(),
+        (family.WRITE_ACQUIRE, family.WRITE_EXTEND, family.WRITE_RELEASE),
+    ),
+    "semaphore": (
+        lambda client, name: client.semaphore(name, 2),
+        (family.SLOT_ACQUIRE, family.SLOT_EXTEND, family.SLOT_RELEASE),
+    ),
+}
+RIGHTS = [(kind, right) for kind, (_, called) in KINDS.items() for right in rights_of(*called)]
+
+
+def names(error: QuorumUnavailable, right: str) -> bool:
+    """Tell whether an error says which right is missing, and on which master."""
+    return all(
+        isinstance(cause, redis.exceptions.NoPermissionError) and f"'{right}'" in str(cause)
+        for cause in error.causes.values()
+    )
+
+
+def restricted(url: str, right: str) -> str:
+    """Make a user who lacks one right; return the URL to log in with."""
+    ask(url).execute_command("ACL", "SETUSER", "few", "reset", "on", ">s3cr3t", "~*", "+@all", f"-{right}")
+    return url.replace("//", "//few:s3cr3t@")
+
+
+@pytest.mark.parametrize(("kind", "right"), RIGHTS)
+def test_row_58_a_missing_right_is_named_and_never_told_as_busy(implementation, url, name, kind, right):
+    make, _ = KINDS[kind]
+    with Client(restricted(url, right), guard=None) as client:
+        lock = make(client, name)
+        try:
+            assert lock.acquire(blocking=False) is True  # the name is free
+        except QuorumUnavailable as error:
+            assert names(error, right)
+            await_true(lambda: left_behind(url, name) == [])
+            return
+        for call in (lock.extend, lock.release):
+            try:
+                call()
+            except QuorumUnavailable as error:
+                assert names(error, right)
+    assert [key for key in left_behind(url, name) if ask(url).pttl(key) == -1] == []
+
+
+def left_behind(url: str, name: str) -> list[bytes]:
+    return [key for key in ask(url).keys(f"{name}*") if not key.endswith(b"\0fence")]
+
+
+def test_row_58_a_writer_without_del_gets_the_lock_and_an_error_that_names_it_at_the_release(connect, url, name):
+    writer = connect(restricted(url, "del"), guard=None).rw_lock(name).write()
+    assert writer.acquire(blocking=False)
+    with pytest.raises(QuorumUnavailable, match="'del'"):
+        writer.release()
+    assert not wins(connect(url).rw_lock(name).read())  # until it has run out
+
+
+@pytest.mark.parametrize(
+    ("kind", "right"), [("reader", "zadd"), ("writer", "set"), ("semaphore", "hset"), ("fair", "set")]
+)
+def test_row_58_where_one_of_three_masters_refuses_a_right_the_others_decide(connect, farm, name, kind, right):
+    """The lock works, and on the master that refuses nothing is left; a second holder's refusal is no error."""
+    urls = farm.urls(3)
+    few = [restricted(urls[0], right), *urls[1:]]
+    make, _ = KINDS[kind]
+    client = connect(few, guard=None)
+    lock = make(client, name)
+    assert lock.acquire(blocking=False)
+    lock.extend()
+    assert lock.owned()
+    await_true(lambda: left_behind(urls[0], name) == [])
+    rival = client.rw_lock(name).write() if kind == "reader" else make(client, name)
+    assert kind == "semaphore" or rival.acquire(blocking=False) is False
+    lock.release()
+    await_true(lambda: not any(left_behind(each, name) for each in urls))
