@@ -467,7 +467,7 @@ def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_misse
     attempts: list[bytes] = []
 
     def spoil(command: Any, reply: bytes) -> bytes:
-        if command[0].startswith(b"EVAL") and len(command) == 10:
+        if command[0].startswith(b"EVAL") and len(command) == 11:
             attempts.append(reply)
             if len(attempts) == 2:  # the one that goes out behind the look; it is refused
                 asked.set()
@@ -802,3 +802,38 @@ def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
     assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0  # a late copy takes nobody else's name away
     assert run(family_scripts.READ_ACQUIRE, "r2", 60_000) == dead
     assert not without_ttl([url], name)
+
+
+# --- semaphores of many permits -------------------------------------------------------------------------------
+
+
+def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
+    """Take all slots of a semaphore but one."""
+    taken = [slot for slot in range(permits) if slot != free]
+    for url in urls:
+        with ask(url) as master:
+            master.zadd(f"{name}\0slots", {str(slot): time.time() * 1000 + 600_000 for slot in taken})
+            master.hset(f"{name}\0slots\0tokens", mapping={str(slot): "somebody" for slot in taken})
+            for key in (f"{name}\0slots", f"{name}\0slots\0tokens"):
+                master.pexpire(key, 600_000)
+
+
+@pytest.mark.parametrize("permits", [450, 2000])
+def test_a_single_attempt_finds_the_only_free_slot_of_many(connect, masters, name, permits):
+    fill(masters, name, permits, free=permits // 3)
+    client = connect(masters)
+    for _ in range(5):  # each looks in an order of its own
+        lock = client.semaphore(name, permits)
+        assert lock.acquire(blocking=False)
+        lock.release()
+
+
+def test_a_single_attempt_on_many_slots_that_are_all_taken_asks_once(connect, farm, proxies, name):
+    urls = farm.urls(3)
+    before = proxies(urls)
+    fill(urls, name, 2000, free=None)
+    client = connect([proxy.url for proxy in before])
+    client.connect()
+    assert not client.semaphore(name, 2000).acquire(blocking=False)
+    assert client.semaphore(name, 2000).locked()
+    assert all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) == 1 for proxy in before)

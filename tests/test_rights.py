@@ -32,7 +32,7 @@ READ: Step = (family.READ_ACQUIRE, "r1", TTL)
 WRITE: Step = (family.WRITE_ACQUIRE, "w1", TTL, ALIVE, "w1")
 WRITE_TOO: Step = (family.WRITE_ACQUIRE, "w2", TTL, ALIVE, "w2")
 LEFT: Step = (family.READ_RELEASE, "r1")
-SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2")
+SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2", "2")
 SET: Step = ("set", "", "mine", "PX", TTL)
 HIGH: Step = ("set", "\0fence", "9", "PX", TTL)
 
@@ -82,8 +82,8 @@ SCENES: dict[str, tuple[list[Step], Step]] = {
     "write extend": ([WRITE], (family.WRITE_EXTEND, "w1", "900000")),
     "write owned": ([WRITE], (family.WRITE_OWNED, "w1")),
     "slot": ([], SLOT),
-    "slot beside another one": ([SLOT], (family.SLOT_ACQUIRE, "s2", "900000", "1", "0", "2")),
-    "slot, taken": ([SLOT], (family.SLOT_ACQUIRE, "s2", TTL, "0", "0", "2")),
+    "slot beside another one": ([SLOT], (family.SLOT_ACQUIRE, "s2", "900000", "1", "0", "2", "2")),
+    "slot, taken": ([SLOT], (family.SLOT_ACQUIRE, "s2", TTL, "0", "0", "2", "2")),
     "slot release": ([SLOT], (family.SLOT_RELEASE, "s1", "0")),
     "slot extend": ([SLOT], (family.SLOT_EXTEND, "s1", "0", "900000")),
     "slot owned": ([SLOT], (family.SLOT_OWNED, "s1", "0")),

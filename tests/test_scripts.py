@@ -105,7 +105,7 @@ def test_row_39_no_extension_of_the_family_shortens(master: redis.Redis, name: s
     acquire, extend, member = {
         "reader": ((family.READ_ACQUIRE, MINE, LONG), (family.READ_EXTEND, MINE), MINE),
         "writer": ((family.WRITE_ACQUIRE, MINE, LONG, "2500", MINE), (family.WRITE_EXTEND, MINE), "w"),
-        "slot": ((family.SLOT_ACQUIRE, MINE, LONG, "0", "0", "1"), (family.SLOT_EXTEND, MINE, "0"), "0"),
+        "slot": ((family.SLOT_ACQUIRE, MINE, LONG, "0", "0", "1", "1"), (family.SLOT_EXTEND, MINE, "0"), "0"),
     }[kind]
 
     def run(script: scripts.Script, *arguments: str) -> Any:

@@ -87,7 +87,7 @@ def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> 
         "FAIR_UNDO": [token, chance.choice(MEMBERS), number, b"60000"],
         "WRITE_ACQUIRE": [token, ms, ms, chance.choice(MEMBERS)],
         "WRITE_RELEASE": [token, chance.choice((b"", *MEMBERS))],
-        "SLOT_ACQUIRE": [token, ms, chance.choice((b"0", b"1", b"2")), b"0", b"3"],
+        "SLOT_ACQUIRE": [token, ms, chance.choice((b"0", b"1", b"2")), b"0", b"3", b"3"],
         "SLOT_RELEASE": [token, chance.choice((b"0", b"1", b"2"))],
         "SLOT_EXTEND": [token, chance.choice((b"0", b"1", b"2")), ms],
         "SLOT_OWNED": [token, chance.choice((b"0", b"1", b"2"))],

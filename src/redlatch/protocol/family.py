@@ -30,8 +30,9 @@ ALIVE_MS = 2500
 # When the time is over, what the masters answered is still heeded so many times.
 LATE = 8
 
-# A semaphore's slots are told of by so many: the bits of a number that Lua does not round.
+# A semaphore's slots are told of by so many, and one more bit says that all are taken: Lua rounds no number of 53 bits.
 WINDOW = 50
+FULL_BIT = 1 << WINDOW
 
 
 class Kind:
@@ -44,6 +45,8 @@ class Kind:
         undoes: whether an attempt is undone although no master is known to have said yes. Not where the token was
             chosen: what is there may be of others, who chose the same one.
         passes: whether its lease may pass to the next of its kind in this client.
+        late: how many answers are still heeded when the time is over.
+        apart: whether an attempt that follows another one at once may meet those of others, and is to pause first.
     """
 
     queues = True
@@ -51,6 +54,8 @@ class Kind:
     orderly = False
     undoes = True
     passes = False
+    late = LATE
+    apart = True
 
     def caller(self) -> Any:
         """Return the thread or task that calls, where the kind has to know; else None."""
@@ -299,6 +304,7 @@ class Slot(Kind):
     def __init__(self, key: bytes, permits: int) -> None:
         self._keys = [key, key + b"\0tokens"]
         self._permits = permits
+        self.late = LATE + (permits - 1) // WINDOW  # a single attempt finds the one window with a free slot
         self._slot = self._next = 0
         self._unseen: list[int] = []  # windows that nothing is known of yet
 
@@ -319,7 +325,8 @@ class Slot(Kind):
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
         self._slot = self._next  # not before: until now the last attempt may have to be undone
         window = self._window()
-        arguments = [hold.token] + [b"%d" % number for number in (ttl_ms, self._slot, window.start, len(window))]
+        numbers = ttl_ms, self._slot, window.start, len(window), self._permits
+        arguments = [hold.token] + [b"%d" % number for number in numbers]
         return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
@@ -339,6 +346,9 @@ class Slot(Kind):
         """Choose another slot; tell whether it may be free on a quorum: it looks so, or nothing is known of it yet."""
         taken = [-answer for answer in (ballot.answers or {}).values()]
         lost = policy.size - policy.quorum
+        if sum([mask >= FULL_BIT for mask in taken]) > lost:  # no slot can be free on a quorum
+            self._start_over(policy)
+            return False
         window = self._window()
         free = [
             slot
@@ -347,6 +357,7 @@ class Slot(Kind):
         ]
         if window.start in self._unseen:
             self._unseen.remove(window.start)
+        self.apart = bool(free)
         if free:
             self._next = self._any_of(policy, free)
             return True
@@ -432,7 +443,7 @@ def attempt(
             ballot.wait_for_all(min(now + 2 * (now - started), until_ns))  # mostly there is nothing to undo then
             yield [ballot]
             now = policy.clock.now()
-        heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < LATE)
+        heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < kind.late)
         late = now >= until_ns and not failures  # a first failure is no verdict, as for the plain lock
         over = not heeded and (late or failures == 2 or (failures > 0 and not ballot.decided))
         if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused
@@ -450,5 +461,5 @@ def attempt(
         if not (heeded or failures):
             return
         again += heeded
-        if again > 2:  # several that try at once must not do so in step
+        if again > 2 and kind.apart:  # several that try at once must not do so in step
             yield Pause(now + policy.retry.again_ns(again, now - started, policy.random()))

@@ -286,8 +286,9 @@ WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else r
 
 # --- semaphores: KEYS[1] the slots that are taken (each by when it is over), KEYS[2] the token of each -
 
-# ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to be told of, 50 at most. Take the slot if it
-# is free; else answer minus the sum of 2^i of those that are taken, the i-th from the first.
+# ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to be told of, 50 at most, [6] of all slots.
+# Take the slot if it is free; else answer minus the sum of 2^i of those that are taken, the i-th from the first, and of
+# 2^50 if all slots are taken.
 SLOT_ACQUIRE = Script(
     _IN
     + """if not is_in(ARGV[3]) then
@@ -302,7 +303,7 @@ end
 if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
 return 1
 end
-local mask=0
+local mask=redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[6]) and 2^50 or 0
 for i=0,ARGV[5]-1 do
 if is_in(ARGV[4]+i) then mask=mask+2^i end
 end
