@@ -1,0 +1,78 @@
+"""Runs schedules of threads in a process of its own; PYTHONPATH names the package and `tests`.
+
+`child.py FIRST LAST TOGETHER [stop]` prints a line of JSON for each batch, see `farm.Batch`; `child.py SEED show [small]`
+prints one schedule.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+from hashlib import blake2b
+
+HANGS = 60  # seconds that no schedule takes
+
+
+def prepare() -> None:
+    """Have the pure build imported with gates."""
+    from simthreads import instrument
+
+    gates = instrument.load_gates()
+    from simthreads import fakes
+
+    instrument.install(gates, fakes.all_of(gates))
+
+
+def main(first: int, last: int, together: int, stop: bool) -> None:
+    """Run the schedules of some seeds."""
+    from simthreads.schedule import simulate
+
+    for begin in range(first, last, together):
+        end = min(begin + together, last)
+        grants = points = switches = 0
+        digest = blake2b(digest_size=8)
+        wrong = []
+        for seed in range(begin, end):
+            faulthandler.dump_traceback_later(HANGS, exit=True)
+            result = simulate(seed)
+            grants, points, switches = grants + result.grants, points + result.points, switches + result.switches
+            digest.update(result.digest.encode())
+            if result.wrong:
+                wrong.append([seed, result.wrong[0]])
+                if stop:
+                    break
+        print(json.dumps([end - begin, grants, points, switches, digest.hexdigest(), wrong]), flush=True)
+        if wrong and stop:
+            return
+
+
+def show(seed: int, small: bool) -> int:
+    """Print a schedule, and what is wrong with it; return whether anything is."""
+    from simthreads.plan import draw
+    from simthreads.schedule import run
+    from simthreads.shrink import shrink
+
+    plan = draw(seed)
+    if small:
+        plan = shrink(plan)
+    result = run(plan, tracing=True)
+    print(f"seed {plan.seed}: {plan.theme}, masters {plan.masters}, clients {plan.clients}, {plan.choice}")
+    print(f"  {plan.far_us} us away, {plan.tick_ns} ns a point, dialled before: {plan.dialled}")
+    for number, (client, uses) in enumerate(plan.threads):
+        for use in uses:
+            print(f"  thread {number} of client {client}: {use}")
+    for item in (*plan.faults, *plan.interrupts, *([plan.ending] if plan.ending else [])):
+        print(f"  {item}")
+    print(*result.trace, sep="\n")
+    print(f"{result.points} points, {result.switches} switches, digest {result.digest}")
+    for wrong in result.wrong:
+        print(f"WRONG: {wrong}")
+    return int(bool(result.wrong))
+
+
+if __name__ == "__main__":
+    prepare()
+    if sys.argv[2] == "show":
+        sys.exit(show(int(sys.argv[1]), "small" in sys.argv[3:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), "stop" in sys.argv[4:])

@@ -1,0 +1,389 @@
+"""Runs simulated threads, one at a time, in virtual time; the seed decides which one, and for how long.
+
+Each thread is a greenlet. It runs until it blocks, or until its grant of points (see `gates`) is used up. Then the kernel
+lets the time of these points pass, lets happen what is due in the world, and chooses who goes on. When nobody can run,
+time jumps to the next event.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+from collections.abc import Callable, Sized
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+from sim.world import World
+
+from .plan import Choice
+
+if TYPE_CHECKING:
+    from .host import ThreadHost
+
+FAR = 1 << 60
+
+
+class SimWorld(World):
+    """A world whose events happen when the kernel says so."""
+
+    def due_ns(self) -> int:
+        """Return when the next event is due; FAR where there is none."""
+        return self._events[0][0] if self._events else FAR
+
+    def happen(self) -> None:
+        """Let the next event happen."""
+        due_ns, _, call, args = self._events[0]
+        heapq.heappop(self._events)
+        self.now = max(self.now, due_ns)
+        self.steps += 1
+        call(*args)
+
+    @property
+    def tracing(self) -> bool:
+        """Whether lines are kept."""
+        return self._tracing
+
+    def record(self, data: bytes) -> None:
+        """Make something part of the history, without a line for it."""
+        self._digest.update(data)
+
+
+class Thread:
+    """One simulated thread.
+
+    Attributes:
+        ident: what `threading.get_ident` returns in it.
+        waiting: 0 while it can run; else the number of its wait.
+        interruptible: whether KeyboardInterrupt ends its wait.
+        interrupted: whether KeyboardInterrupt is to be raised in it.
+        in_call: whether it is in a call that may be interrupted.
+    """
+
+    def __init__(self, kernel: Kernel, host: ThreadHost, name: str, number: int, work: Callable[[], object]) -> None:
+        self.host = host
+        self.name = name
+        self.number = number
+        self.ident = host.idents.take()
+        self.work = work
+        self.waiting = 0
+        self.interruptible = False
+        self.interrupted = self.in_call = False
+        self.ended = self.vanished = False
+        self.rank = kernel.chance.random()
+        self.greenlet = greenlet(kernel.main, parent=kernel.hub)
+
+
+class Kernel:
+    """Decides who runs.
+
+    Args:
+        gates: counts the points.
+        choice: how threads are chosen.
+        tick_ns: how long it takes from one point to the next.
+    """
+
+    def __init__(self, world: SimWorld, gates: ModuleType, choice: Choice, tick_ns: int) -> None:
+        self.world = world
+        self.gates = gates
+        self.choice = choice
+        self.tick_ns = tick_ns
+        self.chance = random.Random(f"threads {world.chance.random()}")
+        self.hub = getcurrent()
+        self.threads: list[Thread] = []  # that have not ended
+        self.gone: list[Thread] = []  # that vanished where they stood
+        self.ready: list[Thread] = []  # that can run, the running one among them
+        self.current: Thread | None = None
+        self.points = self.switches = 0
+        self.over = False
+        self._busy = False  # an event happens: its code is nobody's
+        self._granted = FAR
+        self._gap = 0  # points until another thread may be chosen
+        self._urgent = False  # a thread of a higher rank can run
+        self._waits = self._made = 0
+        self._until_ns = FAR
+        self._working: Sized = ()
+        self._lowest = 0.0
+        gates.point = self.point
+        gates.left = FAR
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the time of the world, with the points that were passed since the last decision."""
+        if self.current is not None and not self._busy:
+            self._spend()
+        return self.world.now
+
+    def _spend(self) -> None:
+        used = self._granted - self.gates.left
+        self._granted = self.gates.left
+        self._gap -= used
+        self.points += used
+        self.world.now += used * self.tick_ns
+
+    def _grant(self) -> None:
+        """Let the running thread pass as many points as there are until another one's turn, or the next event."""
+        if self._gap <= 0:
+            self._gap = self._drawn()
+        left = min(self._gap, (self.world.due_ns() - self.world.now) // self.tick_ns + 1) - 1
+        self._granted = self.gates.left = max(0, left)
+
+    def _drawn(self) -> int:
+        choice = self.choice
+        return 1 + int(self.chance.expovariate(1.0) * self.chance.choice(choice.gaps))
+
+    def _happen(self) -> None:
+        world = self.world
+        if world.due_ns() <= world.now:
+            busy, self._busy = self._busy, True
+            granted, left = self._granted, self.gates.left
+            self.gates.left = FAR
+            try:
+                while world.due_ns() <= world.now:
+                    world.happen()
+            finally:
+                self._busy = busy
+                self._granted, self.gates.left = granted, left
+
+    # --- who runs ------------------------------------------------------------------------------------------
+
+    def point(self) -> None:
+        """Decide who goes on; the running thread has used its grant up."""
+        me = self.current
+        if self.over or me is None or self._busy:
+            self._outside()
+            return
+        self._spend()
+        self._happen()
+        if me.vanished or self._done():
+            self.hub.switch()
+        elif self._gap <= 0 or self._urgent or me.host.paused():
+            self._another(me)
+        self._go_on(me)
+
+    def _outside(self) -> None:
+        """Pass a point where no thread runs; end what is left of one when the schedule is over."""
+        if self.over and getcurrent() is not self.hub:
+            self.gates.left = 0
+            if not _finalizes():
+                raise GreenletExit
+            return
+        self.gates.left = FAR
+
+    def _go_on(self, me: Thread) -> None:
+        if self.over:
+            raise GreenletExit
+        self._grant()
+        if me.interrupted:
+            me.interrupted = False
+            self.world.note(self.world.now, me.host.name, f"{me.name} is interrupted {self._where()}")
+            raise KeyboardInterrupt
+
+    def _another(self, me: Thread) -> None:
+        """Let another thread run, perhaps."""
+        choice, turn_over, self._urgent = self.choice, self._gap <= 0, False
+        if choice.ranked and turn_over:
+            self._lowest -= 1.0
+            me.rank = self._lowest
+        if choice.stalls and turn_over and self.chance.random() < choice.stalls:
+            self.block(self.world.now + int(self.chance.expovariate(1.0) * choice.stall_ns), False)
+            return
+        other = self._pick()
+        if other is None:
+            other = self._idle()
+        if other is None:
+            self.hub.switch()
+        elif other is not me:
+            self._switch(other)
+
+    def _pick(self) -> Thread | None:
+        ready = [thread for thread in self.ready if not thread.host.paused()]
+        if not ready:
+            return None
+        if self.choice.ranked:
+            return max(ready, key=_rank)
+        return ready[int(self.chance.random() * len(ready))] if len(ready) > 1 else ready[0]
+
+    def _idle(self) -> Thread | None:
+        """Let time pass until somebody can run; None where the phase is over, or nothing is left to happen."""
+        busy, self._busy = self._busy, True
+        self.gates.left = self._granted = FAR
+        try:
+            while True:
+                thread = self._pick()
+                if thread is not None:
+                    return thread
+                if self._done() or self.world.due_ns() == FAR:
+                    return None
+                self.world.happen()
+        finally:
+            self._busy = busy
+
+    def _switch(self, other: Thread) -> None:
+        self.switches += 1
+        self.world.record(b"%d,%d;" % (self.world.now, other.number))
+        if self.world.tracing:
+            assert self.current is not None
+            left = f"{self.current.name} stands {self._where()}"
+            self.world.note(self.world.now, other.host.name, f"{other.name} runs; {left}")
+        self.current = other
+        other.greenlet.switch()
+
+    def _where(self) -> str:
+        """Return the place in the package where the running thread stands."""
+        frame = sys._getframe()
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            if name.startswith("redlatch.") and name != "redlatch.drivers.simulated":
+                return f"in {name.removeprefix('redlatch.')}:{frame.f_lineno} ({frame.f_code.co_name})"
+            frame = frame.f_back  # type: ignore[assignment]
+        return "outside"
+
+    # --- blocking ------------------------------------------------------------------------------------------
+
+    def block(self, until_ns: int | None, interruptible: bool = True) -> None:
+        """Have the running thread wait until `wake`, or until a time.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted.
+        """
+        me = self.current
+        if me is None or self.over:
+            raise GreenletExit
+        self._spend()
+        if me.interrupted and interruptible:
+            self._go_on(me)
+        self.ready.remove(me)
+        self._waits += 1
+        me.waiting, me.interruptible = self._waits, interruptible
+        if until_ns is not None:
+            self.world.at(until_ns, self._expire, me, me.waiting)
+        self._happen()
+        other = self._pick() or self._idle()
+        if other is None:
+            self.hub.switch()
+        elif other is not me:
+            self._switch(other)
+        self._go_on(me)
+
+    def sleep(self, ns: int, interruptible: bool = True) -> None:
+        """Have it wait for a time."""
+        self.block(self.now() + max(0, ns), interruptible)
+
+    def _expire(self, thread: Thread, wait: int) -> None:
+        if thread.waiting == wait:
+            self.wake(thread)
+
+    def wake(self, thread: Thread) -> None:
+        """Let a thread run again; harmless where it can run, or is no more."""
+        if thread.waiting and not thread.vanished:
+            thread.waiting = 0
+            self.ready.append(thread)
+            if self.choice.ranked and self.current is not None and thread.rank > self.current.rank:
+                self._urgent = True
+                if not self._busy:
+                    self._spend()
+                    self._granted = self.gates.left = 0
+
+    def interrupt(self, thread: Thread) -> None:
+        """Have KeyboardInterrupt raised in a thread, where it stands or as soon as it runs."""
+        if not thread.ended and thread.in_call:
+            thread.interrupted = True
+            if thread.waiting and thread.interruptible:
+                self.wake(thread)
+
+    # --- threads -------------------------------------------------------------------------------------------
+
+    def spawn(self, host: ThreadHost, name: str, work: Callable[[], object]) -> Thread:
+        """Start a thread."""
+        self._made += 1
+        thread = Thread(self, host, name, self._made, work)
+        host.threads.append(thread)
+        self.threads.append(thread)
+        self.ready.append(thread)
+        return thread
+
+    def main(self) -> None:
+        """Run the current thread's work; what greenlets begin with."""
+        me = self.current
+        assert me is not None
+        try:
+            self._go_on(me)
+            me.work()
+        except GreenletExit:
+            if not self.over:
+                raise
+        except BaseException as error:
+            if not self.over:
+                self._spend()
+                self.world.violate(f"{me.host.name}: nobody caught {type(error).__name__}: {error}")
+        if not self.over:
+            self._spend()
+            self._end(me)
+
+    def _end(self, thread: Thread) -> None:
+        thread.ended = True
+        self.world.record(b"%d ends;" % thread.number)
+        self.ready.remove(thread)
+        self.threads.remove(thread)
+        thread.host.threads.remove(thread)
+        thread.host.idents.give(thread.ident)
+        thread.host.ended(thread)
+
+    def vanish(self, threads: list[Thread]) -> None:
+        """Have threads exist no more; what they hold stays as it is."""
+        for thread in threads:
+            thread.vanished = thread.ended = True
+            if not thread.waiting:
+                self.ready.remove(thread)
+            self.threads.remove(thread)
+            thread.host.threads.remove(thread)
+            self.gone.append(thread)
+
+    # --- phases --------------------------------------------------------------------------------------------
+
+    def run(self, until_ns: int, working: Sized = (0,)) -> None:
+        """Run threads until a time, or until nothing is left in `working`."""
+        self._until_ns, self._working = until_ns, working
+        self.world.at(until_ns, _nothing)
+        while not self._done():
+            self._happen()
+            thread = self._pick() or self._idle()
+            if thread is None:
+                break
+            self.current = thread
+            self._granted = self.gates.left = 0
+            thread.greenlet.switch()
+            self.current = None
+        self.gates.left = self._granted = FAR
+
+    def _done(self) -> bool:
+        return self.world.now >= self._until_ns or not self._working or self.points > self.choice.most_points
+
+    def end(self) -> None:
+        """End what is left of threads."""
+        self.over = True
+        self.current = None
+        self.gates.left = 0
+        for thread in [*self.threads, *self.gone]:
+            while not thread.greenlet.dead:
+                thread.greenlet.throw(GreenletExit)
+        self.gates.left = FAR
+
+
+def _rank(thread: Thread) -> float:
+    return thread.rank
+
+
+def _finalizes() -> bool:
+    """Tell whether a finalizer runs, in which an exception would only be printed."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+def _nothing() -> Any:
+    return None

@@ -1,0 +1,207 @@
+"""What is to happen in one schedule of threads, drawn from its seed; as data, so that a failing one can be made smaller."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+# Kinds of locks, and which may share a name.
+EXCLUSIVE = ("plain", "plain", "fence", "rlock", "many", "multi")
+FAMILIES = (("plain",), ("plain",), EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
+RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
+
+# What a schedule is about: waiters on one name; all kinds of locks; held locks that are renewed or watched; Ctrl-C in
+# the main thread; a client that is closed under its callers; an interpreter that ends under daemon threads; a fork;
+# faults of masters and network.
+THEMES = ("waiting", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
+WEIGHTS = (30, 15, 12, 14, 7, 7, 7, 8)
+
+# How many points a schedule may have; a usual one has a few thousand.
+MOST_POINTS = 400_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the kernel chooses among the threads that can run.
+
+    Attributes:
+        gaps: mean numbers of points until another thread may be chosen; one of them is drawn each time.
+        ranked: whether the thread with the highest rank runs, and one that is stopped gets the lowest; else anyone.
+        stalls: how likely a thread that is stopped stays so for a while; and for how long on average.
+        most_points: the end of a schedule that goes round and round.
+    """
+
+    gaps: tuple[int, ...]
+    ranked: bool = False
+    stalls: float = 0.0
+    stall_ns: int = 0
+    most_points: int = MOST_POINTS
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a lock by one thread.
+
+    Attributes:
+        kind: of lock; see `FAMILIES`.
+        names: what it locks: one, but for "multi" and "many".
+        ttl, timeout, hold, pause: seconds; a timeout of None waits for ever.
+        extend: whether it is extended while it is held.
+        renew: whether it is renewed until it is released.
+        watch: whether its loss is to be told.
+        wait: whether its release is waited for.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    ttl: float
+    timeout: float | None = None
+    hold: float = 0.0
+    pause: float = 0.0
+    extend: bool = False
+    renew: bool = False
+    watch: bool = False
+    wait: bool = True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong at a time, in seconds; `what` is a method of `sim.faults.Faults`."""
+
+    at: float
+    what: str
+    details: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole schedule.
+
+    Attributes:
+        masters: of each (kind of server, whether it pushes).
+        clients: of each (whether it waits for pushes, tenure in seconds); one a process.
+        threads: of each (number of its client, its uses); the first of each client is its main thread.
+        faults: of masters and network.
+        interrupts: of each (number of the client, seconds): when its main thread is interrupted.
+        ending: what a client comes to before its threads have ended: (number, seconds, "close", "shutdown" or "fork").
+        dialled: whether clients are connected before their threads begin.
+        far_us: microseconds to the masters.
+        tick_ns: how long it takes from one point to the next.
+        choice: how threads are chosen.
+    """
+
+    seed: int
+    theme: str
+    masters: tuple[tuple[str, bool], ...]
+    clients: tuple[tuple[bool, float], ...]
+    threads: tuple[tuple[int, tuple[Use, ...]], ...]
+    faults: tuple[Fault, ...]
+    interrupts: tuple[tuple[int, float], ...]
+    ending: tuple[int, float, str] | None
+    dialled: bool
+    far_us: int
+    tick_ns: int
+    ttl: float
+    choice: Choice
+
+    def quiet(self) -> bool:
+        """Tell whether nothing happens that may keep an answer from coming in time."""
+        return not self.faults and not self.ending and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
+
+    def idle_ns(self) -> int:
+        """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
+        return 150_000_000 + 60_000 * self.far_us if self.quiet() and not self.interrupts else 0
+
+
+def draw(seed: int) -> Plan:
+    """Draw a plan."""
+    chance = random.Random(f"threads {seed}")
+    theme = chance.choices(THEMES, WEIGHTS)[0]
+    masters = chance.choice((1, 1, 1, 3, 3))
+    clients = chance.choice((1, 1, 1, 2))
+    families = (("plain",),) if theme == "waiting" else FAMILIES
+    names = tuple((f"name-{number}", chance.choice(families)) for number in range(chance.choice((1, 1, 2))))
+    ttl = 0.4 if theme == "caring" else chance.choice((2.0, 10.0))
+    threads = tuple(
+        (client, tuple(_use(chance, names, ttl, theme) for _ in range(chance.randint(1, 4))))
+        for client in range(clients)
+        for _ in range(chance.choice((2, 3, 4, 5, 6)) if clients == 1 else chance.choice((1, 2, 3)))
+    )
+    span = chance.choice((0.003, 0.02, 0.1))
+    ending = None
+    if theme in ("closing", "shutdown", "fork"):
+        early = theme == "fork" and chance.random() < 0.6  # while it dials
+        at = chance.uniform(0, 0.002) if early else chance.uniform(0, span)
+        ending = (chance.randrange(clients), at, {"closing": "close"}.get(theme, theme))
+    faults = [_fault(chance, masters, clients, span) for _ in range(chance.randint(1, 4) if theme == "faults" else 0)]
+    if theme == "fork" and chance.random() < 0.6:
+        faults.append(Fault(0.0, "restart", (chance.randrange(masters), 1.0)))
+    many = chance.randint(1, 4) if theme == "interrupts" else 0
+    return Plan(
+        seed=seed,
+        theme=theme,
+        masters=tuple((chance.choice(("valkey", "redis", "old")), chance.random() < 0.8) for _ in range(masters)),
+        clients=tuple((chance.random() < 0.9, chance.choice((0.0, 0.02, 0.1, 0.1))) for _ in range(clients)),
+        threads=threads,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        interrupts=tuple((chance.randrange(clients), chance.uniform(0, span)) for _ in range(many)),
+        ending=ending,
+        dialled=chance.random() < 0.7 and theme != "fork",
+        far_us=chance.choice((5, 20, 20, 100, 500)),
+        tick_ns=chance.choice((200, 500, 1000, 2000)),
+        ttl=ttl,
+        choice=_choice(chance),
+    )
+
+
+def _choice(chance: random.Random) -> Choice:
+    gaps = chance.choice(((1, 3), (2,), (5,), (20,), (1, 10, 100), (3, 300), (100,), (1000,)))
+    how = chance.choice(("any", "any", "ranked", "ranked", "stalls"))
+    if how == "ranked":
+        return Choice(chance.choice(((50,), (200,), (1000,), (20, 500))), ranked=True)
+    if how == "stalls":
+        return Choice(gaps, stalls=chance.choice((0.02, 0.2)), stall_ns=chance.choice((20_000, 300_000, 5_000_000)))
+    return Choice(gaps)
+
+
+def _use(chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, theme: str) -> Use:
+    name, kinds = chance.choice(names)
+    kind = chance.choice(kinds)
+    chosen = [name]
+    if kind in ("multi", "many"):
+        chosen = [other for other, kinds in names if kinds is EXCLUSIVE and (other == name or chance.random() < 0.7)]
+        chance.shuffle(chosen)
+    caring = theme == "caring"
+    renews = kind in RENEWABLE and chance.random() < (0.6 if caring else 0.05)
+    holds = (0.0, 0.0002, ttl / 3, ttl / 2, ttl * 1.4) if caring else (0.0, 0.0, 0.0, 0.00005, 0.001)
+    return Use(
+        kind=kind,
+        names=tuple(chosen),
+        ttl=ttl,
+        timeout=chance.choice((None, None, None, None, 0.0, 0.002, 0.1)),
+        hold=chance.choice(holds),
+        pause=chance.choice((0.0, 0.0, 0.0, chance.uniform(0, 0.0005), chance.uniform(0, 0.01))),
+        extend=chance.random() < 0.1,
+        renew=renews,
+        watch=kind in (*RENEWABLE, "reader") and chance.random() < (0.6 if caring else 0.05),
+        wait=chance.random() < 0.7,
+    )
+
+
+def _fault(chance: random.Random, masters: int, clients: int, span: float) -> Fault:
+    client, master = chance.randrange(clients), chance.randrange(masters)
+    seconds = chance.choice((0.0005, 0.005, 0.05, 0.3))
+    kinds: list[tuple[str, tuple[Any, ...]]] = [
+        ("block", (client, master, chance.choice(("there", "back", "both")), seconds)),
+        ("reset", (client, master)),
+        ("reset", (client, master)),
+        ("cut", (client, master, chance.randrange(120))),
+        ("stop", (master, seconds)),
+        ("restart", (master, seconds / 3)),
+        ("forget_scripts", (master,)),
+        ("pause", (client, seconds)),
+        ("kill", (client,)),
+    ]
+    what, details = chance.choice(kinds)
+    return Fault(chance.uniform(0, span), what, details)

@@ -1,0 +1,488 @@
+"""Runs a plan: the world, its masters, its processes with their threads, and the judgement."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
+from redlatch.drivers import lifetime
+from redlatch.protocol.guard import MARKER
+from redlatch.protocol.sighting import KEPT_MS, Marker
+from sim.checker import Checker
+from sim.faults import Faults
+from sim.grants import Grant
+from sim.host import Host
+from sim.master import Master
+from sim.network import Route
+from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
+
+from . import fakes
+from .host import ThreadClient, ThreadHost
+from .kernel import Kernel, SimWorld, Thread
+from .plan import Plan, Use, draw
+
+# The world's time for everything; and for what is left to end.
+SPAN_NS = 20 * SECOND
+REST_NS = 2 * SECOND
+CLOSE_NS = 3 * SECOND
+
+PERMITS = 2
+
+# By how much later than its deadline a loss may be told.
+LATE_NS = 5 * MILLISECOND
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a schedule.
+
+    Attributes:
+        wrong: the rules that were broken.
+        digest: of all that happened; the same for every run of the plan.
+        grants: how often a lock was had.
+        points, switches: how often a thread could have been stopped, and was.
+        trace: a line for each event that is of interest, if they were kept.
+    """
+
+    seed: int
+    wrong: tuple[str, ...]
+    digest: str
+    grants: int
+    points: int
+    switches: int
+    trace: tuple[str, ...] = ()
+
+
+def simulate(seed: int) -> Result:
+    """Run the schedule of a seed."""
+    return run(draw(seed))
+
+
+def run(plan: Plan, tracing: bool = False) -> Result:
+    """Run a plan."""
+    enabled = gc.isenabled()
+    gc.disable()  # what it would finalize, and when, is not the seed's choice
+    schedule = _Schedule(plan, tracing)
+    try:
+        return schedule.run()
+    finally:
+        schedule.clean_up()
+        if enabled:
+            gc.enable()
+
+
+class _Mistakes(logging.Handler):
+    """Takes note of exceptions that the package logs: nobody would see them."""
+
+    def __init__(self, world: SimWorld) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._world.violate(f"logged: {record.getMessage()}: {error!r}")
+
+
+@cache
+def _addresses(count: int) -> list[config.Master]:
+    return config.masters_of([f"redis://master-{index}" for index in range(count)])
+
+
+class _Schedule:
+    def __init__(self, plan: Plan, tracing: bool) -> None:
+        self.plan = plan
+        self.world = world = SimWorld(plan.seed, tracing)
+        fakes.State.files.clear()
+        self.kernel = Kernel(world, fakes.State.gates, plan.choice, plan.tick_ns)
+        fakes.State.kernel = self.kernel
+        self.checker = Checker(world, len(plan.masters), True, True, plan.idle_ns())
+        self.masters = [
+            Master(world, index, Drifting(0, 1.0), kind, pushes, self._executed)
+            for index, (kind, pushes) in enumerate(plan.masters)
+        ]
+        self.hosts = [
+            ThreadHost(world, self.kernel, number, self.masters, Drifting(SECOND, 1.0), Drifting(0, 1.0), self._killed)
+            for number in range(len(plan.clients))
+        ]
+        far = [int(world.chance.uniform(0.5, 1.5) * plan.far_us * MICROSECOND) for _ in self.masters]
+        for host in self.hosts:
+            host.routes = [Route(ns, ns) for ns in far]
+            host.ended = self._ended
+        self.made: list[ThreadClient] = []  # kept until the end, so that no finalizer runs before
+        self.clients = [
+            self._client(host, pushed, tenure)
+            for host, (pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
+        ]
+        self._mark_all()
+        self.mistakes = _Mistakes(world)
+        logger = logging.getLogger("redlatch")
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
+        logger.addHandler(self.mistakes)
+        self.held: dict[Grant, tuple[ThreadHost, Any]] = {}
+        self.told: list[Any] = []  # locks whose loss was told
+        self.working: dict[Thread, None] = {}  # users that have not ended
+        self.mains: dict[ThreadHost, Thread] = {}
+        self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
+        self.closed: set[ThreadHost] = set()
+
+    def _client(self, host: ThreadHost, pushed: bool, tenure: float) -> ThreadClient:
+        client = ThreadClient(
+            host,
+            _addresses(len(self.masters)),
+            wakeups="auto" if pushed else "poll",
+            handoff=Handoff(tenure=tenure),
+            ttl=self.plan.ttl,
+            guard=Guard(max_ttl=self.plan.ttl),
+        )
+        self.made.append(client)
+        return client
+
+    def _mark_all(self) -> None:
+        """Have everybody's markers on the masters, as after any use of them."""
+        addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
+        for master in self.masters:
+            mine = f"master-{master.index}:6379"
+            marker = Marker(master.info()["run_id"], 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
+
+    def clean_up(self) -> None:
+        """Leave nothing that would run, or warn, later."""
+        logging.getLogger("redlatch").removeHandler(self.mistakes)
+        self.kernel.end()
+        for host in self.hosts:
+            host.end()
+        fakes.State.kernel = None
+        for client in self.made:
+            client._driver._roster.forked = True  # so that it sends nothing when it is collected
+        for name, made in (("_rosters", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
+            if hasattr(lifetime, name):
+                setattr(lifetime, name, made())
+
+    # --- phases --------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        world, plan, kernel = self.world, self.plan, self.kernel
+        if plan.dialled:
+            for client, host in zip(self.clients, self.hosts, strict=True):
+                self._start(host, "connect", client.connect)
+            kernel.run(SECOND, self.working)
+        faults = Faults(world, self.hosts, self.masters)  # type: ignore[arg-type]
+        begun = world.now
+        for fault in plan.faults:
+            world.at(begun + int(fault.at * SECOND), faults._strike, fault)
+        for number, (client, uses) in enumerate(plan.threads):
+            host = self.hosts[client]
+            thread = self._start(host, f"thread {number}", partial(self._work, f"thread {number}", client, uses))
+            self.mains.setdefault(host, thread)
+        for client, at in plan.interrupts:
+            world.at(begun + int(at * SECOND), kernel.interrupt, self.mains[self.hosts[client]])
+        if plan.ending is not None:
+            client, at, what = plan.ending
+            world.at(begun + int(at * SECOND), getattr(self, f"_{what}"), client)
+        kernel.run(begun + SPAN_NS, self.working)
+        self._look_for_sleepers()
+        kernel.run(world.now + REST_NS)  # what nobody waits for is done
+        self._look_for_leftovers()
+        self._close_all()
+        self._released_at_last()
+        self.checker.judge()
+        wrong, trace = tuple(world.wrong), tuple(world.trace)
+        grants = len(self.checker.grants)
+        return Result(plan.seed, wrong, world.digest(), grants, kernel.points, kernel.switches, trace)
+
+    def _look_for_sleepers(self) -> None:
+        if self.kernel.points > self.plan.choice.most_points:
+            self.world.violate("somebody goes round and round")
+        for thread in list(self.working):
+            self.world.violate(f"{thread.host.name}: {thread.name} never ended")
+        self.kernel.vanish([thread for thread in self.working if not thread.vanished])
+        self.working.clear()
+
+    def _close_all(self) -> None:
+        """Close every client; all their threads have to end."""
+        for client, host in zip(self.clients, self.hosts, strict=True):
+            if not host.dead and not host.finalizing and host not in self.closed:
+                host.closing = True
+                self._start(host, "close", client.close)
+        self.kernel.run(self.world.now + CLOSE_NS, self.working)
+        self._look_for_sleepers()
+        self.kernel.run(self.world.now + CLOSE_NS)
+        for thread in list(self.kernel.threads):
+            if not thread.host.finalizing:
+                self.world.violate(f"{thread.host.name}: its {thread.name} did not end when it was closed")
+
+    def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
+        self.checker.executed(index, words, reply, self.masters[index].keys.values)
+        self.checker.comes(index, words, self.masters[index].reading, self.masters[index].reads_what_was_given_up())
+        for key in self.masters[index].has_no_ttl():
+            self.world.violate(f"master {index} has {key!r} without a ttl")
+
+    def _look_for_leftovers(self) -> None:
+        """Nobody holds anything any more: of a client that lives no token stands on any master."""
+        live = [host for host in self.hosts if not (host.dead or host.finalizing or host in self.closed)]
+        tokens = {token: host.name for host in live for token in host.tokens}
+        for master in [master for master in self.masters if not master.doubted]:
+            for key in list(master.keys.values):
+                master.keys.expire(key)
+            for key, value in master.keys.values.items():
+                values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
+                for found in values:
+                    if isinstance(found, bytes) and found in tokens and (master.index, found) not in self.checker.stays:
+                        self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
+
+    # --- what becomes of processes -------------------------------------------------------------------------
+
+    def _start(self, host: ThreadHost, name: str, work: Any) -> Thread:
+        thread = self.kernel.spawn(host, name, work)
+        self.working[thread] = None
+        return thread
+
+    def _ended(self, thread: Thread) -> None:
+        self.working.pop(thread, None)
+
+    def _killed(self, host: Host) -> None:
+        for thread in [thread for thread in self.working if thread.host is host]:
+            del self.working[thread]
+
+    def _close(self, client: int) -> None:
+        """Close a client under its callers."""
+        host = self.hosts[client]
+        self.closed.add(host)
+        host.closing = True
+        self.world.note(self.world.now, host.name, "is closed")
+        self._start(host, "close", self.clients[client].close)
+
+    def _shutdown(self, client: int) -> None:
+        """End the interpreter while all other threads are daemons; then a client is closed by its finalizer."""
+        host = self.hosts[client]
+        self.closed.add(host)
+        host.closing = True
+        self.world.note(self.world.now, host.name, "ends")
+        self._start(host, "interpreter's end", partial(self._finalize, host, client))
+
+    def _finalize(self, host: ThreadHost, client: int) -> None:
+        with _only(lifetime, "_drivers", self.clients[client]._driver):
+            for call in fakes.State.at_exit:
+                call()
+        me = self.kernel.current
+        host.finalizing = True
+        others = [thread for thread in host.threads if thread is not me]
+        self.world.note(self.world.now, host.name, f"has {len(others)} daemon threads, which are no more")
+        self.kernel.vanish(others)
+        self._killed_but(host, me)
+        self.clients[client].close()
+
+    def _killed_but(self, host: ThreadHost, me: Thread | None) -> None:
+        for thread in [thread for thread in self.working if thread.host is host and thread is not me]:
+            del self.working[thread]
+
+    def _fork(self, client: int) -> None:
+        """Fork; what goes on is the child, in which one thread exists and the parent's are no more."""
+        host = self.hosts[client]
+        if not host.threads:
+            return
+        self.closed.add(host)
+        host.closing = True
+        self.world.note(self.world.now, host.name, f"is forked; {len(host.threads)} threads are no more")
+        self.kernel.vanish(list(host.threads))
+        self._killed_but(host, None)
+        self._released_by(host)
+        self._start(host, "child", partial(self._be_child, host, client))
+
+    def _be_child(self, host: ThreadHost, client: int) -> None:
+        with _only(lifetime, "_rosters", self.clients[client]._driver._roster):
+            for call in fakes.State.at_fork:
+                call()
+        if self.clients[client]._driver._fleet is not None:
+            try:
+                self.clients[client].lock("of the parent").acquire(timeout=0.1)
+            except ClientUnusable:
+                pass
+            else:
+                self.world.violate(f"{host.name}: a child uses its parent's client")
+        self.clients[client] = self._client(host, *self.plan.clients[client])
+        try:
+            with self.clients[client].lock("of the child"):
+                self._say(host, "child", "has a lock of its own")
+        except QuorumUnavailable:
+            if not self.plan.faults:
+                raise
+        self.clients[client].close()
+
+    # --- what threads do -----------------------------------------------------------------------------------
+
+    def _say(self, host: ThreadHost, name: str, what: str) -> None:
+        self.world.note(self.kernel.now(), host.name, f"{name} {what}")
+
+    def _work(self, name: str, client: int, uses: tuple[Use, ...]) -> None:
+        host = self.hosts[client]
+        me = self.kernel.current
+        assert me is not None
+        for place, use in enumerate(uses):
+            if use.pause:
+                self.kernel.sleep(int(use.pause * SECOND))
+            me.in_call = place < len(uses) - 1  # the last use is the next call that clears up after an interrupt
+            try:
+                self._use(name, client, use)
+            except KeyboardInterrupt:
+                self._say(host, name, "was interrupted")
+            except QuorumUnavailable as error:
+                self._say(host, name, f"QuorumUnavailable: {error}")
+                if self.plan.quiet():
+                    self.world.violate(f"{host.name}: {name} has no quorum, and all masters answer: {error}")
+            except ClientUnusable as error:
+                self._say(host, name, f"{type(error).__name__}: {error}")
+                if host not in self.closed:
+                    self.world.violate(f"{host.name}: {name}: {type(error).__name__}: {error}")
+                return
+            except (LockError, ConfigurationError) as error:
+                self._say(host, name, f"{type(error).__name__}: {error}")
+            finally:
+                me.in_call = me.interrupted = False
+
+    def _use(self, name: str, client: int, use: Use) -> None:
+        host = self.hosts[client]
+        if use.kind == "many":
+            self._use_many(name, client, use)
+            return
+        lock = self._lock_of(client, use)
+        self._say(host, name, f"asks for {use.kind} {' '.join(use.names)}")
+        asked = self.kernel.now()
+        if not self._acquired(name, use, lock, asked):
+            self._say(host, name, "did not get it")
+            return
+        parts = lock._locks if use.kind == "multi" else [lock.lock if use.kind == "rlock" else lock]
+        grants = [self._granted(name, host, use, part, asked) for part in parts]
+        try:
+            if use.hold:
+                self.kernel.sleep(int(use.hold / 2 * SECOND))
+            if use.extend:
+                self._say(host, name, "extends it")
+                lock.extend()
+            if use.kind == "rlock":
+                lock.acquire()
+                lock.release()
+            if use.hold:
+                self.kernel.sleep(int(use.hold / 2 * SECOND))
+            if use.watch:
+                self._see_the_loss(host, name, lock)
+        finally:
+            self._released(host, name, zip(grants, parts, strict=True))
+            self._let_go(name, host, use, lock)
+
+    def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any) -> None:
+        """Release it, and once more where that was interrupted, as a user may."""
+        try:
+            lock.release() if use.kind in ("multi", "rlock") else lock.release(wait=use.wait)
+        except LockError:
+            if use.hold < use.ttl and self.plan.quiet() and not self.plan.interrupts:
+                raise
+        self._say(host, name, "has released it")
+
+    def _acquired(self, name: str, use: Use, lock: Any, asked: int) -> bool:
+        waits = use.kind in ("plain", "fence", "rlock", "fair")
+        if waits:
+            self.checker.waits(use.names[0], name, asked)
+        try:
+            return bool(lock.acquire(timeout=use.timeout))
+        finally:
+            if waits:
+                self.checker.leaves(use.names[0], name)
+
+    def _see_the_loss(self, host: ThreadHost, name: str, lock: Any) -> None:
+        """A lock whose validity is over has been told of."""
+        if host.read_clock() > lock._hold.deadline_ns + LATE_NS + self.plan.choice.stall_ns:
+            self.kernel.sleep(10 * MILLISECOND + 10 * self.plan.choice.stall_ns)
+            if lock not in self.told and not lock._hold.lost_ns:
+                self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
+
+    def _use_many(self, name: str, client: int, use: Use) -> None:
+        host, face = self.hosts[client], self.clients[client]
+        asked = self.kernel.now()
+        locks = face.acquire_many(use.names, use.ttl)
+        pairs = [(self._granted(name, host, use, lock, asked), lock) for lock in locks if lock is not None]
+        try:
+            if use.hold:
+                self.kernel.sleep(int(use.hold * SECOND))
+            if use.extend:
+                face.extend_many(locks)
+        finally:
+            self._released(host, name, pairs)
+            face.release_many(locks, wait=use.wait)
+
+    def _lock_of(self, client: int, use: Use) -> Any:
+        face, name, ttl = self.clients[client], use.names[0], use.ttl
+        options: dict[str, Any] = {"auto_renew": True} if use.renew else {}
+        if use.watch:
+            options["on_lost"] = lambda lock, reason: self.told.append(lock)
+        if use.kind == "multi":
+            return face.multi_lock(use.names, ttl)
+        if use.kind == "rlock":
+            return face.rlock(name, ttl)
+        if use.kind == "semaphore":
+            return face.semaphore(name, PERMITS, ttl, **options)
+        if use.kind in ("reader", "writer"):
+            which = client, name, use.renew, use.watch
+            both = self.readwrite.get(which)
+            if both is None:
+                both = self.readwrite[which] = face.rw_lock(name, ttl, **options)
+            return both.read() if use.kind == "reader" else both.write()
+        return face.lock(name, ttl, fence=use.kind == "fence", fair=use.kind == "fair", **options)
+
+    def _granted(self, name: str, host: ThreadHost, use: Use, lock: Any, asked: int) -> Grant:
+        hold, now = lock._hold, self.kernel.now()
+        fence = hold.fence if use.kind == "fence" else 0
+        self._say(host, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
+        grant = Grant(f"{host.name} {name}", str(hold.name), use.kind, fence, asked, now)
+        grant.token = hold.token
+        grant.gave = frozenset(self.checker.taken(hold.token))
+        self.held[grant] = host, lock
+        self.checker.granted(grant, hold.token)
+        self.checker.leaves(grant.name, name)
+        return grant
+
+    def _released(self, host: ThreadHost, name: str, pairs: Any) -> None:
+        self._say(host, name, "releases it")
+        for grant, lock in pairs:
+            self.held.pop(grant, None)
+            self._end(grant, host, lock)
+            if grant.end == host.local:
+                self.checker.released(grant, host.local)
+
+    def _released_by(self, host: ThreadHost) -> None:
+        for grant in [grant for grant, (other, _) in self.held.items() if other is host]:
+            _, lock = self.held.pop(grant)
+            self._end(grant, host, lock)
+
+    def _released_at_last(self) -> None:
+        for host in self.hosts:
+            self._released_by(host)
+
+    def _end(self, grant: Grant, host: ThreadHost, lock: Any) -> None:
+        """Note until when a holder believed that it has the lock."""
+        grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+
+
+class _only:
+    """Have a set of the package's hold one process's object alone, as in that process."""
+
+    def __init__(self, module: Any, name: str, item: Any) -> None:
+        self._module, self._name, self._item = module, name, item
+
+    def __enter__(self) -> None:
+        self._all = getattr(self._module, self._name)
+        mine: weakref.WeakSet[Any] = weakref.WeakSet()
+        if self._item in self._all:
+            mine.add(self._item)
+        setattr(self._module, self._name, mine)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self._module, self._name, self._all)
+
+
