@@ -230,3 +230,33 @@ def simulated_events(gates: ModuleType, names: dict[str, Any]) -> dict[str, Any]
     namespace = vars(threading) | begin | names | {"__name__": "threading"}
     exec(instrumented(source, threading.__file__, frozenset()), namespace)
     return namespace
+
+
+class Globals:
+    """The dicts, lists and sets that belong to modules of the package: every schedule finds them as at import.
+
+    They are globals, or fields of objects that are globals, and hold what was computed once.
+    """
+
+    def __init__(self) -> None:
+        found: list[Any] = []
+        for name, module in sorted(sys.modules.items()):
+            if name == CLIENT or name.startswith(PACKAGES):
+                for word, value in sorted(vars(module).items()):
+                    if not word.startswith("__"):
+                        found += [value, *_fields(value)]
+        self._kept = [(value, value.copy()) for value in found if type(value) in (dict, list, set)]
+
+    def restore(self) -> None:
+        """Have them be as they were."""
+        for value, kept in self._kept:
+            value.clear()
+            value.extend(kept) if isinstance(value, list) else value.update(kept)
+
+
+def _fields(value: Any) -> list[Any]:
+    """Return the fields of an object of one of the package's classes."""
+    if not type(value).__module__.startswith("redlatch."):
+        return []
+    names = [*getattr(type(value), "__slots__", ()), *getattr(value, "__dict__", ())]
+    return [getattr(value, name, None) for name in names]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import heapq
 import random
 import sys
+import traceback
 from collections.abc import Callable, Sized
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
-from sim.world import World
+from sim.world import MILLISECOND, World
 
 from .plan import Choice
 
@@ -44,6 +45,10 @@ class SimWorld(World):
     def tracing(self) -> bool:
         """Whether lines are kept."""
         return self._tracing
+
+    def remark(self, who: str, what: str) -> None:
+        """Keep a line that is no part of the history."""
+        self.trace.append(f"{self.now / MILLISECOND:12.6f} ms  {who:<10} {what}")
 
     def record(self, data: bytes) -> None:
         """Make something part of the history, without a line for it."""
@@ -178,7 +183,9 @@ class Kernel:
         self._grant()
         if me.interrupted:
             me.interrupted = False
-            self.world.note(self.world.now, me.host.name, f"{me.name} is interrupted {self._where()}")
+            self.world.note(self.world.now, me.host.name, f"{me.name} is interrupted")
+            if self.world.tracing:
+                self.world.remark(me.host.name, f"{me.name} stands {self._where()}")
             raise KeyboardInterrupt
 
     def _another(self, me: Thread) -> None:
@@ -227,7 +234,7 @@ class Kernel:
         if self.world.tracing:
             assert self.current is not None
             left = f"{self.current.name} stands {self._where()}"
-            self.world.note(self.world.now, other.host.name, f"{other.name} runs; {left}")
+            self.world.remark(other.host.name, f"{other.name} runs; {left}")
         self.current = other
         other.greenlet.switch()
 
@@ -319,6 +326,7 @@ class Kernel:
             if not self.over:
                 self._spend()
                 self.world.violate(f"{me.host.name}: nobody caught {type(error).__name__}: {error}")
+                self.world.trace += traceback.format_exception(error) if self.world.tracing else []
         if not self.over:
             self._spend()
             self._end(me)

@@ -22,7 +22,9 @@ from sim.network import Route
 from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from . import fakes
+
 from .host import ThreadClient, ThreadHost
+from .instrument import Globals
 from .kernel import Kernel, SimWorld, Thread
 from .plan import Plan, Use, draw
 
@@ -76,6 +78,9 @@ def run(plan: Plan, tracing: bool = False) -> Result:
             gc.enable()
 
 
+_globals = Globals()
+
+
 class _Mistakes(logging.Handler):
     """Takes note of exceptions that the package logs: nobody would see them."""
 
@@ -97,6 +102,7 @@ class _Schedule:
     def __init__(self, plan: Plan, tracing: bool) -> None:
         self.plan = plan
         self.world = world = SimWorld(plan.seed, tracing)
+        _globals.restore()
         fakes.State.files.clear()
         self.kernel = Kernel(world, fakes.State.gates, plan.choice, plan.tick_ns)
         fakes.State.kernel = self.kernel
