@@ -115,7 +115,6 @@ def start_new_thread(work: Callable[..., object], args: tuple[Any, ...] = ()) ->
     if kernel is None or kernel.current is None:
         raise RuntimeError("can't start new thread")
     host = kernel.current.host
-    host.may_start()
     name = f"{work.__module__.rpartition('.')[2]} {work.__name__.strip('_')}"
     thread = kernel.spawn(host, name, lambda: work(*args))
     enter()
@@ -368,6 +367,12 @@ def uniform(low: float, high: float) -> float:
     return real_random.uniform(low, high) if State.kernel is None else State.kernel.chance.uniform(low, high)
 
 
+def getpid() -> int:
+    """Return the number of the running process."""
+    enter()
+    return _running().host.pid if _blocks() else 0
+
+
 def is_finalizing() -> bool:
     """Tell whether the running process ends."""
     return _blocks() and _running().host.finalizing
@@ -386,7 +391,11 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
             **{"Lock": Lock, "Event": made["Event"], "Condition": made["Condition"], "get_ident": get_ident},
         ),
         "_thread": SimpleNamespace(
-            start_new_thread=start_new_thread, get_ident=get_ident, allocate_lock=Lock, error=RuntimeError
+            start_new_thread=start_new_thread,
+            get_ident=get_ident,
+            allocate_lock=Lock,
+            LockType=Lock,
+            error=RuntimeError,
         ),
         "time": _Instead(
             real_time, sleep=sleep, monotonic=monotonic, clock_gettime_ns=clock_ns, monotonic_ns=clock_ns
@@ -397,6 +406,7 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
             read=read,
             write=write,
             close=close,
+            getpid=getpid,
             set_blocking=lambda fd, blocking: None,
             register_at_fork=lambda after_in_child: State.at_fork.append(after_in_child),
         ),

@@ -46,7 +46,7 @@ class ThreadHost(Host):
     Attributes:
         threads: those that run.
         finalizing: whether its interpreter ends.
-        threads_to_be_had: how many more threads the system lets it start.
+        pid: its number, which changes with a fork.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class ThreadHost(Host):
         self.idents = Idents()
         self.threads: list[Thread] = []
         self.finalizing = False
+        self.pid = 100 * (number + 1)
         self.paused_until = 0
         self.ended: Callable[[Thread], object] = _nothing
 
@@ -93,9 +94,6 @@ class ThreadHost(Host):
         self.world.at(self.paused_until, _nothing)
 
     # --- threads and connections ---------------------------------------------------------------------------
-
-    def may_start(self) -> None:
-        """Raise where the system has no thread for it."""
 
     def wants_turn(self) -> None:
         """Leave it to the threads that wait for a descriptor."""

@@ -297,6 +297,7 @@ class _Schedule:
         host.closing = True
         self.world.note(self.world.now, host.name, f"is forked; {len(host.threads)} threads are no more")
         self.kernel.vanish(list(host.threads))
+        host.pid += 1
         self._killed_but(host, None)
         self._released_by(host)
         self._start(host, "child", partial(self._be_child, host, client))
