@@ -16,6 +16,7 @@ class Mutant:
         old, new: what is replaced, which stands there exactly once, by what; `old` is a regular expression where it
             begins with "(?ms)": a whole definition, whatever it is at present.
         foreign: whether the schedules are those of drop-ins.
+        threads: whether the schedules are those of threads (`tests.simthreads`).
     """
 
     name: str
@@ -24,6 +25,7 @@ class Mutant:
     old: str
     new: str
     foreign: bool = False
+    threads: bool = False
 
 
 ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/family.py"

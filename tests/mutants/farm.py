@@ -12,6 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from simthreads.farm import stream
+
 from .catalogue import Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +35,8 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
         package = Path(folder) / "redlatch"
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
         plant(mutant, package)
+        if mutant.threads:
+            return hunt_by_threads(mutant, seeds, Path(folder))
         done = subprocess.run(
             [
                 sys.executable,
@@ -50,6 +54,14 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
         raise RuntimeError(f"{mutant.name}: {done.stderr}")
     told = json.loads(done.stdout.splitlines()[0])
     return Verdict(mutant, told["seed"], told["rule"])
+
+
+def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path) -> Verdict:
+    """Run schedules of threads on the package in a folder until one breaks a rule."""
+    for batch in stream(0, seeds, folder, stop=True):
+        if batch.wrong:
+            return Verdict(mutant, *batch.wrong[0])
+    return Verdict(mutant, -1, "")
 
 
 def plant(mutant: Mutant, package: Path) -> None:

@@ -106,12 +106,16 @@ class Plan:
     choice: Choice
 
     def quiet(self) -> bool:
-        """Tell whether nothing happens that may keep an answer from coming in time."""
-        return not self.faults and not self.ending and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
+        """Tell whether nothing happens that may keep an answer from coming in time.
+
+        An interrupt may: it can strike a thread that sends the commands of others, and then connections are made anew.
+        """
+        calm = not (self.faults or self.ending or self.interrupts)
+        return calm and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
-        return 150_000_000 + 60_000 * self.far_us if self.quiet() and not self.interrupts else 0
+        return 150_000_000 + 60_000 * self.far_us if self.quiet() else 0
 
 
 def draw(seed: int) -> Plan:

@@ -388,7 +388,7 @@ class _Schedule:
         try:
             lock.release() if use.kind in ("multi", "rlock") else lock.release(wait=use.wait)
         except LockError:
-            if use.hold < use.ttl and self.plan.quiet() and not self.plan.interrupts:
+            if use.hold < use.ttl and self.plan.quiet():
                 raise
         self._say(host, name, "has released it")
 

@@ -1,0 +1,222 @@
+"""The mutants of the driver for threads, its janitor and warden, and the hand-off; found by `tests.simthreads`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .catalogue import HOLD, POLICY, WAITING, Mutant
+
+DRIVER, JANITOR, WARDEN, SLEEPER = "drivers/threads.py", "drivers/janitor.py", "drivers/warden.py", "drivers/sleeper.py"
+
+_bug = partial(Mutant, threads=True)
+
+THREADS = (
+    # --- the role of driver ----------------------------------------------------------------------------------
+    _bug(
+        "a leaving driver promotes nobody",
+        "lost promotion",
+        DRIVER,
+        "            del self._role[_ROLE]\n            self._promote()\n",
+        "            del self._role[_ROLE]\n",
+    ),
+    _bug(
+        "a sleeper enters the queue behind its last try for the role",
+        "look before instead of after",
+        DRIVER,
+        "            self._sleepers.append(sleeper)\n            try:\n"
+        "                if self._role.setdefault(_ROLE, me) == me:\n"
+        "                    self._drive(ballot, None)\n                    return\n            finally:\n"
+        "                if self._role.get(_ROLE) == me:\n                    self._leave()\n",
+        "            try:\n"
+        "                if self._role.setdefault(_ROLE, me) == me:\n"
+        "                    self._drive(ballot, None)\n                    return\n            finally:\n"
+        "                if self._role.get(_ROLE) == me:\n                    self._leave()\n"
+        "            self._sleepers.append(sleeper)\n",
+    ),
+    _bug(
+        "a leaving driver does not look into the inbox",
+        "inbox not looked at when leaving",
+        DRIVER,
+        "        if self._inbox or self._arrivals:\n            self._serve()\n",
+        "        if self._arrivals:\n            self._serve()\n",
+    ),
+    _bug(
+        "a promotion that comes to a thread that leaves is lost",
+        "lost promotion",
+        DRIVER,
+        "            sleeper.asleep = False\n            if not self._role:\n                self._promote()\n",
+        "            sleeper.asleep = False\n",
+    ),
+    _bug(
+        "who enqueues does not wake the poll",
+        "lost wake-up",
+        DRIVER,
+        "        if self._polling:\n            self._fleet.wires.wake()\n\n    def tidy",
+        "\n    def tidy",
+    ),
+    _bug(
+        "a sleeper that finds a driver does not rouse it",
+        "lost wake-up",
+        DRIVER,
+        "            other = self._next_if_mine() if self._ready else None\n            if not self._ready:\n"
+        "                self._rouse()\n            sleeper.sleep(_LAST_LOOK_NS if last_look else left, other)\n",
+        "            other = self._next_if_mine() if self._ready else None\n"
+        "            sleeper.sleep(_LAST_LOOK_NS if last_look else left, other)\n",
+    ),
+    _bug(
+        "no look into the inbox before the poll",
+        "missing re-check",
+        DRIVER,
+        "        elif not self._inbox and not self._arrivals:\n            fleet.pump(timeout_ns)\n",
+        "        else:\n            fleet.pump(timeout_ns)\n",
+    ),
+    _bug(
+        "a sleeper is not marked as asleep again",
+        "flag not reset",
+        DRIVER,
+        "            sleeper.asleep = True  # before `decided` is looked at again, so that no verdict goes unheard\n",
+        "",
+    ),
+    _bug(
+        "whoever is decided is forgotten before it is woken",
+        "interrupt loses a verdict",
+        DRIVER,
+        "                sleeper = fleet.decided[-1].waiter\n                sleeper.decided = True\n"
+        "                self._ready.append(sleeper)\n                fleet.decided.pop()\n",
+        "                sleeper = fleet.decided.pop().waiter\n                sleeper.decided = True\n"
+        "                self._ready.append(sleeper)\n",
+    ),
+    _bug(
+        "the role is given up only by who drives to the end",
+        "interrupt loses the role",
+        DRIVER,
+        "            if self._role.setdefault(_ROLE, me) == me:\n                self._drive(ballot, ballot)\n"
+        "                return\n        finally:\n            if self._role.get(_ROLE) == me:\n"
+        "                self._leave()\n",
+        "            if self._role.setdefault(_ROLE, me) == me:\n                self._drive(ballot, ballot)\n"
+        "                self._leave()\n                return\n        finally:\n            pass\n",
+    ),
+    _bug(
+        "close leaves those who wait in a line asleep",
+        "close",
+        DRIVER,
+        "        for ballot in self.lines.everybody():\n            if ballot.waiter is not None:\n"
+        "                ballot.waiter.wake()\n",
+        "        pass\n",
+    ),
+    _bug(
+        "a call taken off before its sleeper is woken",
+        "row 40's neighbour: withdrawn by an interrupt",
+        DRIVER,
+        "                ballot = called[0]\n",
+        "                ballot = called.popleft()\n                called.append(ballot)\n",
+    ),
+    # --- janitor, warden, sleeper ------------------------------------------------------------------------------
+    _bug(
+        "the janitor looks once",
+        "answers nobody reads",
+        JANITOR,
+        "        if driver is None or not driver.tidy():\n            return\n",
+        "        if driver is None or not driver.tidy() or driver is not None:\n            return\n",
+    ),
+    _bug(
+        "the warden does not look again when it stops",
+        "missing re-check",
+        WARDEN,
+        "            seconds = _attend(reference)\n            if seconds is None or not _take(unstarted):\n"
+        "                return\n",
+        "            return\n",
+    ),
+    _bug(
+        "two wardens may be started",
+        "look before instead of after",
+        WARDEN,
+        "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",
+        "    if not unstarted:\n        return False\n    unstarted.pop()\n    return True\n",
+    ),
+    _bug(
+        "a sleeper that is woken twice raises",
+        "two who wake one",
+        SLEEPER,
+        "            except RuntimeError:\n                pass  # a leaving driver and its successor woke it both\n",
+        "            except ValueError:\n                pass\n",
+    ),
+    _bug(
+        "a bell that two ring raises",
+        "two who ring at once",
+        JANITOR,
+        "            except RuntimeError:\n                pass  # another thread rang at the same time\n",
+        "            except ValueError:\n                pass\n",
+    ),
+    # --- the hand-off ------------------------------------------------------------------------------------------
+    _bug(
+        "a head given up is not looked behind",
+        "who joined before is forgotten",
+        WAITING,
+        "        line = self.lines.get(key)  # who joined before that may have seen us at the head\n"
+        "        if line is not None and not self._call_next(line, now_ns, courteous):\n"
+        "            self._dissolve(key, line)\n",
+        "",
+    ),
+    _bug(
+        "a turn in a line that was dissolved meanwhile",
+        "missing re-check",
+        WAITING,
+        "            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it\n"
+        "                return turn\n",
+        "            return turn\n",
+    ),
+    _bug(
+        "a lease given to a turn that was left stays there",
+        "missing re-check",
+        WAITING,
+        "        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it\n",
+        "        if False:\n",
+    ),
+    _bug(
+        "who leaves its turn says so too late",
+        "look before instead of after",
+        WAITING,
+        "        turn.left = True\n        self.drop(turn)\n        lease = turn.take()\n",
+        "        self.drop(turn)\n        lease = turn.take()\n        turn.left = True\n",
+    ),
+    _bug(
+        "who is called after it has left calls nobody",
+        "lost hand-off",
+        WAITING,
+        "            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:"
+        "  # else its owner has called nobody\n                return True\n",
+        "            return True\n",
+    ),
+    _bug(
+        "a lease is copied when others can see it",
+        "the successor's extension is overwritten",
+        WAITING,
+        "        turn.lease = lease\n",
+        "        turn.lease = hold.copy()\n",
+    ),
+    # --- one holder of a hold, tokens ----------------------------------------------------------------------------
+    _bug(
+        "two threads may take one token",
+        "look before instead of after",
+        POLICY,
+        "            try:\n                return self._stock.pop()\n            except IndexError:\n"
+        "                self._stock.extend(self._draw())\n",
+        "            if not self._stock:\n                self._stock.extend(self._draw())\n"
+        "            token = self._stock[-1]\n            self._stock.remove(token)\n            return token\n",
+    ),
+    _bug(
+        "what an interrupted release has sent is not sent again",
+        "interrupt",
+        HOLD,
+        "        self.state = SETTLING\n        return self.releasing()\n",
+        "        self.state = SETTLING\n        return None\n",
+    ),
+    _bug(
+        "an interrupted acquire leaves its key",
+        "interrupt",
+        HOLD,
+        "        undo = None if nothing else self.releasing()\n        self.free()\n",
+        "        undo = None\n        self.free()\n",
+    ),
+)
