@@ -51,6 +51,8 @@ class Wires:
         self._poll = select.poll()
         self._by_fd: dict[int, int] = {}
         self._wake_in, self._wake_out = os.pipe()
+        self._pipe: tuple[int, ...] = (self._wake_in, self._wake_out)
+        self._waking: list[None] = []  # one for each thread that is in `wake`
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
         self._poll.register(self._wake_in, select.POLLIN)
@@ -171,14 +173,20 @@ class Wires:
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once, or the next one."""
-        if self._wake_out >= 0:
-            try:
+        self._waking.append(None)  # before the question: either `close` sees this, or we see that it is closed
+        try:
+            if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
-            except BlockingIOError:
-                pass  # the pipe is full of wake-ups already
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+        finally:
+            self._waking.pop()
+            if self._wake_out < 0:
+                self._close_pipe()
 
     def __del__(self) -> None:
-        if hasattr(self, "_wake_out"):
+        if hasattr(self, "_waking"):
+            self._waking.clear()  # no thread is in `wake`; an interrupt may have left an entry
             self.close()
 
     def close(self) -> None:
@@ -187,11 +195,19 @@ class Wires:
             sock = self.detach(index)
             if sock is not None:
                 sock.close()
-        pipe = self._wake_in, self._wake_out
-        self._wake_in = self._wake_out = -1  # first: their numbers may be somebody else's once they are closed
-        if pipe[0] >= 0:
-            os.close(pipe[0])
-            os.close(pipe[1])
+        self._wake_in = self._wake_out = -1
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        """Close the wake-up pipe, unless a thread may be writing to it.
+
+        Writing gives the GIL up first; meanwhile the descriptor could be closed and given to somebody else. The thread
+        that writes closes the pipe.
+        """
+        if not self._waking:
+            pipe, self._pipe = self._pipe, ()  # no call in between, so that only one thread closes it
+            for fd in pipe:
+                os.close(fd)
 
 
 def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
