@@ -264,6 +264,8 @@ class Driver:
                 self._fleet = self._roster.muster()
                 self._janitor.start()
                 linger_at_exit(self)
+                if self._roster.closed:  # `close` came in between, and found nothing to close
+                    self._roster.close()
             self._roster.start()
         self._watch(self._roster.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
         self._watch(self._roster.is_complete, self._clock.now() + int(GRACE * SECOND))
@@ -302,6 +304,7 @@ class Driver:
         self._note_progress()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
+            self._janitor.ring()  # another thread may be connecting, and start it; it ends
             return
         drain_ns = 0  # after an interrupt
         try:
