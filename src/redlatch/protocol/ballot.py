@@ -120,13 +120,14 @@ class Ballot:
 
     def left_ns(self) -> int:
         """Return after which time a quorum should say yes by itself: when so many of the keys looked at are gone."""
-        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in (self.answers or {}).values()])
+        told = list((self.answers or {}).values())  # one call: another thread may count an answer meanwhile
+        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
         missing = self.quorum - self.yes
         return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0  # else they told meanwhile
 
     def disregard_gone(self) -> None:
         """Wait for no change of keys that were gone: what has become of them since we have done, and are not told."""
-        self.answers = {index: answer for index, answer in (self.answers or {}).items() if answer >= 0}
+        self.answers = {index: answer for index, answer in list((self.answers or {}).items()) if answer >= 0}
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:
         """Count a number that is neither `yes` nor `no`; `pushes` says that the master will tell when it changes."""

@@ -162,7 +162,7 @@ class Fenced(Kind):
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
         if ballot.yes >= ballot.quorum or not ballot.won():
             return None
-        answers = ballot.answers or {}
+        answers = dict(ballot.answers or {})  # a copy: another thread may count an answer meanwhile
         highest = max([hold.fence_end] + [-answer for answer in answers.values()])
         hold.fence, hold.fence_end = highest + 1, highest + 1 + hold.fence_end - hold.fence
         policy.fences.note(highest)
@@ -344,7 +344,7 @@ class Slot(Kind):
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Choose another slot; tell whether it may be free on a quorum: it looks so, or nothing is known of it yet."""
-        taken = [-answer for answer in (ballot.answers or {}).values()]
+        taken = [-answer for answer in list((ballot.answers or {}).values())]  # in one call, as in `second_round`
         lost = policy.size - policy.quorum
         if sum([mask >= FULL_BIT for mask in taken]) > lost:  # no slot can be free on a quorum
             self._start_over(policy)
