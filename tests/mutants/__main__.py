@@ -11,6 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from .catalogue import MUTANTS
+from .catalogue_threads import THREADS
 from .farm import SEEDS, hunt
 
 
@@ -21,7 +22,7 @@ from .farm import SEEDS, hunt
 def main(seeds: int, jobs: int, only: str) -> None:
     """Show by which seed each mutant is found; one that survives fails the run."""
     console = Console()
-    chosen = [mutant for mutant in MUTANTS if only in mutant.name]
+    chosen = [mutant for mutant in (*MUTANTS, *THREADS) if only in mutant.name]
     table = Table("mutant", "known from", "seed", "rule")
     survived = 0
     with ThreadPoolExecutor(jobs) as pool:

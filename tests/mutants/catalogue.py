@@ -16,7 +16,8 @@ class Mutant:
         old, new: what is replaced, which stands there exactly once, by what; `old` is a regular expression where it
             begins with "(?ms)": a whole definition, whatever it is at present.
         foreign: whether the schedules are those of drop-ins.
-        threads: whether the schedules are those of threads (`tests.simthreads`).
+        threads: of which theme the schedules of threads are that find it (`simthreads.plan.THEMES`, or "any"); "" where
+            the schedules are those of asyncio.
     """
 
     name: str
@@ -25,7 +26,7 @@ class Mutant:
     old: str
     new: str
     foreign: bool = False
-    threads: bool = False
+    threads: str = ""
 
 
 ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/family.py"

@@ -8,7 +8,7 @@ from .catalogue import HOLD, POLICY, WAITING, Mutant
 
 DRIVER, JANITOR, WARDEN, SLEEPER = "drivers/threads.py", "drivers/janitor.py", "drivers/warden.py", "drivers/sleeper.py"
 
-_bug = partial(Mutant, threads=True)
+_bug = partial(Mutant, threads="any")
 
 THREADS = (
     # --- the role of driver ----------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
 
 def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path) -> Verdict:
     """Run schedules of threads on the package in a folder until one breaks a rule."""
-    for batch in stream(0, seeds, folder, stop=True):
+    for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads):
         if batch.wrong:
             return Verdict(mutant, *batch.wrong[0])
     return Verdict(mutant, -1, "")

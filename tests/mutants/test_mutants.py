@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mutants.catalogue import MUTANTS
+from mutants.catalogue import MUTANTS as OWN
+from mutants.catalogue_threads import THREADS
 from mutants.farm import ROOT, hunt, plant
+
+MUTANTS = (*OWN, *THREADS)
 
 # One of each part, of those that are found within a few schedules.
 QUICK = (
@@ -21,6 +24,7 @@ QUICK = (
     "numbers are not kept on the masters",
     "readers do not look for a writer",
     "who holds a key that is deleted is not told",
+    "a leaving driver promotes nobody",
 )
 
 # Mutants that are the code of 0.1.0, each with a plan by which the simulator found the fault there (see `sim.found`).

@@ -26,9 +26,7 @@ SOURCE = TESTS.parent / "src"
 @click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
 @click.option("--package", default=SOURCE, type=click.Path(path_type=Path), help="The folder that holds the package.")
 @click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
-def main(
-    seeds: int, first: int, jobs: int, impl: str, seed: int | None, small: bool, package: Path, most: int
-) -> None:
+def main(seeds: int, first: int, jobs: int, impl: str, seed: int | None, small: bool, package: Path, most: int) -> None:
     """Simulate threads that one client shares: the seed decides which one runs, and where it is stopped."""
     console = Console(highlight=False)
     if seed is not None:

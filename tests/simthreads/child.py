@@ -1,7 +1,7 @@
 """Runs schedules of threads in a process of its own; PYTHONPATH names the package and `tests`.
 
-`child.py FIRST LAST TOGETHER [stop]` prints a line of JSON for each batch, see `farm.Batch`; `child.py SEED show [small]`
-prints one schedule.
+`child.py FIRST LAST TOGETHER THEME [stop]` prints a line of JSON for each batch, see `farm.Batch`; `child.py SEED show
+[small]` prints one schedule.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ def prepare() -> None:
     instrument.install(gates, fakes.all_of(gates))
 
 
-def main(first: int, last: int, together: int, stop: bool) -> None:
-    """Run the schedules of some seeds."""
-    from simthreads.schedule import simulate
+def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
+    """Run the schedules of some seeds, those of one theme or of any."""
+    from simthreads.plan import ANY, draw
+    from simthreads.schedule import run
 
     for begin in range(first, last, together):
         end = min(begin + together, last)
@@ -35,7 +36,10 @@ def main(first: int, last: int, together: int, stop: bool) -> None:
         wrong = []
         for seed in range(begin, end):
             faulthandler.dump_traceback_later(HANGS, exit=True)
-            result = simulate(seed)
+            plan = draw(seed)
+            if theme not in (ANY, plan.theme):
+                continue
+            result = run(plan)
             grants, points, switches = grants + result.grants, points + result.points, switches + result.switches
             digest.update(result.digest.encode())
             if result.wrong:
@@ -75,4 +79,4 @@ if __name__ == "__main__":
     prepare()
     if sys.argv[2] == "show":
         sys.exit(show(int(sys.argv[1]), "small" in sys.argv[3:]))
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), "stop" in sys.argv[4:])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], "stop" in sys.argv[5:])

@@ -12,7 +12,7 @@ import threading as real_threading
 import time as real_time
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from .kernel import Kernel, Thread
 
@@ -25,9 +25,9 @@ class State:
 
     kernel: Kernel | None = None
     gates: ModuleType
-    at_exit: list[Callable[[], object]] = []
-    at_fork: list[Callable[[], object]] = []
-    files: dict[int, Any] = {}
+    at_exit: ClassVar[list[Callable[[], object]]] = []
+    at_fork: ClassVar[list[Callable[[], object]]] = []
+    files: ClassVar[dict[int, Any]] = {}
 
 
 def enter() -> None:
@@ -397,9 +397,7 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
             LockType=Lock,
             error=RuntimeError,
         ),
-        "time": _Instead(
-            real_time, sleep=sleep, monotonic=monotonic, clock_gettime_ns=clock_ns, monotonic_ns=clock_ns
-        ),
+        "time": _Instead(real_time, sleep=sleep, monotonic=monotonic, clock_gettime_ns=clock_ns, monotonic_ns=clock_ns),
         "os": _Instead(
             real_os,
             pipe=pipe,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -14,6 +15,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 TOGETHER = 100  # seeds that are told of at a time
+ANY = "any"  # theme
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,18 @@ class Batch:
     wrong: list[tuple[int, str]]
 
 
-def stream(first: int, seeds: int, package: Path, stop: bool = False) -> Iterator[Batch]:
+def stream(first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY) -> Iterator[Batch]:
     """Run the schedules of many seeds in one process, and tell of each batch as it is done.
 
     Args:
         package: the folder that holds the package redlatch.
-        stop: whether it ends with the first batch that breaks a rule.
+        stop: whether it ends with the first schedule that breaks a rule.
+        theme: the schedules that are run, see `plan.THEMES`; the others are left out.
 
     Raises:
         RuntimeError: the process has failed.
     """
-    command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER)]
+    command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER), theme]
     with subprocess.Popen(
         [sys.executable, *command, *["stop"] * stop],
         env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"},
@@ -75,7 +78,7 @@ def every(first: int, seeds: int, jobs: int, package: Path) -> Iterator[Batch]:
         done.put(None)
 
     edges = [first + seeds * job // jobs for job in range(jobs + 1)]
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         threading.Thread(target=work, args=(begin, end), daemon=True).start()
     while jobs:
         batch = done.get()

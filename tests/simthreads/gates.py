@@ -1,7 +1,7 @@
 """What instrumented code calls: it counts the points at which CPython could switch threads.
 
-`instrument` runs this file under a name inside the package redlatch, because `redlatch.drivers.lifetime.nested` looks at
-the names of the modules on the stack: a gate must look like a part of the function that calls it.
+`instrument` runs this file under a name inside the package redlatch, because `redlatch.drivers.lifetime.nested` looks
+at the names of the modules on the stack: a gate must look like a part of the function that calls it.
 
 CPython looks at its eval breaker when a function begins, after a call of anything that is not a Python function, and
 when a loop goes round. There, and only there, it switches threads or raises KeyboardInterrupt.

@@ -6,14 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from redlatch import Client, impl
-from redlatch.protocol.sighting import Errand
-from redlatch.wire import connect
 from sim import network
 from sim.host import Host
 from sim.master import Master
 from sim.network import Connection
-from sim.world import MICROSECOND, SECOND, Drifting
+from sim.world import MICROSECOND, Drifting
+
+from redlatch import Client, impl
+from redlatch.protocol.sighting import Errand
+from redlatch.wire import connect
 
 from . import fakes
 from .kernel import Kernel, SimWorld, Thread
@@ -170,5 +171,3 @@ class ThreadClient(Client):
 
 def _nothing(*_: object) -> None:
     return None
-
-

@@ -1,4 +1,4 @@
-"""Imports the pure build with a gate at each point where CPython could switch threads, and with simulated primitives."""
+"""Imports the pure build with a gate wherever CPython could switch threads, and with simulated primitives."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._own = {name: fakes[name] for name in fakes}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != CLIENT and not fullname.startswith(PACKAGES) or fullname.startswith(LEFT_OUT):
+        if (fullname != CLIENT and not fullname.startswith(PACKAGES)) or fullname.startswith(LEFT_OUT):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):

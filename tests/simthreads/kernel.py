@@ -1,8 +1,8 @@
 """Runs simulated threads, one at a time, in virtual time; the seed decides which one, and for how long.
 
-Each thread is a greenlet. It runs until it blocks, or until its grant of points (see `gates`) is used up. Then the kernel
-lets the time of these points pass, lets happen what is due in the world, and chooses who goes on. When nobody can run,
-time jumps to the next event.
+Each thread is a greenlet. It runs until it blocks, or until its grant of points (see `gates`) is used up. Then the
+kernel lets the time of these points pass, lets happen what is due in the world, and chooses the thread that goes on.
+When no thread can run, time jumps to the next event.
 """
 
 from __future__ import annotations

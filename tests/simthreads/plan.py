@@ -1,4 +1,4 @@
-"""What is to happen in one schedule of threads, drawn from its seed; as data, so that a failing one can be made smaller."""
+"""Draws from a seed what is to happen in one schedule of threads; as data, so that it can be made smaller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 EXCLUSIVE = ("plain", "plain", "fence", "rlock", "many", "multi")
 FAMILIES = (("plain",), ("plain",), EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
+
+ANY = "any"
 
 # What a schedule is about: waiters on one name; all kinds of locks; held locks that are renewed or watched; Ctrl-C in
 # the main thread; a client that is closed under its callers; an interpreter that ends under daemon threads; a fork;

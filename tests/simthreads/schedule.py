@@ -9,10 +9,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
-from redlatch.drivers import lifetime
-from redlatch.protocol.guard import MARKER
-from redlatch.protocol.sighting import KEPT_MS, Marker
 from sim.checker import Checker
 from sim.faults import Faults
 from sim.grants import Grant
@@ -21,8 +17,12 @@ from sim.master import Master
 from sim.network import Route
 from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
-from . import fakes
+from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
+from redlatch.drivers import lifetime
+from redlatch.protocol.guard import MARKER
+from redlatch.protocol.sighting import KEPT_MS, Marker
 
+from . import fakes
 from .host import ThreadClient, ThreadHost
 from .instrument import Globals
 from .kernel import Kernel, SimWorld, Thread
@@ -121,8 +121,7 @@ class _Schedule:
             host.ended = self._ended
         self.made: list[ThreadClient] = []  # kept until the end, so that no finalizer runs before
         self.clients = [
-            self._client(host, pushed, tenure)
-            for host, (pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
+            self._client(host, pushed, tenure) for host, (pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
         self._mark_all()
         self.mistakes = _Mistakes(world)
@@ -371,7 +370,7 @@ class _Schedule:
                 self.kernel.sleep(int(use.hold / 2 * SECOND))
             if use.extend:
                 self._say(host, name, "extends it")
-                lock.extend()
+                self._in_time(host, name, "an extension", lock.extend)
             if use.kind == "rlock":
                 lock.acquire()
                 lock.release()
@@ -386,11 +385,23 @@ class _Schedule:
     def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any) -> None:
         """Release it, and once more where that was interrupted, as a user may."""
         try:
-            lock.release() if use.kind in ("multi", "rlock") else lock.release(wait=use.wait)
+            release = lock.release if use.kind in ("multi", "rlock") else partial(lock.release, wait=use.wait)
+            self._in_time(host, name, "a release", release)
         except LockError:
             if use.hold < use.ttl and self.plan.quiet():
                 raise
         self._say(host, name, "has released it")
+
+    def _in_time(self, host: ThreadHost, name: str, what: str, call: Any) -> None:
+        """Do what needs only the masters' answers: that is soon over where they all answer."""
+        began = self.kernel.now()
+        call()
+        took, allowed = self.kernel.now() - began, self.plan.idle_ns()
+        late = [ns for end, ns in self.world.stragglers if end > began]
+        if allowed and took > allowed + sum(late):
+            self.world.violate(
+                f"{host.name}: {what} of {name} took {took / MILLISECOND:.3f} ms, and all masters answer"
+            )
 
     def _acquired(self, name: str, use: Use, lock: Any, asked: int) -> bool:
         waits = use.kind in ("plain", "fence", "rlock", "fair")
@@ -491,5 +502,3 @@ class _only:
 
     def __exit__(self, *_: object) -> None:
         setattr(self._module, self._name, self._all)
-
-

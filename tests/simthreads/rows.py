@@ -1,0 +1,242 @@
+"""Rows 40, 41, 46 and 47 of SAFETY.md: what 0.1.0 had in the place of functions that were mended."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault.
+
+    Attributes:
+        theme: of the schedules that find it.
+        rule: a part of the rule that they break.
+        old: (file in src/redlatch, name of a function or class, its text in 0.1.0).
+        imports: what that needs beside, in the first of these files.
+    """
+
+    name: str
+    theme: str
+    rule: str
+    old: tuple[tuple[str, str, str], ...]
+    imports: str = ""
+
+
+def bring_back(row: Row, package: Path) -> None:
+    """Put the old functions into a copy of the package."""
+    for file, name, text in row.old:
+        path = package / file
+        source = path.read_text()
+        node: ast.AST = ast.parse(source)
+        for part in name.split("."):
+            [node] = [found for found in node.body if getattr(found, "name", "") == part]  # type: ignore[attr-defined]
+        lines = source.splitlines(keepends=True)
+        lines[node.lineno - 1 : node.end_lineno] = [text]  # type: ignore[attr-defined]
+        path.write_text("".join(lines))
+    if row.imports:
+        path = package / row.old[0][0]
+        begin = "from __future__ import annotations\n"
+        path.write_text(path.read_text().replace(begin, f"{begin}\n{row.imports}\n", 1))
+
+
+_LINES_CALL_NEXT = '''\
+    def _call_next(self, line: Line, now_ns: int, courteous: bool) -> bool:
+        """Put the next in line at the head, and call it; False where nobody is left."""
+        while True:
+            turn = _next(line)
+            if turn is None:
+                return False
+            line.move(now_ns)
+            turn.courteous = courteous
+            self.called.append(turn.ballot)
+            self.heads[turn.hold.key] = turn.hold  # and no call until it is decided, too
+            turn.ballot.decided = True
+            _discard(line, turn)
+            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
+                return True
+'''
+
+_LINES_PASS_ON = '''\
+    def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+        """Give the lease of a hold that is being released to the next in line; tell whether somebody took it.
+
+        Not when its tenure is over: other processes wait for it, too.
+        """
+        line = self.lines.get(hold.key)
+        if line is None or self.heads.get(hold.key) is not hold:
+            return False
+        # An extension may reach the masters behind the next one's own.
+        busy = hold.extending is not None and not hold.renewed_ns
+        over = now_ns - hold.since_ns >= policy.tenure_ns or hold.passed >= policy.tenure_count
+        if busy or over or policy.doubts(hold.asked_ns):
+            return False
+        turn = _next(line)
+        if turn is None or not hold.may_pass_to(turn.hold):
+            return False
+        line.move(now_ns)
+        lease = hold.copy()
+        self.called.append(turn.ballot)
+        hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
+        if hold.shown:  # since we looked
+            hold.state = RELEASING
+            return False
+        self.heads[hold.key] = turn.hold
+        lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
+        turn.lease = lease
+        turn.ballot.decided = True
+        _discard(line, turn)
+        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
+            hold.state = RELEASING
+            self.leave(turn.hold, now_ns, False)
+            return False
+        return True
+'''
+
+_LINES_CALL = """\
+    def _call(self, ballot: Ballot) -> None:
+        ballot.yes = max(ballot.yes, ballot.quorum)  # so that a watch that begins only now ends at once
+        if not ballot.decided:
+            self.called.append(ballot)
+            ballot.decided = True
+"""
+
+_DRIVER_PROMOTE = '''\
+    def _promote(self) -> None:
+        """Wake a sleeper to drive; where nobody sleeps, do what is left."""
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if sleeper.asleep and not sleeper.decided:
+                sleeper.wake()
+                return
+        self._wake_next()  # with nobody to drive, each passes it on when it leaves
+        if self._inbox or self._arrivals:
+            self._serve()
+'''
+
+_DRIVER_CLOSE = '''\
+    def close(self) -> None:
+        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+        if self._roster.closing:
+            return
+        if self._role.get(_ROLE) == threading.get_ident():
+            self._refuse_nested()
+        self._roster.retire()
+        self._note_progress()
+        if self._fleet is None or self._roster.forked:
+            self._roster.close()
+            return
+        me = threading.get_ident()
+        while self._role.setdefault(_ROLE, me) != me:
+            self._fleet.wires.wake()  # whoever drives leaves: it sees that the client is closing
+            time.sleep(0.0005)
+        try:
+            self._take_all()
+            self._fleet.abandon()
+            self._wake_waiters()  # who leave the masters' queues
+            until = self._clock.now() + DRAIN_NS
+            while (owing := self._fleet.owing()) or self.lines.everybody() or self._asking() or self._inbox:
+                left = until - self._clock.now()
+                if left <= 0:
+                    break
+                self._await_replies(left if owing else min(left, MILLISECOND))
+                self._take_all()
+        finally:
+            self._roster.close()
+            while self._arrivals:  # what was dialled meanwhile, and delivered to us before that
+                _, outcome = self._arrivals.popleft()
+                if isinstance(outcome, Connection):
+                    outcome.sock.close()
+            self._role.pop(_ROLE, None)
+            self._wake_all()
+            while self._sleepers:
+                self._sleepers.popleft().wake()
+            self._wake_waiters()
+            self._janitor.ring()  # it ends
+            self._warden.ring(0)  # it, too, when nothing is held any more
+        self._roster.mourn()
+'''
+
+_DIALLER = '''\
+class Dialler:
+    """Dials masters that have no connection, each in a thread of its own that ends when it is reached.
+
+    Args:
+        masters: the masters, by index.
+        timeout: seconds for one connect and for one handshake.
+        ready: called in the dialling thread with (index, Connection).
+        failed: called in the dialling thread with (index, exception), after every failed try.
+        tracking: as for `dial`.
+    """
+
+    def __init__(
+        self,
+        masters: list[Master],
+        timeout: float,
+        ready: Callable[[int, Connection], None],
+        failed: Callable[[int, Exception], None],
+        tracking: bool = True,
+    ) -> None:
+        self._masters = masters
+        self._timeout = timeout
+        self._ready = ready
+        self._failed = failed
+        self._tracking = tracking
+        self._closed = threading.Event()
+
+    def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
+        """Begin to dial master `index`, after `pause` seconds; `errand` as for `dial`."""
+        if not self._closed.is_set():
+            # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
+            _thread.start_new_thread(self._run, (index, pause, errand))
+
+    def close(self) -> None:
+        """Have every dialling thread end after its current try; harmless when repeated."""
+        self._closed.set()
+
+    def _run(self, index: int, pause: float, errand: Errand | None) -> None:
+        while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
+            try:
+                connection = dial(self._masters[index], self._timeout, self._tracking, errand)
+            except Exception as error:  # whatever keeps a master from voting is that master's cause
+                self._failed(index, error)
+                errand = errand and errand.reading()  # what it was to write may be true no more
+            else:
+                self._ready(index, connection)
+                return
+            pause = longer(pause)
+'''
+
+ROWS = (
+    Row(
+        "row_40_a_sleeper_is_woken_before_its_call_is_decided",
+        "waiting",
+        "never ended",
+        (
+            ("protocol/waiting.py", "Lines._call_next", _LINES_CALL_NEXT),
+            ("protocol/waiting.py", "Lines.pass_on", _LINES_PASS_ON),
+            ("protocol/waiting.py", "Lines._call", _LINES_CALL),
+        ),
+    ),
+    Row(
+        "row_41_two_threads_promote_the_last_sleeper",
+        "waiting",
+        "IndexError: pop from an empty deque",
+        (("drivers/threads.py", "Driver._promote", _DRIVER_PROMOTE),),
+    ),
+    Row(
+        "row_46_close_waits_for_the_role_of_a_dead_thread",
+        "shutdown",
+        "interpreter's end never ended",
+        (("drivers/threads.py", "Driver.close", _DRIVER_CLOSE),),
+    ),
+    Row(
+        "row_47_a_fork_while_masters_are_dialled",
+        "fork",
+        "child never ended",
+        (("wire/connect.py", "Dialler", _DIALLER),),
+        "import threading",
+    ),
+)
