@@ -19,19 +19,31 @@ CLIENT = "redlatch.client"
 PACKAGES = ("redlatch.drivers.", "redlatch.protocol.", "redlatch.wire.", "redlatch.locks.")
 LEFT_OUT = ("redlatch.drivers.aio",)
 
+# Where threads meet: a thread that is stopped there matters more than one that is stopped in the engine.
+HOT = (
+    "redlatch.drivers.janitor",
+    "redlatch.drivers.sleeper",
+    "redlatch.drivers.threads",
+    "redlatch.drivers.warden",
+    "redlatch.protocol.hold",
+    "redlatch.protocol.waiting",
+)
+
 GATES = "redlatch.drivers.simulated"
 
 # Functions that look at their caller's frame; a call of them gets no gate.
 _LOOK_AT_FRAMES = {"super", "locals", "_getframe"}
 
 _MOST_ARGUMENTS = 3
+_GATES = ("enter", "hot", "value", "call0", "call1", "call2", "call3", "calln")
 
 
 class _Gates(ast.NodeTransformer):
     """Puts gates into the bodies of functions, and leaves everything else."""
 
-    def __init__(self, faked: frozenset[str]) -> None:
+    def __init__(self, faked: frozenset[str], begin: str) -> None:
         self._faked = faked
+        self._begin = begin
         self._inside = 0  # functions
         self._loops: list[str] = []  # by depth: the flag of a loop with a condition, "" for the others
         self._flags = 0
@@ -54,7 +66,7 @@ class _Gates(ast.NodeTransformer):
         self._inside += 1
         first = bool(ast.get_docstring(node, clean=False))
         body = [made for statement in node.body[first:] for made in _several(self.visit(statement))]
-        node.body = [*node.body[:first], _gate("enter"), *body]
+        node.body = [*node.body[:first], _gate(self._begin), *body]
         self._inside -= 1
         self._loops = loops
         return node
@@ -135,9 +147,9 @@ def _set(name: str, value: bool) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(value))
 
 
-def instrumented(source: str | bytes, path: str, faked: frozenset[str]) -> CodeType:
-    """Compile source with gates."""
-    tree = _Gates(faked).visit(ast.parse(source, path))
+def instrumented(source: str | bytes, path: str, faked: frozenset[str], begin: str = "enter") -> CodeType:
+    """Compile source with gates; `begin` is the one at the beginning of functions."""
+    tree = _Gates(faked, begin).visit(ast.parse(source, path))
     return compile(_placed(tree), path, "exec", dont_inherit=True)
 
 
@@ -170,7 +182,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        return instrumented(self.get_data(path), path, self._faked)
+        return instrumented(self.get_data(path), path, self._faked, "hot" if fullname in HOT else "enter")
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(self._names)
@@ -181,7 +193,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules that are to be loaded with gates."""
 
     def __init__(self, gates: ModuleType, fakes: dict[str, Any]) -> None:
-        self._gates = {f"__sim_{name}__": getattr(gates, name) for name in dir(gates) if name[:4] in _GATES_BEGIN}
+        self._gates = {f"__sim_{name}__": getattr(gates, name) for name in _GATES}
         self._fakes = fakes
         self._own = {name: fakes[name] for name in fakes}
 
@@ -193,9 +205,6 @@ class _Finder(importlib.abc.MetaPathFinder):
             names = self._gates | self._own
             spec.loader = _Loader(fullname, spec.loader.path, names, frozenset(self._own))
         return spec
-
-
-_GATES_BEGIN = ("ente", "valu", "call")
 
 
 def load_gates() -> ModuleType:
@@ -226,7 +235,7 @@ def simulated_events(gates: ModuleType, names: dict[str, Any]) -> dict[str, Any]
         names: what they find as globals of their module.
     """
     source = "\n\n".join(inspect.getsource(kind) for kind in (threading.Condition, threading.Event))
-    begin = {f"__sim_{name}__": getattr(gates, name) for name in dir(gates) if name[:4] in _GATES_BEGIN}
+    begin = {f"__sim_{name}__": getattr(gates, name) for name in _GATES}
     namespace = vars(threading) | begin | names | {"__name__": "threading"}
     exec(instrumented(source, threading.__file__, frozenset()), namespace)
     return namespace

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .host import ThreadHost
 
 FAR = 1 << 60
+SOON = 16  # points
 
 
 class SimWorld(World):
@@ -110,7 +111,7 @@ class Kernel:
         self._until_ns = FAR
         self._working: Sized = ()
         self._lowest = 0.0
-        gates.point = self.point
+        gates.point, gates.draw = self.point, self.draw
         gates.left = FAR
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -151,6 +152,14 @@ class Kernel:
             finally:
                 self._busy = busy
                 self._granted, self.gates.left = granted, left
+
+    def draw(self) -> None:
+        """Have the running thread stopped within a few points, perhaps: it begins a function in which threads meet."""
+        if self.choice.hot and self.current is not None and not (self._busy or self.over):
+            if self.chance.random() < self.choice.hot:
+                self._spend()
+                self._gap = min(self._gap, 1 + int(self.chance.random() * SOON))
+                self._granted = self.gates.left = min(self.gates.left, max(0, self._gap - 1))
 
     # --- who runs ------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Choice:
         gaps: mean numbers of points until another thread may be chosen; one of them is drawn each time.
         ranked: whether the thread with the highest rank runs, and one that is stopped gets the lowest; else anyone.
         stalls: how likely a thread that is stopped stays so for a while; and for how long on average.
+        hot: how likely a thread that begins a function in which threads meet is stopped within a few points.
         most_points: the end of a schedule that goes round and round.
     """
 
@@ -38,6 +39,7 @@ class Choice:
     ranked: bool = False
     stalls: float = 0.0
     stall_ns: int = 0
+    hot: float = 0.0
     most_points: int = MOST_POINTS
 
 
@@ -163,7 +165,11 @@ def draw(seed: int) -> Plan:
 
 def _choice(chance: random.Random) -> Choice:
     gaps = chance.choice(((1, 3), (2,), (5,), (20,), (1, 10, 100), (3, 300), (100,), (1000,)))
-    how = chance.choice(("any", "any", "ranked", "ranked", "stalls"))
+    how = chance.choice(("any", "ranked", "stalls", "hot", "hot", "hot"))
+    if how == "hot":
+        ranked = chance.random() < 0.7
+        stalls, stall_ns = (0.0, 0) if ranked else (0.5, chance.choice((100_000, 1_000_000)))
+        return Choice((100_000,), ranked, stalls, stall_ns, chance.choice((0.003, 0.01, 0.03, 0.1)))
     if how == "ranked":
         return Choice(chance.choice(((50,), (200,), (1000,), (20, 500))), ranked=True)
     if how == "stalls":

@@ -77,7 +77,9 @@ def points_of(source: str) -> list[str]:
 
         return gated
 
-    names = {f"__sim_{name}__": always(getattr(gates, name)) for name in ("enter", "value", "call0", "call1", "calln")}
+    names = {
+        f"__sim_{name}__": always(getattr(gates, name)) for name in ("enter", "hot", "value", "call0", "call1", "calln")
+    }
     space = names | {"thing": Thing(), "note": noted.append, "items": []}
     exec(instrument.instrumented(source, "f.py", frozenset()), space)
     space["f"]()
