@@ -41,13 +41,6 @@ THREADS = (
         "        if self._arrivals:\n            self._serve()\n",
     ),
     _bug(
-        "a promotion that comes to a thread that leaves is lost",
-        "lost promotion",
-        DRIVER,
-        "            sleeper.asleep = False\n            if not self._role:\n                self._promote()\n",
-        "            sleeper.asleep = False\n",
-    ),
-    _bug(
         "who enqueues does not wake the poll",
         "lost wake-up",
         DRIVER,
@@ -87,16 +80,6 @@ THREADS = (
         "                self._ready.append(sleeper)\n",
     ),
     _bug(
-        "the role is given up only by who drives to the end",
-        "interrupt loses the role",
-        DRIVER,
-        "            if self._role.setdefault(_ROLE, me) == me:\n                self._drive(ballot, ballot)\n"
-        "                return\n        finally:\n            if self._role.get(_ROLE) == me:\n"
-        "                self._leave()\n",
-        "            if self._role.setdefault(_ROLE, me) == me:\n                self._drive(ballot, ballot)\n"
-        "                self._leave()\n                return\n        finally:\n            pass\n",
-    ),
-    _bug(
         "close leaves those who wait in a line asleep",
         "close",
         DRIVER,
@@ -105,20 +88,42 @@ THREADS = (
         "        pass\n",
     ),
     _bug(
-        "a call taken off before its sleeper is woken",
-        "row 40's neighbour: withdrawn by an interrupt",
+        "a thread that ends its call wakes nobody whose turn has come",
+        "lost wake-up",
         DRIVER,
-        "                ballot = called[0]\n",
-        "                ballot = called.popleft()\n                called.append(ballot)\n",
+        "                self._watch(self._roster.is_closing, effect.until_ns)\n        if called:\n"
+        "            self._wake_called()\n        return None\n",
+        "                self._watch(self._roster.is_closing, effect.until_ns)\n        return None\n",
+    ),
+    _bug(
+        "a wait in a line is not marked as asleep again",
+        "flag not reset",
+        DRIVER,
+        "                sleeper.sleep(left, other)\n                sleeper.asleep = True\n",
+        "                sleeper.sleep(left, other)\n",
+    ),
+    _bug(
+        "a driver that leaves wakes none of those who are decided",
+        "a withdraw that wakes nobody",
+        DRIVER,
+        "        self._wake_next()  # with nobody to drive, each passes it on when it leaves\n",
+        "",
+    ),
+    _bug(
+        "a driver rests until the last of them has come",
+        "a withdraw that wakes nobody",
+        DRIVER,
+        "                    self._apart_ns = now + APART_NS\n                    self._wake_all()\n",
+        "                    self._apart_ns = now + APART_NS\n",
+    ),
+    _bug(
+        "an interrupted waiter keeps its place",
+        "interrupt",
+        DRIVER,
+        "                self.leave_line(hold)\n            raise\n        return hold.state == HELD\n",
+        "            raise\n        return hold.state == HELD\n",
     ),
     # --- janitor, warden, sleeper ------------------------------------------------------------------------------
-    _bug(
-        "the janitor looks once",
-        "answers nobody reads",
-        JANITOR,
-        "        if driver is None or not driver.tidy():\n            return\n",
-        "        if driver is None or not driver.tidy() or driver is not None:\n            return\n",
-    ),
     _bug(
         "the warden does not look again when it stops",
         "missing re-check",
@@ -132,7 +137,7 @@ THREADS = (
         "look before instead of after",
         WARDEN,
         "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",
-        "    if not unstarted:\n        return False\n    unstarted.pop()\n    return True\n",
+        "    if len(unstarted) == 0:\n        return False\n    unstarted.pop()\n    return True\n",
     ),
     _bug(
         "a sleeper that is woken twice raises",

@@ -13,11 +13,11 @@ RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 
 ANY = "any"
 
-# What a schedule is about: waiters on one name; all kinds of locks; held locks that are renewed or watched; Ctrl-C in
-# the main thread; a client that is closed under its callers; an interpreter that ends under daemon threads; a fork;
-# faults of masters and network.
-THEMES = ("waiting", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
-WEIGHTS = (30, 15, 12, 14, 7, 7, 7, 8)
+# What a schedule is about: waiters on one name; waiters for another process, beside busy threads; all kinds of locks;
+# held locks that are renewed or watched; Ctrl-C in the main thread; a client that is closed under its callers; an
+# interpreter that ends under daemon threads; a fork; faults of masters and network.
+THEMES = ("waiting", "pushes", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
+WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 
 # How many points a schedule may have; a usual one has a few thousand.
 MOST_POINTS = 400_000
@@ -136,6 +136,8 @@ def draw(seed: int) -> Plan:
         for client in range(clients)
         for _ in range(chance.choice((2, 3, 4, 5, 6)) if clients == 1 else chance.choice((1, 2, 3)))
     )
+    if theme == "pushes":
+        clients, names, threads = 2, (), _beside_waiters(chance, ttl)
     span = chance.choice((0.003, 0.02, 0.1))
     ending = None
     if theme in ("closing", "shutdown", "fork"):
@@ -161,6 +163,18 @@ def draw(seed: int) -> Plan:
         ttl=ttl,
         choice=_choice(chance),
     )
+
+
+def _beside_waiters(chance: random.Random, ttl: float) -> tuple[tuple[int, tuple[Use, ...]], ...]:
+    """Draw threads of which some wait for what another process holds, while others of theirs use another lock."""
+    holds = tuple(Use("plain", ("name-0",), ttl, hold=chance.choice((0.005, 0.03, 0.2))) for _ in range(2))
+    waits = tuple(Use("plain", ("name-0",), ttl, pause=0.0005) for _ in range(chance.randint(1, 2)))
+    busy = tuple(
+        Use("plain", ("name-1",), ttl, pause=chance.choice((0.0, 0.001, 0.004)), wait=chance.random() < 0.5)
+        for _ in range(4)
+    )
+    threads = [(1, holds), (0, waits), (0, busy), (chance.randrange(2), busy)]
+    return tuple(threads[: chance.randint(3, 4)])
 
 
 def _choice(chance: random.Random) -> Choice:
