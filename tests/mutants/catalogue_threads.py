@@ -78,6 +78,7 @@ THREADS = (
         "                self._ready.append(sleeper)\n                fleet.decided.pop()\n",
         "                sleeper = fleet.decided.pop().waiter\n                sleeper.decided = True\n"
         "                self._ready.append(sleeper)\n",
+        threads="interrupts",
     ),
     _bug(
         "close leaves those who wait in a line asleep",
@@ -122,6 +123,7 @@ THREADS = (
         DRIVER,
         "                self.leave_line(hold)\n            raise\n        return hold.state == HELD\n",
         "            raise\n        return hold.state == HELD\n",
+        threads="interrupts",
     ),
     # --- janitor, warden, sleeper ------------------------------------------------------------------------------
     _bug(
@@ -208,7 +210,7 @@ THREADS = (
         "            try:\n                return self._stock.pop()\n            except IndexError:\n"
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
-        "            token = self._stock[-1]\n            self._stock.remove(token)\n            return token\n",
+        "            token = min(self._stock)\n            self._stock.remove(token)\n            return token\n",
     ),
     _bug(
         "what an interrupted release has sent is not sent again",
@@ -216,6 +218,7 @@ THREADS = (
         HOLD,
         "        self.state = SETTLING\n        return self.releasing()\n",
         "        self.state = SETTLING\n        return None\n",
+        threads="interrupts",
     ),
     _bug(
         "an interrupted acquire leaves its key",
@@ -223,5 +226,6 @@ THREADS = (
         HOLD,
         "        undo = None if nothing else self.releasing()\n        self.free()\n",
         "        undo = None\n        self.free()\n",
+        threads="interrupts",
     ),
 )

@@ -304,11 +304,19 @@ class Kernel:
                     self._granted = self.gates.left = 0
 
     def interrupt(self, thread: Thread) -> None:
-        """Have KeyboardInterrupt raised in a thread, where it stands or as soon as it runs."""
-        if not thread.ended and thread.in_call:
-            thread.interrupted = True
-            if thread.waiting and thread.interruptible:
-                self.wake(thread)
+        """Have KeyboardInterrupt raised in a thread, where it stands or as soon as it runs.
+
+        A signal finds a thread asleep far more often than at work, so every other one that does comes again later.
+        """
+        if thread.ended:
+            return
+        if not thread.in_call or (thread.waiting and self.chance.random() < 0.5):
+            later_ns = 1 + int(self.chance.expovariate(1.0) * 100 * self.tick_ns)
+            self.world.at(self.world.now + later_ns, self.interrupt, thread)
+            return
+        thread.interrupted = True
+        if thread.waiting and thread.interruptible:
+            self.wake(thread)
 
     # --- threads -------------------------------------------------------------------------------------------
 
