@@ -224,8 +224,8 @@ THREADS = (
         "an interrupted acquire leaves its key",
         "interrupt",
         HOLD,
-        "        undo = None if nothing else self.releasing()\n        self.free()\n",
-        "        undo = None\n        self.free()\n",
+        "            return None if nothing else self.releasing()\n",
+        "            return None\n",
         threads="interrupts",
     ),
 )

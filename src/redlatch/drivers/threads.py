@@ -163,10 +163,12 @@ class Driver:
             self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
             if hold.is_claimed_by(ticket):
-                undo = hold.abandon(ticket)  # a release behind whatever was sent
-                if undo is not None:
-                    self.tell([undo])
-                self.leave_line(hold)
+                try:
+                    undo = hold.abandon(ticket)  # a release behind whatever was sent
+                    if undo is not None:
+                        self.tell([undo])
+                finally:  # a second interrupt must not leave others waiting behind this hold
+                    self.leave_line(hold)
             raise
         return hold.state == HELD
 
@@ -184,10 +186,12 @@ class Driver:
         except LockError:
             raise
         except BaseException:
-            again = hold.insist()
-            if again is not None:
-                self.tell([again])
-            self.leave_line(hold)
+            try:
+                again = hold.insist()
+                if again is not None:
+                    self.tell([again])
+            finally:  # as above
+                self.leave_line(hold)
             raise
 
     def leave_line(self, hold: Hold) -> None:

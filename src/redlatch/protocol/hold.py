@@ -220,9 +220,10 @@ class Hold:
         if self._ticket is not ticket:
             return None
         nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
-        undo = None if nothing else self.releasing()
-        self.free()
-        return undo
+        try:
+            return None if nothing else self.releasing()
+        finally:  # also where a second interrupt strikes
+            self.free()
 
     def _may_be_of_others(self) -> bool:
         """Tell whether what is under its token may have been acquired by others, who chose the same one."""
