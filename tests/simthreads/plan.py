@@ -109,17 +109,22 @@ class Plan:
     ttl: float
     choice: Choice
 
+    def calm(self) -> bool:
+        """Tell whether all masters answer, and every thread goes on."""
+        return not (self.faults or self.ending) and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
+
     def quiet(self) -> bool:
         """Tell whether nothing happens that may keep an answer from coming in time.
 
-        An interrupt may: it can strike a thread that sends the commands of others, and then connections are made anew.
+        An interrupt may: it can strike a thread that sends the commands of others. Then connections are made anew, and
+        some of these commands get no answer.
         """
-        calm = not (self.faults or self.ending or self.interrupts)
-        return calm and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
+        return self.calm() and not self.interrupts
 
     def idle_ns(self) -> int:
         """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
-        return 150_000_000 + 60_000 * self.far_us if self.quiet() else 0
+        patience_ns = int((0.05 * self.ttl + 0.3) * 1_000_000_000)
+        return 150_000_000 + 60_000 * self.far_us + len(self.interrupts) * patience_ns if self.calm() else 0
 
 
 def draw(seed: int) -> Plan:
