@@ -254,6 +254,13 @@ MUTANTS = (
         "        lost = self.size - self.quorum - 1\n        if self.command.tells and",
     ),
     Mutant(
+        "silent masters are waited for",
+        "row 42",
+        BALLOT,
+        "        if self.waits_for or not 0 < self.missing() <= suspects:\n",
+        "        if True:\n",
+    ),
+    Mutant(
         "one master less of those asked last",
         "50",
         BALLOT,

@@ -1,7 +1,4 @@
-"""With a quorum of masters that respond, a free lock is granted soon, whatever its ttl is: the rule, and what broke it.
-
-`themes.LIVELY` makes these schedules a part of the general run, too.
-"""
+"""With a quorum of masters that respond, a free lock is granted soon, whatever its ttl is: the rule, and what broke it."""
 
 from __future__ import annotations
 

@@ -10,19 +10,15 @@ from dataclasses import replace
 
 from .parts import FAMILIES, Action, Extension, Fault, Plan
 
-# The share of the theme "stopped": set it to 10, and the liveness rule is part of the general run.
-LIVELY = 0
-
-# Whether exclusion is promised although a minority was swapped for another database (SWAPDB), which clients see with
-# the next pulse only; or although it failed over and back, and soon forgot that. Each may be set to True.
+# Whether exclusion is promised although a minority was swapped for another database (SWAPDB): clients see that with
+# the next pulse only.
 SWAPS_ARE_PROMISED = False
-RETURNS_ARE_PROMISED = False
 
 # What those about nothing in particular may be about instead, each with its share of them in percent: connections that
 # break for the client alone while locks are extended, so that old bytes arrive late; masters that do not respond while
 # several clients want the same lock; and a master that forgets a lock which stands on a bare quorum: by SWAPDB, by one
 # fail-over or by two that can be seen, or by two that cannot.
-LATER = {"astray": 10, "stopped": LIVELY, "swapping": 2, "failing over": 3, "returning": 2}
+LATER = {"astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
 
 # Which kinds of locks are used in a schedule about masters that do not respond.
 TOGETHER = (
@@ -233,7 +229,7 @@ def failing_over(chance: random.Random, plan: Plan) -> Plan:
 
 def returning(chance: random.Random, plan: Plan) -> Plan:
     """Draw two fail-overs of a master that soon forgets them: repl-backlog-ttl is short. Nobody reaches it before."""
-    plan = _bare(chance, plan, RETURNS_ARE_PROMISED, 4.0)
+    plan = _bare(chance, plan, True, 4.0)
     at, lag, away, backlog = chance.uniform(0, 0.01), chance.choice((0.05, 0.2)), 0.01, 1.0
     unseen = away + backlog + chance.uniform(0.02, 0.5)
     blocks = [Fault(at + lag, "block", (client, 0, "both", unseen)) for client in range(len(plan.clients))]

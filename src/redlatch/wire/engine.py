@@ -155,7 +155,7 @@ class Fleet:
         self.suspects = 0  # how many links are suspected
         self.hurried: list[Ballot] = []  # ballots that a quorum has voted on without a verdict
         self.hurry_ns = UNBOUNDED  # when the first of them is due (see `Ballot.hurry_ns`)
-        self.round_ns = 0  # how long a quorum took to vote on the last of them
+        self.round_ns = 0  # how long a quorum took to vote on one of them
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -351,7 +351,7 @@ class Fleet:
         if not ballot.hurry_ns and ballot.spares(self.size):
             now = self.clock.now()
             if ballot.command.undo() is not None:  # made just before it was sent
-                self.round_ns = now - ballot.command.since_ns
+                self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)  # one may be late
             ballot.hurry_ns = now + max(SILENT_NS, SILENT_ROUNDS * self.round_ns)
             self.hurried.append(ballot)
             self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
