@@ -32,6 +32,7 @@ THREADS = (
         "                    self._drive(ballot, None)\n                    return\n            finally:\n"
         "                if self._role.get(_ROLE) == me:\n                    self._leave()\n"
         "            self._sleepers.append(sleeper)\n",
+        threads="pushes",
     ),
     _bug(
         "a leaving driver does not look into the inbox",
@@ -39,6 +40,7 @@ THREADS = (
         DRIVER,
         "        if self._inbox or self._arrivals:\n            self._serve()\n",
         "        if self._arrivals:\n            self._serve()\n",
+        threads="pushes",
     ),
     _bug(
         "who enqueues does not wake the poll",
@@ -46,6 +48,7 @@ THREADS = (
         DRIVER,
         "        if self._polling:\n            self._fleet.wires.wake()\n\n    def tidy",
         "\n    def tidy",
+        threads="pushes",
     ),
     _bug(
         "a sleeper that finds a driver does not rouse it",
@@ -62,6 +65,7 @@ THREADS = (
         DRIVER,
         "        elif not self._inbox and not self._arrivals:\n            fleet.pump(timeout_ns)\n",
         "        else:\n            fleet.pump(timeout_ns)\n",
+        threads="pushes",
     ),
     _bug(
         "a sleeper is not marked as asleep again",
@@ -87,6 +91,7 @@ THREADS = (
         "        for ballot in self.lines.everybody():\n            if ballot.waiter is not None:\n"
         "                ballot.waiter.wake()\n",
         "        pass\n",
+        threads="closing",
     ),
     _bug(
         "a thread that ends its call wakes nobody whose turn has come",
@@ -95,6 +100,7 @@ THREADS = (
         "                self._watch(self._roster.is_closing, effect.until_ns)\n        if called:\n"
         "            self._wake_called()\n        return None\n",
         "                self._watch(self._roster.is_closing, effect.until_ns)\n        return None\n",
+        threads="waiting",
     ),
     _bug(
         "a wait in a line is not marked as asleep again",
@@ -102,6 +108,7 @@ THREADS = (
         DRIVER,
         "                sleeper.sleep(left, other)\n                sleeper.asleep = True\n",
         "                sleeper.sleep(left, other)\n",
+        threads="waiting",
     ),
     _bug(
         "a driver that leaves wakes none of those who are decided",
@@ -109,6 +116,7 @@ THREADS = (
         DRIVER,
         "        self._wake_next()  # with nobody to drive, each passes it on when it leaves\n",
         "",
+        threads="waiting",
     ),
     _bug(
         "a driver rests until the last of them has come",
@@ -116,6 +124,7 @@ THREADS = (
         DRIVER,
         "                    self._apart_ns = now + APART_NS\n                    self._wake_all()\n",
         "                    self._apart_ns = now + APART_NS\n",
+        threads="waiting",
     ),
     _bug(
         "an interrupted waiter keeps its place",
@@ -133,6 +142,7 @@ THREADS = (
         "            seconds = _attend(reference)\n            if seconds is None or not _take(unstarted):\n"
         "                return\n",
         "            return\n",
+        threads="caring",
     ),
     _bug(
         "two wardens may be started",
@@ -164,6 +174,7 @@ THREADS = (
         "        if line is not None and not self._call_next(line, now_ns, courteous):\n"
         "            self._dissolve(key, line)\n",
         "",
+        threads="waiting",
     ),
     _bug(
         "a turn in a line that was dissolved meanwhile",
@@ -172,6 +183,7 @@ THREADS = (
         "            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it\n"
         "                return turn\n",
         "            return turn\n",
+        threads="waiting",
     ),
     _bug(
         "a lease given to a turn that was left stays there",
@@ -179,6 +191,7 @@ THREADS = (
         WAITING,
         "        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it\n",
         "        if False:\n",
+        threads="waiting",
     ),
     _bug(
         "who leaves its turn says so too late",
@@ -186,6 +199,7 @@ THREADS = (
         WAITING,
         "        turn.left = True\n        self.drop(turn)\n        lease = turn.take()\n",
         "        self.drop(turn)\n        lease = turn.take()\n        turn.left = True\n",
+        threads="waiting",
     ),
     _bug(
         "who is called after it has left calls nobody",
@@ -194,13 +208,7 @@ THREADS = (
         "            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:"
         "  # else its owner has called nobody\n                return True\n",
         "            return True\n",
-    ),
-    _bug(
-        "a lease is copied when others can see it",
-        "the successor's extension is overwritten",
-        WAITING,
-        "        turn.lease = lease\n",
-        "        turn.lease = hold.copy()\n",
+        threads="waiting",
     ),
     # --- one holder of a hold, tokens ----------------------------------------------------------------------------
     _bug(
@@ -211,6 +219,7 @@ THREADS = (
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
         "            token = min(self._stock)\n            self._stock.remove(token)\n            return token\n",
+        threads="waiting",
     ),
     _bug(
         "what an interrupted release has sent is not sent again",
