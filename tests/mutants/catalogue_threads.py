@@ -130,8 +130,8 @@ THREADS = (
         "an interrupted waiter keeps its place",
         "interrupt",
         DRIVER,
-        "                self.leave_line(hold)\n            raise\n        return hold.state == HELD\n",
-        "            raise\n        return hold.state == HELD\n",
+        "                    self.leave_line(hold)\n            raise\n        return hold.state == HELD\n",
+        "                    pass\n            raise\n        return hold.state == HELD\n",
         threads="interrupts",
     ),
     # --- janitor, warden, sleeper ------------------------------------------------------------------------------
@@ -167,23 +167,12 @@ THREADS = (
     ),
     # --- the hand-off ------------------------------------------------------------------------------------------
     _bug(
-        "a head given up is not looked behind",
-        "who joined before is forgotten",
-        WAITING,
-        "        line = self.lines.get(key)  # who joined before that may have seen us at the head\n"
-        "        if line is not None and not self._call_next(line, now_ns, courteous):\n"
-        "            self._dissolve(key, line)\n",
-        "",
-        threads="waiting",
-    ),
-    _bug(
         "a turn in a line that was dissolved meanwhile",
         "missing re-check",
         WAITING,
         "            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it\n"
         "                return turn\n",
         "            return turn\n",
-        threads="waiting",
     ),
     _bug(
         "a lease given to a turn that was left stays there",
@@ -191,23 +180,6 @@ THREADS = (
         WAITING,
         "        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it\n",
         "        if False:\n",
-        threads="waiting",
-    ),
-    _bug(
-        "who leaves its turn says so too late",
-        "look before instead of after",
-        WAITING,
-        "        turn.left = True\n        self.drop(turn)\n        lease = turn.take()\n",
-        "        self.drop(turn)\n        lease = turn.take()\n        turn.left = True\n",
-        threads="waiting",
-    ),
-    _bug(
-        "who is called after it has left calls nobody",
-        "lost hand-off",
-        WAITING,
-        "            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:"
-        "  # else its owner has called nobody\n                return True\n",
-        "            return True\n",
         threads="waiting",
     ),
     # --- one holder of a hold, tokens ----------------------------------------------------------------------------
@@ -219,7 +191,6 @@ THREADS = (
         "                self._stock.extend(self._draw())\n",
         "            if not self._stock:\n                self._stock.extend(self._draw())\n"
         "            token = min(self._stock)\n            self._stock.remove(token)\n            return token\n",
-        threads="waiting",
     ),
     _bug(
         "what an interrupted release has sent is not sent again",
