@@ -576,7 +576,7 @@ def test_row_43_what_a_sentinel_says_to_a_login_repeats_no_password() -> None:
         with pytest.raises(redis.exceptions.ResponseError) as caught:
             dial(master, PATIENCE)
         assert "s3cr" not in f"{caught.value!r} {caught.value.__cause__!r}"
-        assert caught.value.__suppress_context__
+        assert caught.value.__context__ is None
 
 
 # --- what is relied on in redis-py -------------------------------------------------------------------

@@ -71,11 +71,13 @@ def dial(master: Master, timeout: float, tracking: bool = True, errand: Errand |
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why it has no vote.
     """
+    refusal = ""
     try:
         sock = master.connect(timeout)
     except (redis_errors.ResponseError, redis_errors.AuthenticationError) as error:
-        # Of a Sentinel, which may repeat its password.
-        raise redis_errors.ResponseError(said_of_login(str(error))) from None
+        refusal = said_of_login(str(error))
+    if refusal:  # of a Sentinel, which may repeat its password: nothing refers to the error itself
+        raise redis_errors.ResponseError(refusal)
     try:
         traits = _shake_hands(_Talk(sock, timeout), master, tracking, errand)
         if traits.role != "master":
