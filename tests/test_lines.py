@@ -808,3 +808,42 @@ def test_a_watch_does_not_keep_the_deadlines_of_others_from_being_seen(implement
     deadlines.add(later, BEGINNING + 1)
     assert deadlines.earliest() == later.until_ns
     assert deadlines.due(later.until_ns) == [later]
+
+
+# --- a waiter that watches the holder's key, too -------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["pass_on", "leave"])
+def test_row_57_a_call_wakes_a_waiter_that_waits_for_its_question(world: World, how: str) -> None:
+    head = world.holder()
+    turn = world.waiter()
+    turn.watch = look = world.ballots.Ballot(head.releasing(), 3, 2)
+    head.begin_release(world.now)
+    if how == "pass_on":
+        assert world.pass_on(head)
+    else:
+        world.leave(head)
+    assert turn.ballot.decided and look.decided
+    assert look in world.called()
+
+
+def test_row_57_only_what_was_held_then_is_lost(world: World) -> None:
+    head = world.holder()
+    since = head.since_ns
+    assert head.holds_since(since) and not head.holds_since(since + 1)
+    head.lose_what_it_holds_since(since + 1, world.now)
+    assert head.held(world.now)
+    head.lose_what_it_holds_since(since, world.now)
+    assert not head.held(world.now) and head.lost_ns == world.now
+    head.begin_release(world.now)
+    assert not head.holds_since(since)
+
+
+def test_row_57_the_first_in_line_is_next(world: World) -> None:
+    head = world.holder()
+    first, second = world.waiter(), world.waiter()
+    assert world.lines.is_next(first.hold) and not world.lines.is_next(second.hold)
+    world.lines.drop(first)
+    assert world.lines.is_next(second.hold)
+    world.lines.drop(second)
+    assert not world.lines.is_next(head)

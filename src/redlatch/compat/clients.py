@@ -21,13 +21,14 @@ import redis
 import redis.utils
 
 from .. import impl
-from ..aio import AsyncClient, AsyncLock
-from ..client import Client, Lock
+from ..aio import AsyncClient
+from ..client import Client
 from ..config import masters_of, ttl_ms_of
 from ..locks.factory import BaseClient
 from ..protocol.hold import HELD
 from ..protocol.key import key_as_it_is
 from ..protocol.policy import Policy
+from .lease import AsyncLease, Lease
 from .shared import show
 
 logger = logging.getLogger("redlatch")
@@ -157,13 +158,13 @@ class Foreign(BaseClient):
 class ThreadsClient(Foreign, Client):
     """The client behind the drop-ins for threads."""
 
-    _lock_of = Lock
+    _lock_of = Lease
 
 
 class LoopClient(Foreign, AsyncClient):
     """The client behind the drop-ins for asyncio."""
 
-    _lock_of = AsyncLock
+    _lock_of = AsyncLease
 
     def abandon(self) -> None:
         """Close every connection: its event loop is closed."""

@@ -15,7 +15,7 @@ from redlatch.errors import LockError
 from .ballot import Ballot
 from .commands import Look
 from .hold import HELD, WAITING, Hold
-from .policy import SECOND, UNBOUNDED, Policy
+from .policy import MILLISECOND, SECOND, UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
 from .waiting import Lines, Turn
 
@@ -25,6 +25,10 @@ BACKSTOP_NS = SECOND
 # When a tenure is over the next of this client looks so many times before it asks: 2 give the waiters of other
 # processes, who are told at once, the time to ask first.
 COURTESY = 2
+
+# A drop-in's waiter that is the first in line from the start asks the masters about the holder's key after so long.
+# Most hand-offs take less, so they cost no question. A waiter that becomes the first is woken by `Lines.expire`.
+FIRST_LOOK_NS = 5 * MILLISECOND
 
 
 def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
@@ -143,7 +147,10 @@ def _wait_in_line(
         turn = lines.join(policy, hold, now, until_ns)
         try:
             if not lines.enter(hold, now):
-                yield turn
+                if policy.hearsay:
+                    yield turn
+                else:
+                    yield from _wait_beside(policy, lines, turn, ttl_ms, until_ns)
             if turn.lease is not None:
                 hold.inherit(turn.lease)  # before it is taken, so that an interrupt finds it here or there
                 turn.take()
@@ -165,6 +172,82 @@ def _wait_in_line(
                 yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
                 lines.leave(hold, now, False)
             return False
+
+
+def _wait_beside(policy: Policy, lines: Lines, turn: Turn, ttl_ms: int, until_ns: int) -> Steps:
+    """Wait for a turn in a client whose users delete keys by hand: until it has come, or its time is over.
+
+    When the line has stood still for a while, its first waiter watches the key of the hold at the head, too.
+    """
+    hold = turn.hold
+    turn.looks = True
+    if lines.is_next(hold):
+        turn.ballot.until_ns = min(policy.clock.now() + FIRST_LOOK_NS, until_ns)
+    while True:
+        yield turn
+        if turn.ballot.decided or _is_over(policy, lines, turn, until_ns):
+            return
+        head: Hold | None = lines.heads.get(hold.key)
+        if head is not None and head.state == HELD and lines.is_next(hold):
+            yield from _watch_beside(policy, lines, turn, head, ttl_ms, until_ns)
+            if _is_over(policy, lines, turn, until_ns):
+                return
+        turn.ballot.until_ns = until_ns
+
+
+def _wait_for_turn(policy: Policy, turn: Turn, pause_ns: int, until_ns: int) -> Steps:
+    turn.ballot.until_ns = min(policy.clock.now() + pause_ns, until_ns)
+    yield turn
+
+
+def _is_over(policy: Policy, lines: Lines, turn: Turn, until_ns: int) -> bool:
+    """Tell whether the turn has come, its time is over, or the hold at the head need not be waited for any more."""
+    now = policy.clock.now()
+    return turn.ballot.decided or now >= until_ns or lines.enter(turn.hold, now)
+
+
+def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: int, until_ns: int) -> Steps:
+    """Wait for a turn while the hold at the head has its key; a hold whose key is gone has lost it.
+
+    A look that is registered for pushes counts each change as "gone". So a second look, which counts only answers,
+    confirms it.
+    """
+    key, since = turn.hold.key, head.since_ns
+    confirms = False
+    pauses = 0
+    while not turn.ballot.decided and head.holds_since(since):
+        now = policy.clock.now()
+        look = Ballot(Look(key), policy.size, policy.quorum, min(now + policy.patience_ns(ttl_ms), until_ns))
+        turn.watch = look  # whoever calls the turn looks here afterwards
+        if not confirms:
+            lines.watch(key, look)
+        try:
+            if not turn.ballot.decided:
+                yield look
+            if not (confirms or turn.ballot.decided or look.yes >= look.quorum):
+                pauses = 0 if look.watchable() else pauses + 1
+                if pauses:
+                    yield from _wait_for_turn(policy, turn, policy.retry.pause_ns(pauses, policy.random()), until_ns)
+                else:
+                    yield from _wait_for_change_beside(policy, turn, look, until_ns)
+        finally:
+            turn.watch = None
+            lines.unwatch(key, look)
+        gone = look.yes >= look.quorum
+        now = policy.clock.now()
+        if turn.ballot.decided or now >= until_ns:
+            return
+        if gone and confirms:
+            head.lose_what_it_holds_since(since, now)
+            return
+        confirms = gone and not confirms
+
+
+def _wait_for_change_beside(policy: Policy, turn: Turn, look: Ballot, until_ns: int) -> Steps:
+    now, jitter = policy.clock.now(), policy.retry.pause_ns(0, policy.random())
+    look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
+    if not turn.ballot.decided:  # asked after the watch began: it would forget a call before that
+        yield [look]
 
 
 def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:

@@ -147,6 +147,17 @@ class Hold:
         if self.state == HELD:
             self.deadline_ns = min(self.deadline_ns, now_ns)
 
+    def holds_since(self, since_ns: int) -> bool:
+        """Tell whether it holds what was asked for at that time, and nothing newer."""
+        return self.state == HELD and self.since_ns == since_ns
+
+    def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
+        """Note that somebody has deleted the key that was asked for at that time; a newer one is not meant."""
+        deadline_ns = min(self.deadline_ns, now_ns)
+        if self.state == HELD and self.since_ns == since_ns:  # no call from here to the end
+            self.lost_ns = now_ns
+            self.deadline_ns = deadline_ns
+
     def copy(self) -> Hold:
         """Return what is held, to be passed on once more; nobody's claim."""
         lease = Hold(self.name, self.key, self.kind)

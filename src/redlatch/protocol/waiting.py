@@ -31,7 +31,7 @@ from redlatch.errors import LockBusy
 from .ballot import Ballot
 from .commands import Command
 from .hold import HELD, PASSED, RELEASING, Hold
-from .policy import SECOND, Policy
+from .policy import MILLISECOND, SECOND, Policy
 
 # A fenced lease has numbers for so many others: as many microseconds as mostly pass meanwhile, or fewer.
 MAX_SUCCESSORS = 1024
@@ -40,6 +40,7 @@ MAX_SUCCESSORS = 1024
 MOST_HEADS = 1024
 
 UNKNOWN_NS = SECOND // 10  # after so long a head that held nothing is looked at again
+STILL_NS = 5 * MILLISECOND  # a line that has not moved for so long stands still
 _NO_COMMAND = Command(b"", b"", 0)  # on which a line waits
 
 
@@ -52,9 +53,11 @@ class Turn:
         left: whether its owner is gone.
         lease: what came with it, as it was with the hold that gave it; None where the masters must be asked.
         courteous: whether other processes are to have a chance first.
+        looks: whether its owner is to watch the holder's key when it is the first in line.
+        watch: the question about the holder's key that its owner waits for, too; or None.
     """
 
-    __slots__ = ("ballot", "courteous", "hold", "lease", "left")
+    __slots__ = ("ballot", "courteous", "hold", "lease", "left", "looks", "watch")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
         self.hold = hold
@@ -62,6 +65,8 @@ class Turn:
         self.left = False
         self.lease: Hold | None = None
         self.courteous = False
+        self.looks = False
+        self.watch: Ballot | None = None
 
     def take(self) -> Hold | None:
         """Take the lease, if there is one; only one of all who try gets it."""
@@ -198,6 +203,8 @@ class Lines:
         turn.lease = lease
         turn.ballot.decided = True  # before it is called
         self.called.append(turn.ballot)
+        if turn.watch is not None:
+            self._call(turn.watch)
         _discard(line, turn)
         if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
             hold.state = RELEASING
@@ -236,6 +243,11 @@ class Lines:
             if head is not None:
                 head.lose(now_ns)
 
+    def is_next(self, hold: Hold) -> bool:
+        """Tell whether a hold that stands in line is the first there."""
+        line = self.lines.get(hold.key)
+        return line is not None and not _is_others(line, hold)
+
     def successors(self, policy: Policy, key: bytes) -> int:
         """Return to how many others a lease may be passed on: none while nobody waits for it."""
         line = self.lines.get(key)
@@ -254,6 +266,8 @@ class Lines:
             self.heads[turn.hold.key] = turn.hold  # no call from here until the turn is called
             turn.ballot.decided = True
             self.called.append(turn.ballot)
+            if turn.watch is not None:
+                self._call(turn.watch)
             _discard(line, turn)
             if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
                 return True
@@ -276,8 +290,20 @@ class Lines:
                     self._call_next(line, now_ns, False)
                 head = None
             until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.deadline_ns
+            if head is not None and self._have_it_look(line, now_ns):
+                until = min(until, now_ns + UNKNOWN_NS)
             earliest = min(earliest or until, until)
         return earliest
+
+    def _have_it_look(self, line: Line, now_ns: int) -> bool:
+        """Wake the first in a line that stands still, to watch the holder's key; tell whether to call this again."""
+        turn = _next(line)
+        if turn is None or not turn.looks:
+            return False
+        if turn.watch is None and now_ns - line.moved_ns >= STILL_NS:
+            turn.ballot.until_ns = min(turn.ballot.until_ns, now_ns)
+            self.called.append(turn.ballot)
+        return True
 
     # --- which master is asked first ---------------------------------------------------------------
 

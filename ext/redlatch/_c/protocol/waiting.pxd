@@ -15,6 +15,8 @@ cdef class Turn:
     cdef public bint left
     cdef public Hold lease
     cdef public bint courteous
+    cdef public bint looks
+    cdef public Ballot watch
 
     @cython.locals(lease=Hold)
     cpdef Hold take(self)
@@ -59,12 +61,16 @@ cdef class Lines:
     cpdef lose(self, bytes key, long long now_ns)
     cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
     @cython.locals(line=Line)
+    cpdef bint is_next(self, Hold hold) except -1
+    @cython.locals(line=Line)
     cpdef successors(self, Policy policy, bytes key)
     @cython.locals(turn=Turn)
     cdef bint _call_next(self, Line line, long long now_ns, bint courteous) except -1
     cdef _dissolve(self, bytes key, Line line)
     @cython.locals(line=Line, head=Hold, earliest=cython.longlong, until=cython.longlong)
     cpdef expire(self, long long now_ns)
+    @cython.locals(turn=Turn)
+    cdef bint _have_it_look(self, Line line, long long now_ns) except -1
 
     # which master is asked first
     cpdef int first_of(self, Policy policy, bytes key, long long now_ns) except -2

@@ -1,0 +1,43 @@
+"""The locks behind the drop-ins: users of the originals may drop the object of a lock that they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..aio import AsyncLock
+from ..client import Lock
+from ..protocol.hold import HELD
+
+
+class Lease(Lock):
+    """A lock for threads; a waiter of this process does not wait behind its object any more once that is collected."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        hold = self._hold
+        if hold.state == HELD and not hold.shown:
+            _forget(self, hold)
+
+
+class AsyncLease(AsyncLock):
+    """The same for asyncio."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        hold = self._hold
+        if hold.state == HELD and not hold.shown:
+            _forget(self, hold)
+
+
+def _forget(lease: Any, hold: Any) -> None:
+    """Forget a held lock whose object is collected: nobody can release it, as its token was not shown.
+
+    The garbage collector may call this at any moment and in any thread, so it wakes nobody: waiters in the lock's line
+    look again by themselves.
+    """
+    hold.shown = True
+    lines = lease._shared.driver.lines
+    if lines.heads.get(hold.key) is hold and hold.key not in lines.lines:
+        lines.heads.pop(hold.key, None)
