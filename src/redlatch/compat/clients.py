@@ -17,9 +17,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import redis
-import redis.utils
-
 from .. import impl
 from ..aio import AsyncClient
 from ..client import Client
@@ -29,7 +26,8 @@ from ..protocol.hold import HELD
 from ..protocol.key import key_as_it_is
 from ..protocol.policy import Policy
 from .lease import AsyncLease, Lease
-from .shared import show
+from .overrides import override_of
+from .shared import packing, show
 
 logger = logging.getLogger("redlatch")
 
@@ -227,7 +225,7 @@ class Registry:
         ours = str(pool.connection_class.__module__).partition(".")[0] == "redis"
         with self._one_at_a_time:
             server = self._by_identity.setdefault(_identity(pool), Server(next(self._numbers))) if ours else None
-            home = self._homes[pool] = Home(server, _packing(pool))
+            home = self._homes[pool] = Home(server, packing(pool))
         return home
 
     def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
@@ -256,6 +254,13 @@ class Registry:
             raise TypeError(
                 f"a redis-py client of one server is needed, with redis-py's own connections, not {server!r}"
             )
+        override = override_of(server)
+        if override:
+            raise TypeError(
+                f"a redis-py client whose commands nothing changes is needed: {override} may change keys, and the "
+                "drop-in sends its commands without it. Give a plain redis.Redis and the whole key, or keep the "
+                "original client for this lock"
+            )
         return found
 
 
@@ -269,14 +274,6 @@ def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> A
         if count > 1:
             logger.warning("%d of the masters are databases of %s: they fail together", count, address)
     return client
-
-
-def _packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return what makes bytes of a word: with hiredis, text is UTF-8 whatever the client's encoding is."""
-    encode = pool.get_encoder().encode
-    if not redis.utils.HIREDIS_AVAILABLE:
-        return encode  # type: ignore[no-any-return]
-    return lambda word: word.encode() if isinstance(word, str) else encode(word)
 
 
 def _identity(pool: Any) -> tuple[object, ...]:
@@ -306,11 +303,11 @@ if hasattr(os, "register_at_fork"):
 def home_of(server: Any) -> Home | None:
     """Return what is known of a redis-py client that can be stood in for: one server, and redis-py's own connections.
 
-    None for a cluster, and where connections are somebody else's, such as fakeredis'.
+    None for a cluster, and where connections are somebody else's, such as fakeredis', or a subclass changes commands.
     """
     pool = getattr(server, "connection_pool", None)
     home = None if pool is None else _registry[0].home_of(pool)
-    return None if home is None or home.server is None else home
+    return None if home is None or home.server is None or override_of(server) else home
 
 
 def encoder_of(server: Any) -> Callable[[Any], bytes]:

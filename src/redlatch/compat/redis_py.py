@@ -17,8 +17,9 @@ Both are subclasses: names, attributes, messages and hooks are redis-py's. What 
 * A lock belongs to the process that acquired it: a forked child can neither release nor extend it.
 * Of asyncio tasks that have tried to acquire one lock object each has its own token, or none.
 
-Clients that are none of one server (clusters), whose connections are not redis-py's, and subclasses with a `do_acquire`
-or `do_release` of their own are left to redis-py's algorithm.
+redis-py's algorithm is kept for clusters and for clients with connections that are not redis-py's. It is kept, too, for
+clients with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key,
+and for subclasses with a `do_acquire` or `do_release` of their own.
 
 Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
 """

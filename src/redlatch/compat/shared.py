@@ -1,4 +1,4 @@
-"""What all drop-ins need beside clients: exceptions of the originals and of redis-py, and patience without a quorum."""
+"""What all drop-ins need beside clients: exceptions of the originals and of redis-py, encoding, and patience."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import redis
+import redis.utils
 
 from ..errors import LockError, QuorumUnavailable
 from ..locks.lock import note_failure
@@ -36,10 +37,23 @@ def original(name: str) -> ModuleType | None:
     return found
 
 
+def packing(pool: Any) -> Callable[[Any], bytes]:
+    """Return what makes bytes of a word: with hiredis, text is UTF-8 whatever the client's encoding is."""
+    encode = pool.get_encoder().encode
+    utf_8 = redis.utils.HIREDIS_AVAILABLE
+
+    def packed(word: Any) -> bytes:
+        if utf_8 and isinstance(word, str):
+            return word.encode()
+        return bytes(encode(word))  # which leaves a memoryview as it is
+
+    return packed
+
+
 def redis_errors_of(error: LockError) -> list[redis.RedisError]:
     """Return why masters failed, as errors of redis-py."""
-    causes = error.causes.values() if isinstance(error, QuorumUnavailable) else ()
-    return [_as_redis_has_it(cause) for cause in causes]
+    causes = error.causes if isinstance(error, QuorumUnavailable) else {}
+    return [_as_redis_has_it(address, cause) for address, cause in causes.items()]
 
 
 def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
@@ -48,11 +62,19 @@ def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
     return redis.ConnectionError(str(error)) if cause is None or isinstance(cause, LockError) else cause
 
 
-def _as_redis_has_it(cause: BaseException) -> redis.RedisError:
+def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
+    """Return redis-py's error, with the server's address as redis-py's messages have it."""
     if isinstance(cause, redis.RedisError):
         return cause
-    kind = redis.TimeoutError if isinstance(cause, TimeoutError) else redis.ConnectionError
-    return kind(str(cause))
+    if address.startswith("["):  # IPv6
+        address = address[1:].replace("]:", ":")
+    if isinstance(cause, TimeoutError):
+        return redis.TimeoutError(f"Timeout reading from {address}: {cause}")
+    if not isinstance(cause, OSError) or cause.errno is None:  # the text is redlatch's own, and says where
+        return redis.ConnectionError(str(cause))
+    if isinstance(cause, (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)):
+        return redis.ConnectionError(f"Error while reading from {address} : {cause.args}")
+    return redis.ConnectionError(f"Error {cause.errno} connecting to {address}. {cause.strerror}.")
 
 
 def shown_token(lease: Any) -> Any:

@@ -1,0 +1,89 @@
+"""Which redis-py clients may change commands on their way to the server, as kombu's `PrefixedStrictRedis` changes keys.
+
+Drop-ins send their own commands to the server that a client names. Where the client would have changed them, the
+drop-in would lock another key than the original. Instrumentation (OpenTelemetry, Sentry and others) replaces methods
+of redis-py's own classes. It changes no command, and is not meant.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import redis
+import redis.asyncio
+
+# What the originals call on a client, and what those calls go through.
+_CALLED = frozenset(
+    {
+        "__getattribute__",
+        "_execute_command",
+        "_send_command_parse_response",
+        "eval",
+        "evalsha",
+        "execute_command",
+        "get",
+        "get_encoder",
+        "parse_response",
+        "pipeline",
+        "register_script",
+        "script_load",
+        "set",
+        "transaction",
+    }
+)
+
+# Classes that change nothing, whatever was patched into them.
+_PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
+
+# Tools that wrap methods of single clients, too.
+_INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
+
+# As names of this module: a look-up costs less.
+_THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
+_changes_nothing = _CALLED.isdisjoint
+
+_known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()  # what `_override_of` returned
+
+
+def override_of(client: Any) -> str:
+    """Return what may change the commands of a redis-py client, for messages; "" where nothing does."""
+    kind = type(client)
+    if kind is not _THREADS and kind is not _ASYNCIO:
+        found = _known.get(kind)
+        if found is None:
+            found = _known[kind] = _override_of(kind)
+        if found:
+            return found
+    own = client.__dict__
+    return "" if _changes_nothing(own) else _override_in(client, own)
+
+
+def _override_of(kind: type[Any]) -> str:
+    if not issubclass(kind, (redis.Redis, redis.asyncio.Redis)):
+        return f"{kind.__qualname__}, which is no class of redis-py"
+    for base in kind.__mro__:
+        if base not in _PLAIN:
+            for name in sorted(_CALLED.intersection(vars(base))):
+                return f"{base.__qualname__}.{name}"
+    return ""
+
+
+def _override_in(client: Any, own: dict[str, Any]) -> str:
+    for name in sorted(_CALLED.intersection(own)):
+        if not _is_instrumented(client, name, own[name]):
+            return f"its attribute {name}"
+    return ""
+
+
+def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
+    """Tell whether an attribute is the client's own method, with instrumentation around it."""
+    while _tool_of(attribute) in _INSTRUMENTATION:
+        attribute = getattr(attribute, "__wrapped__", None)
+    return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name
+
+
+def _tool_of(attribute: Any) -> str:
+    """Return which package a wrapper is from: wrapt shows that of what it wraps, beside the function that it calls."""
+    made_by = getattr(attribute, "_self_wrapper", attribute)
+    return str(getattr(made_by, "__module__", "")).partition(".")[0]
