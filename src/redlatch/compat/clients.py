@@ -54,6 +54,8 @@ class Foreign(BaseClient):
 
     _lock_of: type[Any]
 
+    settled = False  # whether it has been connected, or has tried to
+
     def __init__(self, *args: Any, **options: Any) -> None:
         self._kinds = impl.for_clients().module("protocol.foreign")
         super().__init__(*args, **options)

@@ -30,12 +30,15 @@ import redis
 
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.key import key_as_it_is
-from ..protocol.policy import MILLISECOND, SECOND
+from ..protocol.policy import MILLISECOND
 from . import clients, shared
 
 _original = shared.original("pottery")
 
 logger = logging.getLogger("pottery")
+
+# An attempt that won, and began within so long of the call, counts as the first.
+AT_ONCE_NS = 5 * MILLISECOND
 
 if _original is None:
 
@@ -167,19 +170,26 @@ class _Redlock:
             logger.warning("%s cannot be had: %s", self.key, error)
             return None
 
-    def _trial(self, blocking: bool, timeout: float) -> shared.Trial:
+    def _trial(self, blocking: bool, timeout: float) -> shared.Trial | None:
+        """Return for how long to try; None where the time is over before it begins."""
         _check(blocking, timeout)
+        if not (timeout == -1 or timeout >= 0):
+            return None
         seconds = None if blocking and timeout == -1 else max(0.0, timeout)
         return shared.Trial(seconds, lambda: random.uniform(0, self._RETRY_DELAY))
 
     def _won(self, lease: Any) -> None:
         self._lease, self._extension_num = lease, 0
 
-    def _log_if_enqueued(self, lease: Any, won: bool, began: float) -> None:
-        """Tell of who had to wait, and for how long."""
+    def _log_if_enqueued(self, lease: Any, won: bool, began_ns: int) -> None:
+        """Log how long it was waited for, unless the first attempt won.
+
+        Args:
+            began_ns: when the call began, behind the connecting.
+        """
         hold, clock = lease._hold, lease._shared.policy.clock
-        waited_ns = time.monotonic_ns() - int(began * SECOND)
-        if won and not hold.passed and clock.now() - hold.since_ns > waited_ns - MILLISECOND:
+        waited_ns = clock.now() - began_ns
+        if won and not hold.passed and hold.since_ns - began_ns < AT_ONCE_NS:
             return
         what, name = type(self).__qualname__.lower(), self.key.split(":", maxsplit=1)[1]
         text = f"source=pottery sample#{what}.enqueued.%s=%dms sample#{what}.acquired.%s=%d"
@@ -242,10 +252,17 @@ class Redlock(_Redlock):
             QuorumIsImpossible: too many masters failed, and that is to be raised.
             ValueError: a timeout was given for a call that does not block.
         """
-        trial, began = self._trial(blocking, timeout), time.monotonic()
-        lease = self._lease_from(clients.client_of(self.masters))
+        trial = self._trial(blocking, timeout)
+        if trial is None:
+            return False
+        client = clients.client_of(self.masters)
+        lease = self._lease_from(client)
         if lease is None:
             return False
+        if not client.settled:
+            client.connect()
+            client.settled = True
+        began = client._policy.clock.now()
         try:
             won = trial.acquire(lease, functools.partial(self._heed, raise_on_redis_errors))
             if won:
@@ -337,10 +354,17 @@ class AIORedlock(_Redlock):
             QuorumIsImpossible: too many masters failed, and that is to be raised.
             ValueError: a timeout was given for a call that does not block.
         """
-        trial, began = self._trial(blocking, timeout), time.monotonic()
-        lease = self._lease_from(clients.async_client_of(self.masters))
+        trial = self._trial(blocking, timeout)
+        if trial is None:
+            return False
+        client = clients.async_client_of(self.masters)
+        lease = self._lease_from(client)
         if lease is None:
             return False
+        if not client.settled:
+            await client.connect()
+            client.settled = True
+        began = client._policy.clock.now()
         won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))
         if won:
             self._won(lease)

@@ -41,6 +41,9 @@ from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUna
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
+# A server's numbers end here.
+LONGEST_TTL_MS = (1 << 63) - 1
+
 
 class _Local:
     """What was acquired, and its token as redis-py has it.
@@ -155,7 +158,7 @@ class Lock(_WithLocal, redis.lock.Lock):
     ) -> bool:
         """Acquire the lock; arguments, result and errors are those of `redis.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, Lock)
-        if home is None:
+        if home is None or not _is_pause(self.sleep if sleep is None else sleep):
             return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
         return self._win(home, _patience(self, sleep, blocking, blocking_timeout), token)
 
@@ -330,7 +333,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
     ) -> bool:
         """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, AsyncLock)
-        if home is None:
+        if home is None or not _is_pause(self.sleep):
             return bool(await super().acquire(blocking, blocking_timeout, token))
         return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
 
@@ -418,6 +421,11 @@ def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
     return None if hooked else home_of(lock.redis)
 
 
+def _is_pause(sleep: Any) -> bool:
+    """Tell whether it can be slept for so many seconds; with anything else redis-py's loop does what it always did."""
+    return isinstance(sleep, (int, float)) and sleep >= 0
+
+
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
     """Return how long to wait: not at all where redis-py would not sleep once; None is for ever."""
     sleep = lock.sleep if sleep is None else sleep
@@ -434,6 +442,8 @@ def _ttl_ms(lock: Any) -> int:
     ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
     if ttl_ms < 1:
         raise redis.ResponseError("invalid expire time in 'set' command")
+    if ttl_ms > LONGEST_TTL_MS:
+        raise redis.ResponseError("value is not an integer or out of range")
     return ttl_ms
 
 

@@ -107,7 +107,8 @@ class Redlock:
         if not self.servers:
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         try:
-            clients.client_of(self.servers)
+            if all([hasattr(server, "set") for server in self.servers]):  # else `lock` says so
+                clients.client_of(self.servers)
         except ConfigurationError as error:  # one is named twice
             raise Warning(str(error)) from error
         self.quorum = len(self.servers) // 2 + 1
@@ -126,9 +127,12 @@ class Redlock:
 
         Raises:
             ValueError: the ttl is no int, or the name is longer than 512 bytes.
+            AttributeError: a server is no redis-py client.
             ConfigurationError: a master is a replica.
         """
         _check_ttl(ttl)
+        for server in self.servers:
+            server.set  # noqa: B018 - raises AttributeError, as redlock-py does
         client, key = clients.client_of(self.servers), self._key_of(resource)
         key_as_it_is(key)
         try:
@@ -154,7 +158,7 @@ class Redlock:
             logger.warning("%s", error)
         except QuorumUnavailable as error:
             logger.exception("Error unlocking resource %s: %s", lock.resource, error)
-        except (LockError, redis.RedisError):
+        except (LockError, redis.RedisError, AttributeError, TypeError):  # the latter two: of what is no client
             logger.exception("Error unlocking resource %s", lock.resource)
 
     def lock_instance(self, server: Any, resource: str | bytes, val: bytes, ttl: int) -> Any:

@@ -1,0 +1,185 @@
+"""Odd arguments: a drop-in does with them what its original does. Each test runs over both."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.lock
+import redis.lock
+from faces import PATIENCE
+
+from redlatch.compat import redis_py
+
+WHOSE = pytest.mark.parametrize("whose", ["theirs", "ours"])
+
+
+def module_of(whose: str, name: str) -> Any:
+    return importlib.import_module(name if whose == "theirs" else f"redlatch.compat.{name}")
+
+
+# --- redis-py -----------------------------------------------------------------------------------------
+
+
+class Face:
+    """redis-py's lock or the drop-in, for threads or asyncio, called the same way."""
+
+    def __init__(self, whose: str, asynchronous: bool, url: str, runner: asyncio.Runner) -> None:
+        self._asynchronous, self._runner = asynchronous, runner
+        self.client = (redis.asyncio.Redis if asynchronous else redis.Redis).from_url(url)
+        theirs = redis.asyncio.lock.Lock if asynchronous else redis.lock.Lock
+        self.kind: Any = theirs if whose == "theirs" else redis_py.AsyncLock if asynchronous else redis_py.Lock
+
+    def lock(self, name: Any, **options: Any) -> Any:
+        return self.kind(self.client, name, **options)
+
+    def __call__(self, call: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            said = call()
+            return await asyncio.wait_for(said, PATIENCE) if isinstance(said, Awaitable) else said
+
+        return self._runner.run(run()) if self._asynchronous else call()
+
+    def close(self) -> None:
+        self(self.client.aclose if self._asynchronous else self.client.close)
+
+
+@pytest.fixture(params=["theirs", "ours"])
+def whose(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["threads", "asyncio"])
+def face(implementation: Any, whose: str, request: pytest.FixtureRequest, url: str) -> Any:
+    with asyncio.Runner() as runner:
+        face = Face(whose, request.param, url, runner)
+        yield face
+        face.close()
+
+
+@pytest.mark.parametrize("kind", [memoryview, bytearray])
+def test_a_name_may_be_any_kind_of_bytes(kind, face, url, name):
+    lock = face.lock(kind(name.encode()), timeout=5)
+    with redis.Redis.from_url(url) as server:
+        assert face(lambda: lock.acquire(blocking=False))
+        assert server.exists(name)
+        assert face(lock.owned)
+        assert face(lambda: lock.extend(1))
+        assert not face(lambda: face.lock(name, timeout=5).acquire(blocking=False))
+        face(lock.release)
+        assert not server.exists(name)
+
+
+@pytest.mark.parametrize("timeout", ["5", 1e20])
+def test_a_timeout_that_is_no_number_of_the_servers_is_refused_as_the_server_would(timeout, face, name):
+    with pytest.raises(redis.ResponseError, match="value is not an integer or out of range"):
+        face(lambda: face.lock(name, timeout=timeout).acquire())
+
+
+def test_a_pause_below_zero_is_none_where_the_lock_is_free(face, name):
+    lock = face.lock(name, timeout=5, sleep=-1)
+    assert face(lambda: lock.acquire(blocking_timeout=1))
+    assert face(lock.owned)
+    assert face(lambda: lock.extend(1))
+    face(lock.release)
+    assert not face(lock.locked)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
+@WHOSE
+def test_a_pause_below_zero_cannot_be_slept_but_by_asyncio(asynchronous, whose, implementation, url, name):
+    with asyncio.Runner() as runner:
+        face = Face(whose, asynchronous, url, runner)
+        assert face(lambda: face.lock(name, timeout=0.3).acquire(blocking=False))
+        late = face.lock(name, timeout=5, sleep=-1)
+        if asynchronous:  # it asks again at once, and for one second longer than it should
+            assert face(lambda: late.acquire(blocking_timeout=0.1))
+        else:
+            with pytest.raises(ValueError, match="sleep length must be non-negative"):
+                late.acquire(blocking_timeout=0.1)
+            assert late.acquire(blocking_timeout=-2) is False
+        face.close()
+
+
+@pytest.mark.parametrize("sleep", ["x", None, [1]])
+def test_a_pause_that_is_no_number_is_refused_where_the_lock_is_taken(sleep, face, url, name):
+    with redis.Redis.from_url(url) as server:
+        server.set(name, "somebody's")
+        lock = face.lock(name, timeout=5)
+        lock.sleep = sleep
+        with pytest.raises(TypeError):
+            face(lambda: lock.acquire(blocking_timeout=1))
+        server.delete(name)
+
+
+# --- redlock-py ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [5, None, ("host", 1)])
+@WHOSE
+def test_what_is_no_client_is_found_out_by_the_first_lock(whose, bad, implementation, name, caplog):
+    redlock = module_of(whose, "redlock")
+    manager = redlock.Redlock([bad])
+    with pytest.raises(AttributeError, match=f"'{type(bad).__name__}' object has no attribute 'set'"):
+        manager.lock(name, 1000)
+    with caplog.at_level(logging.ERROR):
+        assert manager.unlock(redlock.Lock(1, name, b"token")) is None
+    assert f"Error unlocking resource {name}" in caplog.text
+
+
+# --- pottery ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [-5, -0.5, float("nan")])
+@WHOSE
+def test_a_negative_timeout_is_over_before_anything_is_asked(whose, timeout, implementation, url, name):
+    pottery = module_of(whose, "pottery")
+    with redis.Redis.from_url(url) as master:
+        lock = pottery.Redlock(key=name, masters={master})
+        assert lock.acquire(timeout=timeout) is False
+        with pytest.raises(pottery.QuorumNotAchieved):
+            pottery.Redlock(key=name, masters={master}, context_manager_timeout=timeout).__enter__()
+        assert not master.exists(lock.key)
+
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as master:
+            lock = pottery.AIORedlock(key=name, masters={master})
+            assert await lock.acquire(timeout=timeout) is False
+            assert not await master.exists(lock.key)
+
+    asyncio.run(work())
+
+
+@WHOSE
+def test_a_wait_is_logged_once_and_what_is_had_at_once_is_not(whose, implementation, single_master, name, caplog):
+    pottery = module_of(whose, "pottery")
+    with redis.Redis.from_url(single_master()) as master, caplog.at_level(logging.INFO, logger="pottery"):
+        lock = pottery.Redlock(key=name, masters={master}, auto_release_time=0.3)
+        assert lock.acquire()
+        assert "enqueued" not in caplog.text
+        assert lock.acquire()
+        assert caplog.text.count("enqueued") == 1
+        assert f"sample#redlock.acquired.{name}=1" in caplog.text
+        lock.release()
+
+
+def test_a_wait_of_a_task_is_logged_once_too(implementation, single_master, name, caplog):
+    ours = module_of("ours", "pottery")
+
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(single_master()) as master:
+            lock = ours.AIORedlock(key=name, masters={master}, auto_release_time=0.3)
+            assert await lock.acquire()
+            assert "enqueued" not in caplog.text
+            assert await lock.acquire()
+            assert caplog.text.count("enqueued") == 1
+            await lock.release()
+
+    with caplog.at_level(logging.INFO, logger="pottery"):
+        asyncio.run(work())
