@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -383,14 +384,26 @@ class _Schedule:
             self._let_go(name, host, use, lock)
 
     def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any) -> None:
-        """Release it, and once more where that was interrupted, as a user may."""
+        """Release it."""
         try:
             release = lock.release if use.kind in ("multi", "rlock") else partial(lock.release, wait=use.wait)
-            self._in_time(host, name, "a release", release)
+            self._in_time(host, name, "a release", partial(self._insist, release))
         except LockError:
             if use.hold < use.ttl and self.plan.quiet():
                 raise
         self._say(host, name, "has released it")
+
+    def _insist(self, release: Any) -> None:
+        """Release, and once more where that was interrupted: it may not have begun."""
+        try:
+            release()
+        except KeyboardInterrupt:
+            me = self.kernel.current
+            assert me is not None
+            me.in_call = me.interrupted = False
+            with suppress(LockError):  # the first one may have gone far enough
+                release()
+            raise
 
     def _in_time(self, host: ThreadHost, name: str, what: str, call: Any) -> None:
         """Do what needs only the masters' answers: that is soon over where they all answer."""
@@ -432,7 +445,7 @@ class _Schedule:
                 face.extend_many(locks)
         finally:
             self._released(host, name, pairs)
-            face.release_many(locks, wait=use.wait)
+            self._insist(partial(face.release_many, locks, wait=use.wait))
 
     def _lock_of(self, client: int, use: Use) -> Any:
         face, name, ttl = self.clients[client], use.names[0], use.ttl
