@@ -297,16 +297,16 @@ def test_the_scripted_server_is_taken_for_one_as_long_as_it_is_honest() -> None:
     ("errand", "given"),
     [
         (None, []),
-        (Errand(b"\0guard"), [b"INFO persistence", b"GET \0guard", b"TIME"]),
+        (Errand(b"\0guard"), [b"INFO persistence", b"GET \0guard", b"TIME", b"CONFIG GET"]),
         (
             Errand(b"\0guard", b"", b"new"),
-            [b"INFO persistence", b"EVAL " + MARK.text, b"GET \0guard", b"TIME"],
+            [b"INFO persistence", b"EVAL " + MARK.text, b"GET \0guard", b"TIME", b"CONFIG GET"],
         ),
     ],
     ids=["no guard", "guard", "marker to write"],
 )
 def test_the_whole_introduction_leaves_in_one_round_trip(errand: Errand | None, given: list[bytes]) -> None:
-    last = [b"TIME"] if given else [b"INFO", b"memory"]
+    last = [b"CONFIG", b"GET"] if given else [b"INFO", b"memory"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         failures: list[BaseException] = []
 

@@ -338,7 +338,8 @@ def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, 
     assert call.result(PATIENCE)
     assert lock.token == token
     assert second * 0.9 < lock.remaining() < second
-    await_true(lambda: all(second * 900 < pttl <= second * 1000 for pttl in keys(three, name).values()))
+    longest = max(first, second)  # an extension takes no time from a key
+    await_true(lambda: all(longest * 900 < pttl <= longest * 1000 for pttl in keys(three, name).values()))
     assert sum(value == token for value in values(three, name)) == 3
 
 

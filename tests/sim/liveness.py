@@ -46,10 +46,11 @@ class Wait:
     """Somebody who waits for a lock, by the world's time.
 
     Attributes:
-        who, name, kind: the waiter, all names that it waits for, and which kind of lock it is.
+        client, who, name, kind: whose task waits, all names that it waits for, and which kind of lock it is.
         since, until: from when until when it waits; -1 while it does.
     """
 
+    client: str
     who: str
     name: str
     kind: str
@@ -81,7 +82,7 @@ class Liveness:
         """Take note that somebody begins to wait."""
         self._first.setdefault(client, now_ns)
         since = max(now_ns, self._first[client] + CONTACT_NS)
-        self.waits.append(Wait(who, _unit(names), kind, since))
+        self.waits.append(Wait(client, who, _unit(names), kind, since))
         return self.waits[-1]
 
     def end(self, wait: Wait, asked_ns: int, now_ns: int, timeout: float | None) -> None:
@@ -89,7 +90,7 @@ class Liveness:
         wait.until = now_ns
         if timeout is None:
             return
-        first = wait.since > asked_ns
+        first = asked_ns < self._first[wait.client] + CONNECT_NS
         late = now_ns - asked_ns - int(timeout * SECOND) - (CONNECT_NS if first else 0)
         if late > LATE_NS:
             took = f"{(now_ns - asked_ns) / MILLISECOND:.3f} ms"

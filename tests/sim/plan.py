@@ -31,11 +31,14 @@ def draw_foreign(seed: int) -> Plan:
     theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
     # A release that arrives late deletes what a later attempt has got with the same chosen token: nothing can tell them
     # apart. So where tokens are chosen no connection goes astray.
+    # And what was asked with such a token stays until its ttl where masters were silent: that is not promised, either.
+    if plan.prompt and theme == "flushing":
+        theme = "anything"
     dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
     if theme == "flushing":
         dropped |= {"astray"}
     faults = [fault for fault in plan.faults if fault.what not in dropped]
-    chosen = theme == "flushing" or not plan.goes_astray()
+    chosen = theme == "flushing" or not (plan.goes_astray() or plan.prompt)
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
     clients = range(len(plan.clients))

@@ -77,12 +77,15 @@ def tls(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
 
 @contextmanager
 def sickbed(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """The fleet, and lists in which one or two of its masters have others in their place, to be made sick."""
+    """The fleet, and lists in which one or two of its masters have others in their place, to be made sick.
+
+    "three" are three of the fleet, and "stopped-1-of-3" two of them with one to be stopped.
+    """
     healthy = fleet.urls
     beds = embedded.masters(4)
     with beds as (*stopped, dead, dead_too), ExitStack() as stack:
         holes = [stack.enter_context(BlackHole(url)) for url in healthy[-2:]]
-        urls = {"all": healthy}
+        urls = {"all": healthy, "three": healthy[:3], "stopped-1-of-3": [*healthy[:2], stopped[0]]}
         illnesses = {"stopped": stopped, "refused": [dead, dead_too], "swallowed": [hole.url for hole in holes]}
         for illness, patients in illnesses.items():
             urls[f"{illness}-1"] = [*healthy[:-1], patients[-1]]

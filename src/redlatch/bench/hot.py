@@ -38,6 +38,7 @@ def hot_scenarios(masters: int) -> list[Scenario]:
         *(relay(count) for count in counts),
         queue(masters),
         hold(masters),
+        stopped(masters),
         split(),
     ]
 
@@ -156,6 +157,31 @@ def hold(masters: int) -> Scenario:
         spare=0,
         seconds=0.25,
         columns=("held_share", "changes_per_s", "fairness"),
+        ranges=True,
+    )
+
+
+def stopped(masters: int) -> Scenario:
+    """Return the scenario of processes that want one name while a minority of the masters stands still (SIGSTOP)."""
+    lists = (
+        (3, (("healthy", "three"), ("one stopped", "stopped-1-of-3"))),
+        (masters, (("healthy", "all"), ("one stopped", "stopped-1"), ("two stopped", "stopped-2"))),
+    )
+    entries = tuple(
+        replace(entry, label=f"{face} N={count}, {what}", masters=urls, mode="hot", processes=PROCESSES)
+        for face, entry in (("asyncio", TURNS), ("threads", TURNS_THREADS))
+        for count, states in lists
+        for what, urls in states
+    )
+    return Scenario(
+        "hot-stopped",
+        f"One hot name, {PROCESSES} processes of one caller, tenure=0, beside stopped masters",
+        entries,
+        (Ratio("cycles / healthy", "cycles_per_s", "{who}, healthy"),),
+        ground="sickbed",
+        rounds=5,
+        seconds=0.5,
+        columns=("cycles_per_s", "changes_per_s", "fairness", "p99_us"),
         ranges=True,
     )
 

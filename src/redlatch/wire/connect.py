@@ -2,6 +2,8 @@
 
 Dialling is blocking code in a short-lived thread of its own for both faces, off the hot path; what it
 hands over is a non-blocking socket whose server is known.
+
+Longer than a module should be, so that a handshake and who makes it again have one text.
 """
 
 from __future__ import annotations
