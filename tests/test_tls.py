@@ -338,7 +338,9 @@ def test_a_malformed_url_is_refused_without_its_password(url, implementation):
 # --- access rules ----------------------------------------------------------------------------------------
 
 # The rule of SAFETY section 5, item 3; the commands that a server does not know are left out for it.
-RULES = "on >s3cr3t-lk resetkeys ~lock* resetchannels -@all +set +get +del +pexpire +pttl +evalsha +eval +script|load +ping"
+RULES = (
+    "on >s3cr3t-lk resetkeys ~lock* resetchannels -@all +set +get +del +pexpire +pttl +evalsha +eval +script|load +ping"
+)
 RULES += " +hello +time +info +client|setname"
 
 

@@ -41,7 +41,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.host.wants_turn()
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self.host.dead:
+            raise RuntimeError("the loop of a dead process takes no turn any more")
+        return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None

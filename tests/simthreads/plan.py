@@ -20,7 +20,7 @@ THEMES = ("waiting", "pushes", "kinds", "caring", "interrupts", "closing", "shut
 WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 
 # How many points a schedule may have; a usual one has a few thousand.
-MOST_POINTS = 400_000
+MOST_POINTS = 1_200_000
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,8 @@ class _Schedule:
                 self._start(host, "close", client.close)
         self.kernel.run(self.world.now + CLOSE_NS, self.working)
         self._look_for_sleepers()
-        self.kernel.run(self.world.now + CLOSE_NS)
+        longest = max((use.ttl for _, uses in self.plan.threads for use in uses), default=0.0)
+        self.kernel.run(self.world.now + CLOSE_NS + int(longest * SECOND))  # the loss of what was held is reported then
         for thread in list(self.kernel.threads):
             if not thread.host.finalizing:
                 self.world.violate(f"{thread.host.name}: its {thread.name} did not end when it was closed")
