@@ -1,4 +1,4 @@
-"""With a quorum of masters that respond a free lock is granted soon, whatever its ttl is: the rule, and what broke it."""
+"""With a quorum of masters that respond a free lock is granted soon, whatever its ttl: the rule, and what broke it."""
 
 from __future__ import annotations
 

@@ -615,7 +615,7 @@ class Driver:
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
             self._roster.arrive(index, outcome)
-            self._policy.polls = not self._fleet.pushes()
+            self._policy.polls = not self._fleet.quorum_pushes()
             if self._fleet.links[index].up:
                 self._listen(index)
         self._flush()

@@ -600,7 +600,7 @@ class Driver:
         self._be_patient()
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             self._roster.arrive(*self._arrivals[0])
-            self._policy.polls = not fleet.pushes()
+            self._policy.polls = not fleet.quorum_pushes()
             self._note_progress()
             self._arrivals.popleft()
         if self._roster.undialled:

@@ -293,7 +293,7 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
-    def pushes(self) -> bool:
+    def quorum_pushes(self) -> bool:
         """Tell whether a quorum of masters is connected that push changes of keys."""
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
