@@ -60,7 +60,12 @@ def send_late(url: str, command: tuple[bytes, ...]) -> bytes:
 def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, ...]:
     """Return the last extension to that ttl that came from the client."""
     wanted = b"%d" % (ttl * 1000)
-    return next(c for c in reversed(proxy.commands) if c[1] in (script.sha, script.text) and wanted in c)
+
+    def calls() -> list[tuple[bytes, ...]]:
+        return [c for c in list(proxy.commands) if c[1] in (script.sha, script.text) and wanted in c]
+
+    await_true(lambda: bool(calls()))  # the client does not wait until the proxy has read it
+    return calls()[-1]
 
 
 def await_answers(before: list[Proxy]) -> None:

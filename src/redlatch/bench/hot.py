@@ -163,10 +163,11 @@ def hold(masters: int) -> Scenario:
 
 def stopped(masters: int) -> Scenario:
     """Return the scenario of processes that want one name while a minority of the masters stands still (SIGSTOP)."""
-    lists = (
-        (3, (("healthy", "three"), ("one stopped", "stopped-1-of-3"))),
-        (masters, (("healthy", "all"), ("one stopped", "stopped-1"), ("two stopped", "stopped-2"))),
-    )
+    lists: list[tuple[int, tuple[tuple[str, str], ...]]] = [
+        (3, (("healthy", "three"), ("one stopped", "stopped-1-of-3")))
+    ]
+    if masters > 3:
+        lists.append((masters, (("healthy", "all"), ("one stopped", "stopped-1"), ("two stopped", "stopped-2"))))
     entries = tuple(
         replace(entry, label=f"{face} N={count}, {what}", masters=urls, mode="hot", processes=PROCESSES)
         for face, entry in (("asyncio", TURNS), ("threads", TURNS_THREADS))

@@ -45,7 +45,9 @@ class Team:
                 self._racers.append(Racer(contender, urls, floor, self._file.fileno()))
                 stack.callback(self._racers[-1].close)
             self._connected = False
-            self._masters = [stack.enter_context(redis.Redis.from_url(url)) for url in urls]
+            self._masters = [
+                stack.enter_context(redis.Redis.from_url(url, socket_timeout=0.5, retry=None)) for url in urls
+            ]
             self._stack = stack.pop_all()
 
     def run(self, order: str, seconds: float = 0.0) -> Answer:
@@ -103,8 +105,16 @@ class Team:
 
 
 def commands(masters: Iterable[Any]) -> int:
-    """Return how many commands the masters have run so far, those inside scripts with them, but our own question."""
-    infos = (master.info("commandstats") for master in masters)
+    """Return how many commands the masters have run so far, those inside scripts with them, but our own question.
+
+    One that does not answer, since the race has stopped it, runs none.
+    """
+    infos = []
+    for master in masters:
+        try:
+            infos.append(master.info("commandstats"))
+        except redis.TimeoutError:
+            continue
     return sum(figures["calls"] for info in infos for command, figures in info.items() if command != "cmdstat_info")
 
 
