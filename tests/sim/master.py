@@ -75,6 +75,7 @@ class Master:
         self.promoted = False  # whether it still says that it was a replica
         self.backlog_ms = BACKLOG_MS  # for how long it says so
         self.doubted = False  # whether clients may keep it out
+        self.swapped = False  # whether keys were away that nobody could delete meanwhile
         self.scripts_left = 0  # after so many commands more it forgets its scripts; 0 means never
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
@@ -282,6 +283,7 @@ class Master:
     def swap(self) -> None:
         """SWAPDB with another database: nobody is told, and all keys are gone, or back."""
         self.excuse()
+        self.swapped = True
         self.keys.swap()
 
     def set_full(self, full: bool) -> None:

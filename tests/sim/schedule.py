@@ -168,10 +168,12 @@ class _Schedule:
         """Nobody holds anything any more: of a client that lives no token stands on any master.
 
         Unless that master has answered a command of the token with an error, or has read one on a connection that the
-        client had given up, or is kept out: then it may stay until its ttl.
+        client had given up, or is kept out, or was swapped for another database: then it may stay until its ttl.
         """
         tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
-        for master in [master for master in self.masters if not (master.doubted and self.plan.ttl * SECOND > REST_NS)]:
+        for master in self.masters:
+            if master.swapped or (master.doubted and self.plan.ttl * SECOND > REST_NS):
+                continue
             for key in list(master.keys.values):
                 master.keys.expire(key)
             for key, value in master.keys.values.items():
