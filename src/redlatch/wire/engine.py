@@ -350,8 +350,9 @@ class Fleet:
             return True
         if not ballot.hurry_ns and ballot.spares(self.size):
             now = self.clock.now()
-            if ballot.command.undo() is not None:  # made just before it was sent
-                self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)  # one may be late
+            if ballot.command.undo() is not None:  # an attempt: its command was made just before it was sent
+                # A single late reply must not make the next silent master cost much more.
+                self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
             ballot.hurry_ns = now + max(SILENT_NS, SILENT_ROUNDS * self.round_ns)
             self.hurried.append(ballot)
             self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
