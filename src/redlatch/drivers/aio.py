@@ -445,14 +445,18 @@ class Driver:
     def _hurry_up(self) -> None:
         """Decide ballots that only silent masters are missing from, after one last look at the sockets."""
         self._hurry, self._hurry_ns = None, UNBOUNDED
+        self._look()
         fleet = self._fleet
-        for link in fleet.links:
-            if link.up:
-                self._readable(link.index)
         fleet.hurry()
         self._settle()
         if fleet.hurry_ns < self._hurry_ns:
             self._hurry_at(fleet.hurry_ns)
+
+    def _look(self) -> None:
+        """Read what has arrived at the sockets, before anything is called late."""
+        for link in self._fleet.links:
+            if link.up:
+                self._readable(link.index)
 
     def _settle(self) -> None:
         """Have the tasks of decided ballots woken, and broken connections dialled again."""
@@ -491,16 +495,16 @@ class Driver:
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
             self._writing[index] = self._fleet.wires.fileno(index)
-            self._loop.add_writer(self._writing[index], self._callback(Driver._flush, self._flush))
+            self._loop.add_writer(self._writing[index], self._callback("_flush"))
 
     def _listen(self, index: int) -> None:
         if self._loop is not None:
-            readable = self._callback(Driver._readable, self._readable)
-            self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
+            self._loop.add_reader(self._fleet.wires.fileno(index), self._callback("_readable"), index)
 
-    def _callback(self, weak: Callable[..., None], strong: Callable[..., None]) -> Callable[..., None]:
-        """Return a method for the loop to call, as a function of the class if it is not to keep us alive."""
-        return partial(_call, weakref.ref(self), weak) if self._forgotten else strong
+    def _callback(self, name: str) -> Callable[..., None]:
+        """Return the method of this name for the loop to call. It does not keep a forgotten driver alive."""
+        method: Callable[..., None] = getattr(self, name)
+        return partial(_call, weakref.ref(self), name) if self._forgotten else method
 
     def _unwatch_room(self, index: int) -> None:
         descriptor = self._writing.pop(index, None)
@@ -527,9 +531,7 @@ class Driver:
     def _expire(self) -> None:
         """End the waits whose time is over, after one last look at the sockets."""
         self._timer = None
-        for link in self._fleet.links:
-            if link.up:
-                self._readable(link.index)
+        self._look()
         now = self._clock.now()
         for ballot in self._deadlines.due(now):
             self._wake_soon(ballot)
@@ -631,10 +633,10 @@ class Driver:
                 outcome.sock.close()
 
 
-def _call(reference: weakref.ref[Driver], method: Callable[..., None], *args: Any) -> None:
+def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
     driver = reference()
     if driver is not None:
-        method(driver, *args)
+        getattr(driver, name)(*args)
 
 
 def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
