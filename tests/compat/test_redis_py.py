@@ -482,10 +482,10 @@ def test_row_39_a_shorter_extension_shortens_the_key_and_the_lock_is_not_passed_
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
     assert won
-    assert second != token  # a late copy of the command that shortened the key cannot reach the next holder
+    assert second != token  # so a late copy of the shortening command cannot affect the next holder
 
 
-def test_row_39_a_shorter_extension_that_has_lost_the_key_says_so(server, name, monkeypatch):
+def test_row_39_a_shorter_extension_of_a_lost_key_raises(server, name, monkeypatch):
     lock = Lock(server, name, timeout=60)
     assert lock.acquire()
     script = lock.lua_extend

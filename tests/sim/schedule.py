@@ -317,7 +317,7 @@ class _Schedule:
         self.world.at(self.hosts[client].local, arrives)  # which is later than now where it was paused
 
     async def _extend_often(self, client: int, name: str, action: Action, lock: Any, parts: list[Any]) -> None:
-        """Extend it as often as planned. One that fails or is cancelled is no reason not to try the next one."""
+        """Extend the lock as often as planned. A failed or cancelled extension does not prevent the next one."""
         for number, extension in enumerate(action.extends):
             if extension.pause:
                 await asyncio.sleep(extension.pause)
@@ -361,7 +361,7 @@ class _Schedule:
         finally:
             if wait is not None and self.liveness is not None:
                 self.liveness.end(wait, asked, self.hosts[client].local, 0.0)
-                self.liveness.waits.remove(wait)  # it tries once
+                self.liveness.waits.remove(wait)  # a single attempt is no wait
         pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
         try:
             await asyncio.sleep(action.hold)
