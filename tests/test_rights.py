@@ -197,10 +197,9 @@ RIGHTS = [(kind, right) for kind, (_, called) in KINDS.items() for right in righ
 
 def names(error: QuorumUnavailable, right: str) -> bool:
     """Return whether the cause of every master names the missing right."""
-    return all(
-        isinstance(cause, redis.exceptions.NoPermissionError) and f"'{right}'" in str(cause)
-        for cause in error.causes.values()
-    )
+    causes = error.causes.values()
+    named = [isinstance(cause, redis.exceptions.NoPermissionError) and f"'{right}'" in str(cause) for cause in causes]
+    return bool(named) and all(named)
 
 
 def restricted(url: str, right: str) -> str:

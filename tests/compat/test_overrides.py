@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from typing import Any
 
 import pytest
@@ -64,11 +65,23 @@ def test_row_59_a_client_that_changes_keys_locks_its_own_key(kind, implementatio
 
 @BOTH
 def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(kind, implementation, url, name):
-    with Prefixed.from_url(url) as client:
+    refused = threading.Event()
+
+    class Noting(Prefixed):
+        """Notes when a SET finds the key taken."""
+
+        def execute_command(self, *words: Any, **options: Any) -> Any:
+            reply = super().execute_command(*words, **options)
+            if words[0] == "SET" and not reply:
+                refused.set()
+            return reply
+
+    with Noting.from_url(url) as client:
         lock = kind(client, name, timeout=10, thread_local=False)
         assert lock.acquire()
         waiter = kind(client, name, timeout=10, sleep=0.01, thread_local=False)
         waiting = in_thread(lambda: waiter.acquire(blocking_timeout=PATIENCE))
+        assert refused.wait(PATIENCE)
         lock.release()
         assert waiting.result(PATIENCE)
         with pytest.raises(redis.exceptions.LockError):
