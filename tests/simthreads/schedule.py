@@ -16,6 +16,8 @@ from sim.grants import Grant
 from sim.host import Host
 from sim.master import Master
 from sim.network import Route
+from sim.outcome import LATE_NS, SPAN_NS, Outcome
+from sim.parts import PERMITS
 from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
@@ -29,36 +31,21 @@ from .instrument import Globals
 from .kernel import Kernel, SimWorld, Thread
 from .plan import Plan, Use, draw
 
-# The world's time for everything; and for what is left to end.
-SPAN_NS = 20 * SECOND
+# The world's time to finish background work, and to close.
 REST_NS = 2 * SECOND
 CLOSE_NS = 3 * SECOND
 
-PERMITS = 2
 
-# By how much later than its deadline a loss may be told.
-LATE_NS = 5 * MILLISECOND
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a schedule.
+@dataclass(frozen=True, kw_only=True)
+class Result(Outcome):
+    """The outcome of a schedule of threads.
 
     Attributes:
-        wrong: the rules that were broken.
-        digest: of all that happened; the same for every run of the plan.
-        grants: how often a lock was had.
-        points, switches: how often a thread could have been stopped, and was.
-        trace: a line for each event that is of interest, if they were kept.
+        points, switches: how often a thread could have been preempted, and was.
     """
 
-    seed: int
-    wrong: tuple[str, ...]
-    digest: str
-    grants: int
     points: int
     switches: int
-    trace: tuple[str, ...] = ()
 
 
 def simulate(seed: int) -> Result:
@@ -198,9 +185,15 @@ class _Schedule:
         self._close_all()
         self._released_at_last()
         self.checker.judge()
-        wrong, trace = tuple(world.wrong), tuple(world.trace)
-        grants = len(self.checker.grants)
-        return Result(plan.seed, wrong, world.digest(), grants, kernel.points, kernel.switches, trace)
+        return Result(
+            seed=plan.seed,
+            wrong=tuple(world.wrong),
+            digest=world.digest(),
+            grants=len(self.checker.grants),
+            points=kernel.points,
+            switches=kernel.switches,
+            trace=tuple(world.trace),
+        )
 
     def _look_for_sleepers(self) -> None:
         if self.kernel.points > self.plan.choice.most_points:
