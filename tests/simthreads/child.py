@@ -26,7 +26,8 @@ def prepare() -> None:
 
 def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
     """Run the schedules of the seeds from `first` to `last` that have the theme; "any" is every theme."""
-    from simthreads.plan import ANY, draw
+    from simthreads.farm import ANY
+    from simthreads.plan import draw
     from simthreads.schedule import run
 
     for begin in range(first, last, together):

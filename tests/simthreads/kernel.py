@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 from greenlet import GreenletExit, getcurrent, greenlet
 from sim.world import MILLISECOND, World
 
-from .plan import Choice
-
 if TYPE_CHECKING:
     from .host import ThreadHost
+    from .plan import Choice
 
 FAR = 1 << 60
 SOON = 16  # points

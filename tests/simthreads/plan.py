@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from sim.parts import Fault
+
 # Kinds of locks, and which may share a name.
 EXCLUSIVE = ("plain", "plain", "fence", "rlock", "many", "multi")
 FAMILIES = (("plain",), ("plain",), EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
-
-ANY = "any"
 
 # The themes, in order: waiters on one name; waiters for another process, beside busy threads; all kinds of locks; held
 # locks that are renewed or watched; Ctrl-C in the main thread; a client that is closed while threads use it; an
@@ -67,15 +67,6 @@ class Use:
     renew: bool = False
     watch: bool = False
     wait: bool = True
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong at a time, in seconds; `what` is a method of `sim.faults.Faults`."""
-
-    at: float
-    what: str
-    details: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
