@@ -26,6 +26,8 @@ from redlatch import Client, ClientClosed, impl
 from redlatch.config import masters_of
 from redlatch.wire.connect import Connection, Dialler
 
+from .forks import IGNORED, IN_CHILD
+
 LONG = 60.0
 SECOND = 1_000_000_000
 
@@ -444,34 +446,12 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
 # --- row 47: forks while masters are dialled --------------------------------------------------------------
 
 FORKS = """
-import os, signal, socket, sys, threading, time, redlatch
+import socket, threading, redlatch
 name, *urls = sys.argv[1:]
 nobody = [socket.socket() for _ in range(3)]
 for each in nobody:
     each.bind(("127.0.0.1", 0))
 down = ["redis://127.0.0.1:%d" % each.getsockname()[1] for each in nobody]
-
-def in_child(call):
-    # Run a call in a forked child, which must end well, and soon.
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # it ends the child
-        try:
-            call()
-            code = 0
-        except BaseException as error:
-            print(type(error).__name__, error, file=sys.stderr, flush=True)
-            code = 1
-        os._exit(code)
-    until = time.monotonic() + 10
-    while (end := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > until:  # it may hang before it comes to its alarm
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise SystemExit("the child hung")
-        time.sleep(0.0005)
-    if end[1] != 0:
-        raise SystemExit(f"the child ended with {end[1]}")
 """
 
 A_LOCK_IS_TAKEN = """
@@ -541,8 +521,7 @@ client.close()
 def test_row_47_no_child_hangs_on_a_lock_that_a_thread_of_the_parent_held(
     text: str, implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
-    ignored = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork beside threads, since Python 3.12
-    process = run_script(FORKS + text, implementation.name, name, *three, wait=False, options=ignored)
+    process = run_script(IN_CHILD + FORKS + text, implementation.name, name, *three, wait=False, options=IGNORED)
     out, err = finish(process)
     assert (out, process.returncode) == ("whole\n", 0), err
 
