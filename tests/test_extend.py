@@ -20,7 +20,7 @@ from redlatch import QuorumUnavailable
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.commands import pack
 
-SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds
+SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds; the clients have no guard, so no pulse precedes a command
 
 KINDS = {
     "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),

@@ -83,7 +83,7 @@ class Server:
 
 
 class Hog(Server):
-    """A server that reads one more byte, which is the next command, and then sends an error every half second."""
+    """A server that reads one byte of the next command, and then sends an error every half second."""
 
     def go_on(self, sock):
         sock.recv(1)

@@ -1,4 +1,4 @@
-"""The liveness rule: while a quorum of masters responds, a waiter gets a free lock within a bound without the ttl.
+"""The liveness rule: while a quorum of masters responds, a free lock is granted within a bound that no ttl affects.
 
 The rule is judged when the schedule is over. A lock is free for a waiter while no other holder excludes that waiter.
 Such a period ends with the next grant of the lock, and must not be longer than `Liveness.bound_ns`. Periods in which
