@@ -14,7 +14,7 @@ class Mutant:
         source: where the bug is known from.
         file: in src/redlatch.
         old, new: the text to replace, which occurs exactly once, and its replacement; `old` is a regular expression if
-            it begins with "(?ms)", for a whole definition with any content.
+            it begins with "(?ms)", for text that may change, such as a comment or a whole definition.
         foreign: whether the schedules are those of drop-ins.
         threads: the theme of the thread schedules that find it (`simthreads.plan.THEMES`, or "any"); "" for a mutant
             that the asyncio schedules find.

@@ -40,7 +40,7 @@ THREADS = (
         "a sleeper is not marked as asleep again",
         "flag not reset",
         DRIVER,
-        "            sleeper.asleep = True  # before `decided` is looked at again, so that no verdict goes unheard\n",
+        r"(?ms)^            sleeper\.asleep = True  #[^\n]*\n",
         "",
     ),
     _bug(
@@ -74,15 +74,14 @@ THREADS = (
         "a turn may join a line that was dissolved",
         "missing re-check",
         WAITING,
-        "            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it\n"
-        "                return turn\n",
+        r"(?ms)^            if self\.lines\.get\(hold\.key\) is line:[^\n]*\n                return turn\n",
         "            return turn\n",
     ),
     _bug(
         "a lease given to an abandoned turn stays there",
         "missing re-check",
         WAITING,
-        "        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it\n",
+        r"(?ms)^        if turn\.left and turn\.take\(\) is not None:[^\n]*\n",
         "        if False:\n",
         threads="waiting",
     ),
