@@ -480,7 +480,7 @@ def test_row_39_a_shorter_extension_shortens_the_key_and_the_lock_is_not_passed_
     assert lock.extend(20, replace_ttl=True) is True
     assert 19_000 < server.pttl(name) <= 20_000
     waiting = in_thread(lambda: (waiter.acquire(), server.get(name), waiter.release()))
-    await_true(lambda: name.encode() in client_of([server])._driver.lines.lines)
+    await_true(lambda: name.encode() in client_of([server])._driver.lines.watches)
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
     assert won
