@@ -19,7 +19,7 @@ from faces import Face
 from proxy import Proxy
 from restricted import restrict
 from secrecy import Scanner, scanning
-from timelimit import (  # noqa: F401  hooks, which pytest finds here
+from timelimit import (  # noqa: F401  pytest finds the hooks here
     pytest_configure,
     pytest_timeout_cancel_timer,
     pytest_timeout_set_timer,
@@ -88,7 +88,7 @@ def secrecy() -> Iterator[Scanner]:
 def interruptible() -> Iterator[None]:
     """Let SIGINT interrupt the processes that the tests start.
 
-    A shell without job control has background jobs ignore it, and children inherit that.
+    A shell without job control starts background jobs with SIGINT ignored, and their children inherit this.
     """
     former = signal.getsignal(signal.SIGINT)
     if former is signal.SIG_IGN:

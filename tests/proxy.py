@@ -19,7 +19,7 @@ Command = tuple[bytes, ...]
 Spoil = Callable[[Command, bytes], bytes | None]
 
 CRUMB_SECONDS = 0.0003  # so that the other side can read one byte before the next is there
-CRUMB_BYTES = 192  # longer messages, such as scripts and INFO's answer, pass in one piece
+CRUMB_BYTES = 192  # longer messages, such as scripts and replies to INFO, pass in one piece
 
 
 class Proxy:

@@ -1,7 +1,7 @@
 """Looks through what redlatch says in the whole run for tokens and passwords: logs, and errors in all their forms.
 
-Every password in the tests has "s3cr3t" in it; tokens are known because the drawing of them is watched. A secret is
-found also where a server has cut it: of a token 24 digits in a row, or its first 16, are enough.
+Every password in the tests has "s3cr3t" in it; the scanner watches how tokens are drawn, so it knows them. It
+also finds a part of a token: any 24 digits in a row, or the first 16.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Scanner(logging.Handler):
         super().__init__(logging.DEBUG)
         self.leaks: list[str] = []
         self.read = 0
-        self._tokens: set[int] = set()  # two halves of each, as numbers: there are hundreds of thousands
+        self._tokens: set[int] = set()  # two halves of each token, as numbers to save memory
         self._pickled: dict[type, int] = {}
         self._one_at_a_time = threading.Lock()
 
     def know(self, tokens: list[bytes]) -> None:
         """Take note of tokens that were drawn."""
-        for token in tokens:  # 24 digits in a row have the half in the middle among them
+        for token in tokens:  # any 24 digits in a row contain one of these halves
             self._tokens.update((int(token[:16], 16), int(token[8:24], 16)))
 
     def look(self, text: str, where: str) -> None:

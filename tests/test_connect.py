@@ -565,10 +565,10 @@ def test_an_error_says_whether_the_full_text_may_help(text: str, lacks: bool, go
 def test_an_error_reply_becomes_redis_pys_exception(text: str, kind: type) -> None:
     error = connect.reply_error(text)
     assert type(error) is kind
-    assert str(error) == text.replace("x", "...")  # not a word of which it is known that it is no secret
+    assert str(error) == text.replace("x", "...")  # "x" is not among the words that are known to be no secret
 
 
-def test_row_43_what_a_sentinel_says_to_a_login_repeats_no_password() -> None:
+def test_row_43_the_error_of_a_sentinel_login_repeats_no_password() -> None:
     master = master_of("redis://127.0.0.1:1")
     said = "unknown command 'AUTH', with args beginning with: 's3cr3t'"
     for kind in (redis.exceptions.ResponseError, redis.exceptions.AuthenticationError):

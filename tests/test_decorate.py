@@ -1,4 +1,4 @@
-"""Functions that are decorated with a lock: no body runs without it, whatever the function is (row 52)."""
+"""Functions decorated with a lock: no kind of function runs its body without the lock (row 52)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def generator_coroutine() -> Any:
 
 
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as a logger or a counter of calls does."""
+    """Wrap a function as a logging decorator does."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
@@ -59,7 +59,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Calls:
-    """An object whose call is one of these functions."""
+    """An object that calls one of these functions."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -85,7 +85,7 @@ class Awaitable:
         yield
 
 
-# What a Client refuses where it is decorated, or where it returns.
+# Functions that a Client refuses at the decoration, or when they return.
 LATE: dict[str, Any] = {
     "a coroutine function": coroutine_function,
     "a staticmethod over a coroutine function": staticmethod(coroutine_function),
@@ -108,7 +108,7 @@ LATE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", LATE)
-def test_row_52_what_would_run_without_the_lock_is_refused_and_not_run(implementation, url, name, what):
+def test_row_52_a_body_that_would_run_without_the_lock_is_refused_and_does_not_run(implementation, url, name, what):
     with Client(url) as client:
         with pytest.raises(TypeError, match="locked: "):
 
@@ -145,7 +145,7 @@ def test_row_52_a_future_that_a_function_returns_is_cancelled(implementation, ur
     [plain, functools.partial(plain), Calls(plain), wrapped(plain), lambda: plain()],
     ids=["function", "partial", "object", "wrapper", "lambda"],
 )
-def test_row_52_what_runs_before_it_returns_runs_with_the_lock(implementation, url, name, function):
+def test_row_52_a_plain_function_runs_with_the_lock(implementation, url, name, function):
     with Client(url) as client:
         seen = []
 
@@ -159,7 +159,7 @@ def test_row_52_what_runs_before_it_returns_runs_with_the_lock(implementation, u
         assert ran == ["plain", "plain"]
 
 
-def test_row_52_a_wrapper_that_runs_its_coroutine_to_the_end_is_a_plain_function(implementation, url, name):
+def test_row_52_a_wrapper_that_completes_its_coroutine_is_a_plain_function(implementation, url, name):
     @functools.wraps(coroutine_function)
     def to_the_end() -> str:
         return asyncio.run(coroutine_function())
@@ -210,7 +210,9 @@ RUN_WITH_ITS_LOCK: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", RUN_WITH_ITS_LOCK)
-def test_row_52_a_coroutine_is_awaited_with_its_lock_whatever_returns_it(implementation, url, name, what, monkeypatch):
+def test_row_52_a_coroutine_runs_with_the_lock_whatever_kind_of_callable_returns_it(
+    implementation, url, name, what, monkeypatch
+):
     seen: list[int] = []
 
     class Seen(list[str]):
@@ -233,7 +235,7 @@ def test_row_52_a_coroutine_is_awaited_with_its_lock_whatever_returns_it(impleme
     [plain, lambda: coroutine_function(), generator_function, async_generator_function, GeneratorCall(), Calls(plain)],
     ids=["function", "lambda", "generator", "async generator", "generator object", "object"],
 )
-def test_row_52_what_is_no_coroutine_function_is_refused_where_it_is_decorated(implementation, url, name, function):
+def test_row_52_anything_but_a_coroutine_function_is_refused_at_the_decoration(implementation, url, name, function):
     async def main() -> None:
         async with AsyncClient(url) as client:
             with pytest.raises(TypeError, match="locked: "):
@@ -257,7 +259,7 @@ def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refu
     assert ran == []
 
 
-# --- what is decorated, and how -------------------------------------------------------------------------------
+# --- decorated objects and templates --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("face", [Client, AsyncClient])
@@ -270,7 +272,7 @@ def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refu
         (max, "no coroutine function|no signature"),
     ],
 )
-def test_row_52_what_is_no_function_is_refused_where_it_is_decorated(implementation, url, face, given, text):
+def test_row_52_an_object_that_is_no_function_is_refused_at_the_decoration(implementation, url, face, given, text):
     with pytest.raises(TypeError, match=text):
         face(url).locked("name")(given)
 
@@ -295,7 +297,7 @@ def test_row_52_what_is_no_function_is_refused_where_it_is_decorated(implementat
         ("{z.real}", r"\{z.real\} is no argument"),
     ],
 )
-def test_row_52_a_template_that_cannot_work_is_refused_where_it_is_written(implementation, url, face, template, text):
+def test_row_52_a_template_that_cannot_work_is_refused_at_the_decoration(implementation, url, face, template, text):
     def sync(x: int, y: int) -> None: ...
 
     async def other(x: int, y: int) -> None: ...

@@ -126,7 +126,7 @@ def dialling(implementation: impl.Implementation) -> Iterator[Rig]:
     rig.close()
 
 
-# --- row 42: masters that are silent ------------------------------------------------------------------
+# --- row 42: silent masters ---------------------------------------------------------------------------
 
 
 def split_vote(rig: Rig, kind: str = "Acquire") -> Any:
@@ -138,7 +138,7 @@ def split_vote(rig: Rig, kind: str = "Acquire") -> Any:
 
 
 def wait_out(rig: Rig, ballot: Any) -> None:
-    """Pump until the ballot is decided, or no silent master is waited for any more."""
+    """Pump until the ballot is decided, or until it no longer waits for silent masters."""
     while not ballot.decided and rig.fleet.hurried:
         rig.fleet.pump(1_000_000_000)
 
@@ -155,7 +155,7 @@ def test_row_42_a_split_vote_waits_a_few_rounds_for_a_silent_master(rig: Rig, ki
     assert rig.fleet.decided == [ballot]
 
 
-def test_row_42_nobody_waits_for_a_suspected_master(rig: Rig) -> None:
+def test_row_42_a_split_vote_does_not_wait_for_a_suspected_master(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     assert rig.fleet.suspects == 1
     assert split_vote(rig).decided
@@ -165,7 +165,7 @@ def test_row_42_nobody_waits_for_a_suspected_master(rig: Rig) -> None:
     assert [name for name, _ in rig.got(2)] == ["SET"]  # it is still asked
 
 
-def test_row_42_a_suspected_master_that_answers_is_waited_for_again(rig: Rig) -> None:
+def test_row_42_ballots_wait_again_for_a_suspected_master_that_answers(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     rig.reply(2, b"+OK\r\n")
     assert rig.fleet.suspects == 0
@@ -184,7 +184,7 @@ def test_row_42_a_new_connection_ends_the_suspicion(rig: Rig) -> None:
     assert not split_vote(rig).decided
 
 
-def test_row_42_a_master_that_is_dialled_for_long_is_suspected_too(rig: Rig) -> None:
+def test_row_42_a_master_that_is_dialled_for_long_is_suspected(rig: Rig) -> None:
     rig.lose(2)
     ballot = split_vote(rig)
     assert not ballot.decided
@@ -195,7 +195,7 @@ def test_row_42_a_master_that_is_dialled_for_long_is_suspected_too(rig: Rig) -> 
     assert rig.fleet.suspects == 0
 
 
-def test_row_42_silent_masters_are_waited_for_where_a_quorum_has_not_voted(rig: Rig) -> None:
+def test_row_42_a_ballot_waits_for_silent_masters_until_a_quorum_has_voted(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     ballot = rig.submit()
     rig.reply(0, b"+OK\r\n")
@@ -887,7 +887,7 @@ def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementa
         rig.close()
 
 
-def test_row_44_a_master_that_answers_too_few_is_dropped_though_some_answer_comes_now_and_then(
+def test_row_44_a_master_that_answers_too_few_commands_is_dropped_although_it_sends_some_replies(
     build: impl.Implementation,
 ) -> None:
     rig = Rig(build, 1)
@@ -898,8 +898,8 @@ def test_row_44_a_master_that_answers_too_few_is_dropped_though_some_answer_come
             rig.submit(token=b"t")
         until = rig.now_ns() + 10_000_000_000
         while rig.is_up(0):
-            assert rig.now_ns() < until, "each single reply keeps it up"
-            rig.reply(0, OK)  # and one in 16 of 32 were two
+            assert rig.now_ns() < until, "a few replies keep the master connected"
+            rig.reply(0, OK)  # too few: two replies of each 32 would be enough
             time.sleep(0.015)
             rig.submit(token=b"t")
         assert rig.fallen() == [0]
@@ -907,10 +907,10 @@ def test_row_44_a_master_that_answers_too_few_is_dropped_though_some_answer_come
         rig.close()
 
 
-def test_row_44_a_master_that_has_answered_all_that_it_owed_begins_anew(build: impl.Implementation) -> None:
+def test_row_44_a_master_that_has_answered_every_command_gets_a_new_stall_period(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.max_pending = 1600
-    rig.fleet.max_unsent = 0  # so that any two commands are too much
+    rig.fleet.max_unsent = 0  # so that two commands exceed the limit
     rig.fleet.stall_ns = 1
     try:
         for _ in range(5):
@@ -923,7 +923,7 @@ def test_row_44_a_master_that_has_answered_all_that_it_owed_begins_anew(build: i
 
 
 @pytest.mark.parametrize("what", ["most_pending", "most_unsent"])
-def test_row_44_a_master_that_owes_more_than_may_be_kept_is_dropped_however_much_it_answers(
+def test_row_44_a_master_that_owes_more_than_the_limit_is_dropped_however_much_it_answers(
     what: str, build: impl.Implementation
 ) -> None:
     rig = Rig(build, 1)
@@ -942,7 +942,7 @@ def test_row_44_a_master_that_owes_more_than_may_be_kept_is_dropped_however_much
         rig.close()
 
 
-def test_row_44_the_batches_of_512_tasks_may_be_owed_by_a_master_that_is_merely_slow(
+def test_row_44_a_slow_master_may_owe_the_batches_of_512_tasks(
     build: impl.Implementation,
 ) -> None:
     rig = Rig(build, 1)
@@ -959,7 +959,7 @@ def test_row_44_the_batches_of_512_tasks_may_be_owed_by_a_master_that_is_merely_
         rig.close()
 
 
-def test_row_44_of_a_flood_of_flushes_one_is_passed_on(rig: Rig) -> None:
+def test_row_44_many_flush_pushes_at_once_are_passed_on_as_one(rig: Rig) -> None:
     rig.adopt(0, tracking=True)
     rig.fallen()
     rig.reply(0, b">2\r\n$10\r\ninvalidate\r\n_\r\n" * 500)
@@ -967,7 +967,7 @@ def test_row_44_of_a_flood_of_flushes_one_is_passed_on(rig: Rig) -> None:
     assert rig.is_up(0)
 
 
-def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_given_up(rig: Rig) -> None:
+def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_dropped(rig: Rig) -> None:
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nthe-key\r\n"
     most = rig.engine.PUSHES_AHEAD
     rig.adopt(0, tracking=True)
@@ -986,7 +986,7 @@ def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_given_up(rig: 
     assert len(rig.fleet.changed) == 3 + most
 
 
-def test_row_44_scripts_that_are_missing_are_not_kept_without_bound(rig: Rig) -> None:
+def test_row_44_commands_with_missing_scripts_are_not_kept_without_bound(rig: Rig) -> None:
     rig.adopt(0, dialect=BY_SHA)
     rig.fleet.most_unsent = 500
     ballots = [rig.submit("Release", b"%032d" % number) for number in range(10)]

@@ -1,4 +1,4 @@
-"""Row 39: an extension never shortens on the server, in whatever order its copies arrive.
+"""Row 39: an extension never shortens a key on the server, whatever the order in which its copies arrive.
 
 A holder asks for a short ttl, gets no answer, and then asks for a longer one, which wins. A late copy of the first
 request must not let the server forget the lock before the holder's deadline.
@@ -20,7 +20,7 @@ from redlatch import QuorumUnavailable
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.commands import pack
 
-SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds; without a guard, no pulse goes ahead of a command
+SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds; the clients have no guard, so no pulse precedes a command
 
 KINDS = {
     "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),
@@ -33,7 +33,7 @@ KINDS = {
 
 
 def stays(url: str, name: str) -> float:
-    """Return for how many seconds the master keeps all that a lock has there."""
+    """Return how many seconds the master will keep every key and entry of a lock."""
     with ask(url) as master:
         seconds, microseconds = master.time()
         now = seconds + microseconds / 1e6
@@ -47,7 +47,7 @@ def stays(url: str, name: str) -> float:
 
 
 def send_late(url: str, command: tuple[bytes, ...]) -> bytes:
-    """Send a command on a connection of its own, as the bytes of a connection arrive that its client gave up."""
+    """Send a command on a new connection, like late bytes of a connection that the client gave up."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port), PATIENCE) as sock:
         sock.sendall(pack(*command))
@@ -58,18 +58,18 @@ def send_late(url: str, command: tuple[bytes, ...]) -> bytes:
 
 
 def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, ...]:
-    """Return the last extension to that ttl that came from the client."""
+    """Return the client's last extension to this ttl."""
     wanted = b"%d" % (ttl * 1000)
 
     def calls() -> list[tuple[bytes, ...]]:
         return [c for c in list(proxy.commands) if c[1] in (script.sha, script.text) and wanted in c]
 
-    await_true(lambda: bool(calls()))  # the client does not wait until the proxy has read it
+    await_true(lambda: bool(calls()))  # the client returns before the proxy has read the command
     return calls()[-1]
 
 
 def await_answers(before: list[Proxy]) -> None:
-    """Wait until every master has answered all that it was asked: behind a shut gate the next one waits unread."""
+    """Wait until every master has answered all commands, so that a gate holds back only later ones."""
     await_true(lambda: all(len(proxy.answered) == len(proxy.commands) for proxy in before))
 
 
@@ -97,7 +97,7 @@ def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_39_a_script_that_is_sent_again_behind_a_longer_extension_takes_no_time_away(
+def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_away(
     connect, three, proxies, name, kind
 ):
     make, script = KINDS[kind]
@@ -168,6 +168,6 @@ def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(conne
     lock.extend(SHORT)
     assert 0 < lock.remaining() < SHORT
     assert all(stays(url, name) > LONGER for url in three)
-    lock.release()  # which frees it at once
+    lock.release()  # frees it at once
     with redis.Redis.from_url(three[0], retry=None) as master:
         await_true(lambda: not [key for key in master.keys(f"{name}*") if not key.endswith(b"\0fence")])

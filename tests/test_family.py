@@ -653,7 +653,7 @@ def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(impl
 def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_raised(farm, name, monkeypatch):
     monkeypatch.setattr(impl, "current", impl.load("python"))
     url = farm.urls(1)[0]
-    left = 0  # opcodes until it strikes
+    left = 0  # opcodes until the interrupt
 
     def step(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
@@ -678,7 +678,7 @@ def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_rai
                     assert lock.acquire()
             except KeyboardInterrupt:
                 await_true(lambda: not ask(url).exists(f"{name}\0rw"), 2.0)
-                with both.write():  # refused while it is noted that this thread reads
+                with both.write():  # raises if this thread is still registered as a reader
                     pass
             else:
                 break
@@ -701,7 +701,7 @@ def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_s
 
 
 def waiting_writers(url: str, name: str) -> int:
-    """Count the writers that one master knows as waiting."""
+    """Return how many waiting writers a master knows."""
     return ask(url).zcard(f"{name}\0rw\0waits")
 
 
@@ -722,7 +722,7 @@ def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect, master
     hasty = connect(masters)
     for _ in range(5):
         assert not hasty.rw_lock(name).write().acquire(blocking=False)
-        assert hasty.rw_lock(name).write().locked()  # behind what takes its name away
+        assert hasty.rw_lock(name).write().locked()  # sent after the command that removes its name
         assert not late.acquire(blocking=False)
     assert [waiting_writers(url, name) for url in masters] == [1] * len(masters)
     reader.release()
@@ -749,13 +749,13 @@ def test_row_54_a_writer_that_wins_leaves_the_others_waiting(connect, masters, n
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_row_54_readers_are_told_when_the_last_waiting_writer_leaves(connect, masters, name, no_backstop):
+def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(connect, masters, name, no_backstop):
     held = connect(masters).rw_lock(name).read()
     assert held.acquire()
     writers = [connect(masters) for _ in range(2)]
     calls = [waits(client.rw_lock(name).write(), masters, name) for client in writers]
     waiting = connect(masters).rw_lock(name).read().start("acquire")
-    writers[0].close()  # which gives the wait up
+    writers[0].close()  # ends the wait
     with pytest.raises(LockError):
         calls[0].result(PATIENCE)
     await_true(lambda: all(waiting_writers(url, name) == 1 for url in masters))
@@ -766,7 +766,7 @@ def test_row_54_readers_are_told_when_the_last_waiting_writer_leaves(connect, ma
     assert waiting.result(PATIENCE)  # without a push it would sleep for an hour
 
 
-def test_row_54_the_name_of_a_writer_goes_when_its_master_is_back(connect, farm, proxies, name):
+def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(connect, farm, proxies, name):
     urls = farm.urls(3)
     before = proxies(urls)
     reader = connect(urls).rw_lock(name).read()
@@ -778,17 +778,17 @@ def test_row_54_the_name_of_a_writer_goes_when_its_master_is_back(connect, farm,
     before[0].refusing = True
     before[0].cut()
     asked = before[1].count(b"EVALSHA")
-    await_true(lambda: before[1].count(b"EVALSHA") > asked)  # an attempt that the first master knows nothing of
+    await_true(lambda: before[1].count(b"EVALSHA") > asked)  # an attempt that does not reach the first master
     assert not call.result(PATIENCE)
     before[0].refusing = False
-    await_true(lambda: before[0].count(family_scripts.WRITE_RELEASE.sha, known))  # it would go by itself after 2.5 s
+    await_true(lambda: before[0].count(family_scripts.WRITE_RELEASE.sha, known))  # the name would expire after 2.5 s
     await_true(lambda: not waiting_writers(urls[0], name))
     assert connect(urls).rw_lock(name).read().acquire(blocking=False)
 
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
-    """Of two that wait one gives up; the other one is alive, or has not asked for a while."""
+    """One of two waiting writers gives up; the other is alive, or has not asked for a while."""
     keys = [name, f"{name}\0one", f"{name}\0two"]
 
     def run(script: Any, *arguments: Any) -> Any:
@@ -799,7 +799,7 @@ def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
     assert run(family_scripts.WRITE_ACQUIRE, "w2", 60_000, 60_000, "w2") == 0
     await_true(lambda: not dead or float(ask(url).zscore(keys[2], "w1") or 0) < time.time() * 1000)
     assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0
-    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0  # a late copy takes nobody else's name away
+    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0  # a late copy removes no other name
     assert run(family_scripts.READ_ACQUIRE, "r2", 60_000) == dead
     assert not without_ttl([url], name)
 
@@ -808,7 +808,7 @@ def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
 
 
 def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
-    """Take all slots of a semaphore but one."""
+    """Take all slots of a semaphore except `free`."""
     taken = [slot for slot in range(permits) if slot != free]
     for url in urls:
         with ask(url) as master:
@@ -822,13 +822,13 @@ def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
 def test_a_single_attempt_finds_the_only_free_slot_of_many(connect, masters, name, permits):
     fill(masters, name, permits, free=permits // 3)
     client = connect(masters)
-    for _ in range(5):  # each looks in an order of its own
+    for _ in range(5):  # each attempt has its own order of slots
         lock = client.semaphore(name, permits)
         assert lock.acquire(blocking=False)
         lock.release()
 
 
-def test_a_single_attempt_on_many_slots_that_are_all_taken_asks_once(connect, farm, proxies, name):
+def test_a_single_attempt_on_many_taken_slots_asks_each_master_once(connect, farm, proxies, name):
     urls = farm.urls(3)
     before = proxies(urls)
     fill(urls, name, 2000, free=None)

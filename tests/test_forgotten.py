@@ -1,4 +1,4 @@
-"""Row 51: an AsyncClient that is forgotten without `close`, in a loop that runs on."""
+"""Row 51: an AsyncClient that becomes garbage without `close`, while its event loop goes on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = 60.0
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request, implementation):
-    """Run a coroutine function in a loop of each kind; one that hangs fails, and so does a warning."""
+    """Run a coroutine function in a loop of each kind; a hang or a warning fails the test."""
     loops = pytest.importorskip("uvloop") if request.param == "uvloop" else asyncio
 
     def bounded(main):
@@ -40,7 +40,7 @@ def descriptors():
 
 
 async def come_true(condition):
-    """Wait for something, with the collector's help; the test's own time limit ends it."""
+    """Collect garbage until a condition is true; `run` limits the time."""
     while not condition():
         gc.collect()
         await asyncio.sleep(0.005)
@@ -68,13 +68,13 @@ def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where
                 await asyncio.get_running_loop().run_in_executor(None, gc.collect)
             await come_true(lambda driver=driver: driver() is None)
         await come_true(lambda: descriptors() <= before)
-        async with AsyncClient(three) as client:  # with the same descriptors
+        async with AsyncClient(three) as client:  # it reuses the descriptors
             await used(client, name)
 
     run(main)
 
 
-def test_row_51_a_forgotten_client_dials_no_more(run, closed_ports, three, name):
+def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name):
     async def main():
         before = _thread._count()
         client = AsyncClient([*three, *closed_ports(2)], guard=None)
@@ -89,7 +89,7 @@ def test_row_51_a_forgotten_client_dials_no_more(run, closed_ports, three, name)
 
 
 @pytest.mark.parametrize("how", ["plain", "renewed", "watched"])
-def test_row_51_a_client_that_is_forgotten_with_a_lock_it_holds_is_collected(how, run, three, name):
+def test_row_51_a_forgotten_client_that_holds_a_lock_is_collected(how, run, three, name):
     async def main():
         client = AsyncClient(three, on_lost=(lambda lock, reason: None) if how == "watched" else None)
         lock = client.lock(name, ttl=LONG, auto_renew=how == "renewed")
@@ -107,7 +107,7 @@ def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
         assert await lock.acquire(timeout=PATIENCE)
         gc.collect()
         first = lock.deadline_ns
-        while lock.deadline_ns <= first:  # without the collector, which takes its time
+        while lock.deadline_ns <= first:  # without the collector, which is slow
             await asyncio.sleep(0.01)
         assert await lock.owned()
         await lock.release()
@@ -115,15 +115,15 @@ def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
     run(main)
 
 
-def test_row_51_a_task_that_waits_keeps_a_client_alive_that_nobody_else_has(run, three, name):
+def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(run, three, name):
     async def main():
         async with AsyncClient(three) as other:
             held = other.lock(name, ttl=LONG)
             assert await held.acquire(timeout=PATIENCE)
             client = AsyncClient(three)
             driver = weakref.ref(client._driver)
-            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # watches the masters
-            second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # stands in line behind it
+            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it watches the masters
+            second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it queues behind the first
             del client
             for _ in range(50):
                 gc.collect()
@@ -131,7 +131,7 @@ def test_row_51_a_task_that_waits_keeps_a_client_alive_that_nobody_else_has(run,
             assert not (first.done() or second.done())
             await held.release()
             assert await first
-            assert await second  # when the first has run out
+            assert await second  # after the first lock has expired
             await come_true(lambda: driver() is None)
 
     run(main)
@@ -156,7 +156,7 @@ def test_row_51_a_call_that_has_not_begun_keeps_its_client_alive(run, three, nam
     run(main)
 
 
-def test_row_51_a_release_that_nobody_waits_for_arrives_though_its_client_is_forgotten(run, three, name, keys):
+def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(run, three, name, keys):
     async def main():
         client = AsyncClient(three)
         lock = client.lock(name, ttl=LONG)

@@ -308,7 +308,7 @@ def test_a_first_replica_is_no_loss_of_memory():
     assert kept_out_for(rig.judge(1)) > MAX_TTL - 1
 
 
-def test_row_50_another_history_is_a_loss_where_the_master_would_not_know_that_it_was_a_replica():
+def test_row_50_a_new_replication_id_is_a_memory_loss_if_the_master_forgets_soon_that_it_was_a_replica():
     rig = Rig()
     rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
     rig.found()

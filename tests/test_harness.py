@@ -1,4 +1,4 @@
-"""The tests' own surroundings: a test that hangs fails with a reason, and a shell may run them in the background."""
+"""The test environment: a test that hangs fails with stack traces, and a shell may run the tests in the background."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds pause() of the C library in the process")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs pause() of the C library")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("test", ["test_hangs", "test_hangs_with_the_gil"])
 def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path: Path, test: str, workers: tuple[str]) -> None:
@@ -59,8 +59,8 @@ def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
     assert request.config.getini("timeout_method") == "thread"  # signal is SIGALRM, which tests use themselves
 
 
-def test_children_can_be_interrupted_although_a_shell_has_put_the_tests_in_the_background() -> None:
-    """A shell without job control has what it starts by `&` ignore SIGINT, and all children inherit that."""
+def test_children_can_be_interrupted_when_a_shell_runs_the_tests_in_the_background() -> None:
+    """A shell without job control starts background jobs with SIGINT ignored, and all children inherit this."""
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         done = run("tests/faults/test_interrupts.py", "-k", "sigint_in_a_waiting_acquire and python")

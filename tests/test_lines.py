@@ -810,11 +810,11 @@ def test_a_watch_does_not_keep_the_deadlines_of_others_from_being_seen(implement
     assert deadlines.due(later.until_ns) == [later]
 
 
-# --- a waiter that watches the holder's key, too -------------------------------------------------------
+# --- waiters that watch the key of a local holder ------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["pass_on", "leave"])
-def test_row_57_a_call_wakes_a_waiter_that_waits_for_its_question(world: World, how: str) -> None:
+def test_row_57_a_call_also_decides_the_watch_of_a_waiter(world: World, how: str) -> None:
     head = world.holder()
     turn = world.waiter()
     turn.watch = look = world.ballots.Ballot(head.releasing(), 3, 2)
@@ -827,7 +827,7 @@ def test_row_57_a_call_wakes_a_waiter_that_waits_for_its_question(world: World, 
     assert look in world.called()
 
 
-def test_row_57_only_what_was_held_then_is_lost(world: World) -> None:
+def test_row_57_only_the_lease_that_was_looked_at_is_lost(world: World) -> None:
     head = world.holder()
     since = head.since_ns
     assert head.holds_since(since) and not head.holds_since(since + 1)

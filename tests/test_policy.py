@@ -72,7 +72,7 @@ def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> No
 
 
 @pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
-def test_an_attempt_waits_5_percent_of_the_ttl_but_100_ms_to_1_s(
+def test_an_attempt_waits_5_percent_of_the_ttl_within_100_ms_and_1_s(
     policies: ModuleType, ttl_ms: int, patience_ms: int
 ) -> None:
     assert policy_of(policies).patience_ns(ttl_ms) == patience_ms * MS
@@ -90,7 +90,7 @@ def test_row_42_an_attempt_waits_no_longer_than_its_caller(
 
 
 @pytest.mark.parametrize(("round_ms", "lone_ms"), [(0, 10), (1, 10), (5, 40), (50, 100)])
-def test_row_42_the_master_that_is_asked_first_has_a_few_round_trips(
+def test_row_42_a_master_that_is_asked_alone_has_a_few_round_trips(
     policies: ModuleType, round_ms: int, lone_ms: int
 ) -> None:
     assert policy_of(policies).lone_ns(1000 * MS, round_ms * MS) == lone_ms * MS

@@ -1,4 +1,4 @@
-"""Readers and writers on real masters: calls of one thread or task inside each other (row 56), and who it is."""
+"""Readers and writers on real masters: nested calls of one thread or task (row 56), and the owner (rows 49 and 53)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def masters(request: pytest.FixtureRequest, farm: Any) -> list[str]:
 
 
 def waits(urls: list[str], name: str) -> bool:
-    """Tell whether a writer waits for readers to leave, on a quorum of masters."""
+    """Return whether a quorum of masters knows a waiting writer."""
     return sum(len(ask(url).keys(f"*{name}*waits*")) for url in urls) > len(urls) // 2
 
 
-# --- inside each other, in one thread or task (row 56) --------------------------------------------------------
+# --- nested calls of one thread or task (row 56) --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
-def test_row_56_a_thread_that_writes_is_refused_at_once_what_it_would_wait_for(
+def test_row_56_a_thread_that_writes_is_refused_a_nested_read_or_write_at_once(
     implementation, masters, name, inner, advice
 ):
     with Client(masters) as client:
@@ -45,7 +45,7 @@ def test_row_56_a_thread_that_writes_is_refused_at_once_what_it_would_wait_for(
 
 
 @pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
-def test_row_56_a_task_that_writes_is_refused_at_once_what_it_would_wait_for(
+def test_row_56_a_task_that_writes_is_refused_a_nested_read_or_write_at_once(
     implementation, masters, name, inner, advice
 ):
     async def main() -> None:
@@ -81,7 +81,7 @@ def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(implemen
             inner.extend()
             outer.release()
             assert inner.owned()
-            with both.read():  # the inner one counts as well
+            with both.read():  # the inner read still counts
                 assert not call.done()
             inner.release()
         assert call.result(PATIENCE)
@@ -112,8 +112,8 @@ def test_row_56_a_task_that_reads_may_read_again_while_a_writer_waits(implementa
     asyncio.run(main())
 
 
-def test_row_56_a_read_inside_a_read_waits_for_a_writer_that_is_in(implementation, masters, name):
-    """Whose outer read was taken away by hand, say; nothing lets a reader and a writer in together."""
+def test_row_56_a_nested_read_waits_for_a_writer_that_holds_the_lock(implementation, masters, name):
+    """The outer read was deleted by hand; even then a reader and a writer never hold the lock together."""
     with Client(masters) as client, Client(masters) as rival:
         both = client.rw_lock(name, ttl=LONG)
         assert both.read().acquire()
@@ -123,7 +123,7 @@ def test_row_56_a_read_inside_a_read_waits_for_a_writer_that_is_in(implementatio
             assert not both.read().acquire(blocking=False)
 
 
-# --- who it is (rows 49 and 53) -------------------------------------------------------------------------------
+# --- the owner (rows 49 and 53) -------------------------------------------------------------------------------
 
 
 def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(implementation, three, name):
@@ -139,7 +139,7 @@ def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(impl
             return results[0]
 
         def read() -> bool:
-            kept.append(both.read())  # and is never released
+            kept.append(both.read())  # never released
             won: bool = kept[0].acquire()
             return won
 
@@ -148,11 +148,11 @@ def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(impl
         later = [in_new_thread(lambda: both.write().acquire(blocking=False)) for _ in range(20)]
         if dead not in [ident for ident, _ in later]:
             pytest.skip("this system did not give the number of a dead thread to a new one")
-        assert not any(won for _, won in later)  # they were refused by the masters, not as the reader itself
+        assert not any(won for _, won in later)  # the masters refused them; AlreadyHeld would mean the reader itself
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_runs_it(implementation, three, name, renewed):
+def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_task_runs_it(implementation, three, name, renewed):
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG, auto_renew=renewed)
@@ -172,7 +172,7 @@ def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_runs_it(impl
     asyncio.run(main())
 
 
-def test_row_53_a_reader_that_is_cancelled_before_it_begins_leaves_no_warning(implementation, three, name):
+def test_row_53_a_read_that_is_cancelled_before_it_begins_leaves_no_warning(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG, auto_renew=True)
@@ -197,7 +197,7 @@ def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_ta
                 return asyncio.run_coroutine_threadsafe(method(), loop).result(PATIENCE)
 
             assert await asyncio.to_thread(call, reader.acquire)
-            assert not await both.write().acquire(blocking=False)  # it waits for another one, not for itself
+            assert not await both.write().acquire(blocking=False)  # another task reads: no AlreadyHeld
             await asyncio.to_thread(call, reader.release)
             async with both.write():
                 pass
@@ -205,7 +205,7 @@ def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_ta
     asyncio.run(main())
 
 
-def test_what_an_rw_lock_knows_of_threads_and_tasks_goes_with_them(implementation, three, name):
+def test_an_rw_lock_forgets_threads_and_tasks_that_have_ended(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG)
@@ -219,7 +219,7 @@ def test_what_an_rw_lock_knows_of_threads_and_tasks_goes_with_them(implementatio
 
             for number in range(10):
                 await asyncio.create_task(read(number % 2 == 0))
-            await asyncio.sleep(0)  # the loop lets go of the last one
+            await asyncio.sleep(0)  # the loop drops the last task
             gc.collect()
             assert not len(holders)
 

@@ -1,4 +1,4 @@
-"""Re-entrant locks on real masters: who owns one (rows 49 and 53), and how a ``with`` ends (row 55)."""
+"""Re-entrant locks on real masters: their owner (rows 49 and 53), and the end of a ``with`` (row 55)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from faces import PATIENCE, await_true, in_thread
 from redlatch import AlreadyHeld, AsyncClient, Client, LockLost, NotOwned
 from redlatch.locks.reentrant import AsyncRLock
 
-SHORT = 0.4  # a ttl that a test can outlive
-LONG = 60.0  # and one that it cannot: a key that is gone was deleted
+SHORT = 0.4  # a ttl that expires during a test
+LONG = 60.0  # a ttl that does not: a key that is gone was deleted
 
 
 async def soon(condition: Callable[[], Any]) -> None:
-    """Wait, while the loop goes on, until something has come true."""
+    """Wait until a condition is true, without blocking the loop."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.005)
 
 
 async def without_keys(keys: Any, urls: list[str], name: str) -> None:
-    """Wait, while the loop goes on, until no master has the key."""
+    """Wait until no master has the key, without blocking the loop."""
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(keys, urls, name):
             await asyncio.sleep(0.005)
@@ -117,7 +117,7 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
                 raise ZeroDivisionError
 
             events: list[asyncio.Event] = []
-            task = asyncio.create_task(work())  # which is referred to until the end
+            task = asyncio.create_task(work())  # kept alive until the end of the test
             with pytest.raises(ZeroDivisionError):
                 await task
             assert not await lock.acquire(blocking=False)
@@ -134,7 +134,7 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
     asyncio.run(main())
 
 
-def test_row_49_a_task_that_ends_after_its_release_disturbs_nobody(implementation, three, name):
+def test_row_49_a_task_that_ends_after_its_release_does_not_affect_the_next_owner(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
@@ -153,7 +153,7 @@ def test_row_49_a_task_that_ends_after_its_release_disturbs_nobody(implementatio
     asyncio.run(main())
 
 
-# --- a coroutine that another task runs (row 53) --------------------------------------------------------------
+# --- coroutines that another task runs (row 53) ---------------------------------------------------------------
 
 WAYS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "await": lambda coroutine: coroutine,
@@ -165,7 +165,9 @@ WAYS: dict[str, Callable[[Any], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_runs_it(implementation, three, name, keys, way):
+def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_task_runs_it(
+    implementation, three, name, keys, way
+):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
@@ -195,7 +197,7 @@ def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_runs_it(imp
     asyncio.run(main())
 
 
-def test_row_53_a_timeout_round_acquire_leaves_nothing_to_its_caller(implementation, three, name):
+def test_row_53_a_timeout_around_acquire_leaves_no_lock_to_its_caller(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -263,12 +265,12 @@ def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_t
 
             assert await asyncio.to_thread(call)
             assert lock.count == 0
-            await without_keys(keys, three, name)  # that task is done: nobody could release it
+            await without_keys(keys, three, name)  # its owner has ended, so it is not renewed
 
     asyncio.run(main())
 
 
-def test_row_53_two_calls_of_one_task_at_once_do_not_wait_for_each_other(implementation, three, name):
+def test_row_53_two_concurrent_calls_of_one_task_do_not_wait_for_each_other(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -299,7 +301,7 @@ def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(impleme
     asyncio.run(main())
 
 
-def test_row_53_a_coroutine_of_an_rlock_is_one_to_mocks_and_inspection(implementation, three, name):
+def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(implementation, three, name):
     is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
     assert all(is_awaited(getattr(AsyncRLock, call)) for call in ("acquire", "release", "extend"))
     mock = create_autospec(AsyncRLock, instance=True)
@@ -329,7 +331,7 @@ def test_row_53_a_coroutine_of_an_rlock_is_one_to_mocks_and_inspection(implement
 # --- released inside its own with (row 55) --------------------------------------------------------------------
 
 
-def test_row_55_an_rlock_that_its_body_released_leaves_the_with_quietly(implementation, three, name):
+def test_row_55_a_with_ends_without_an_error_after_its_body_released_the_rlock(implementation, three, name):
     with Client(three) as client:
         lock = client.rlock(name, ttl=LONG)
         with lock:
@@ -342,7 +344,7 @@ def test_row_55_an_rlock_that_its_body_released_leaves_the_with_quietly(implemen
             lock.release()
 
 
-def test_row_55_the_exception_of_a_body_that_released_the_rlock_arrives(implementation, three, name):
+def test_row_55_the_exception_of_a_body_that_released_the_rlock_propagates(implementation, three, name):
     with Client(three) as client:
         lock = client.rlock(name, ttl=LONG)
         with pytest.raises(ZeroDivisionError) as caught, lock:
@@ -355,7 +357,7 @@ def test_row_55_the_exception_of_a_body_that_released_the_rlock_arrives(implemen
         assert lock.count == 0
 
 
-def test_row_55_an_rlock_of_a_task_that_its_body_released_leaves_the_with_quietly(implementation, three, name):
+def test_row_55_an_async_with_ends_without_an_error_after_its_body_released_the_rlock(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -376,7 +378,9 @@ def test_row_55_an_rlock_of_a_task_that_its_body_released_leaves_the_with_quietl
     asyncio.run(main())
 
 
-def test_row_55_a_body_that_the_loss_has_cancelled_and_that_released_the_rlock_says_so(implementation, three, name):
+def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_released_the_rlock(
+    implementation, three, name
+):
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)

@@ -127,7 +127,7 @@ def test_a_renewal_is_not_held_up_by_a_lock_that_runs_out_a_moment_later(connect
 
 
 async def outlives_its_ttl(lock: Any) -> None:
-    """Wait for two renewals, which move the deadline of a held lock."""
+    """Wait until two renewals have moved the deadline of the lock."""
     for _ in range(2):
         deadline = lock.deadline_ns
         async with asyncio.timeout(PATIENCE):
@@ -190,7 +190,7 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)
         assert len(refused) == 1
-        lock.extend(SHORT)  # its loss is due soon now, and its renewal at once
+        lock.extend(SHORT)  # its deadline is near, so it is renewed at once
         deadline = lock.deadline_ns
         await_true(lambda: lock.deadline_ns > deadline or lost.is_set() or not lock.remaining())
         assert lock.remaining() > 0
@@ -198,7 +198,7 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_row_45_the_loss_of_a_lock_is_told_although_its_release_was_refused(connect, three, name, many):
+def test_row_45_the_loss_of_a_lock_is_reported_although_its_release_was_refused(connect, three, name, many):
     told: list[str] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(reason))
     (lock,) = client.acquire_many([name], ttl=SHORT)
@@ -213,7 +213,7 @@ def test_row_45_the_loss_of_a_lock_is_told_although_its_release_was_refused(conn
     await_true(lambda: len(told) == 1)
 
 
-def test_row_45_the_loss_of_a_multi_lock_is_told_although_its_release_was_refused(connect, three, name):
+def test_row_45_the_loss_of_a_multi_lock_is_reported_although_its_release_was_refused(connect, three, name):
     told: list[str] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(reason))
     lock = client.multi_lock([name, name + "-b"], ttl=SHORT)
@@ -224,7 +224,7 @@ def test_row_45_the_loss_of_a_multi_lock_is_told_although_its_release_was_refuse
     await_true(lambda: len(told) == 2)
 
 
-def test_row_45_a_release_that_waits_for_its_answer_is_not_renewed_beside(connect, three, proxies, name):
+def test_row_45_a_lock_is_not_renewed_while_its_release_waits_for_replies(connect, three, proxies, name):
     before = proxies(three)
     lock = connect([proxy.url for proxy in before], attempt_timeout=2.0).lock(name, ttl=SHORT, auto_renew=True)
     lost = lock.lost
@@ -235,15 +235,15 @@ def test_row_45_a_release_that_waits_for_its_answer_is_not_renewed_beside(connec
     call = lock.start("release")
     await_true(lambda: not lock.token)
     passed(2 * SHORT)
-    assert extensions(before[0], name) - sent <= 1  # one that was on its way when the release began
+    assert extensions(before[0], name) - sent <= 1  # one may have been in transit when the release began
     for proxy in before:
         proxy.replies.set()
     call.result(PATIENCE)
     assert not lost.is_set()
 
 
-def test_row_45_a_lease_that_was_passed_on_and_came_back_has_its_max_hold_anew(connect, three, name):
-    """It has its old token then, by which the end of its first care was not seen."""
+def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(connect, three, name):
+    """The lease comes back with its old token, so the token does not show that the first renewal has ended."""
     client = connect(three, handoff=Handoff(tenure=PATIENCE))
     lock, other = client.lock(name, ttl=1.0, auto_renew=True, max_hold=2.0), client.lock(name, ttl=1.0)
     assert lock.acquire()

@@ -1,4 +1,4 @@
-"""Row 58: a user who lacks a right gets an error that names it, and no script leaves anything half done."""
+"""Row 58: a user without a right gets an error that names the right, and no script leaves partial changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2", "2")
 SET: Step = ("set", "", "mine", "PX", TTL)
 HIGH: Step = ("set", "\0fence", "9", "PX", TTL)
 
-# What was done before, by somebody who may do all; and the call by the user who lacks a right.
+# For each scene: the steps that a user with all rights runs first, and the call of the user without one right.
 SCENES: dict[str, tuple[list[Step], Step]] = {
     "release": ([SET], (scripts.RELEASE, "mine")),
     "extend": ([SET], (scripts.EXTEND, "mine", "900000")),
@@ -114,7 +114,7 @@ def run(master: redis.Redis, name: str, step: Step) -> Any:
 
 
 def contents(master: redis.Redis, name: str) -> dict[str, Any]:
-    """Return all that the master has under the name, but for ttls."""
+    """Return all keys under the name with their values, without ttls."""
     read = {"string": master.get, "hash": master.hgetall, "list": lambda key: master.lrange(key, 0, -1)}
     read["zset"] = lambda key: master.zrange(key, 0, -1, withscores=True)
     return {key: read[master.type(key)](key) for key in keys(master, name)}
@@ -130,14 +130,14 @@ def keys(master: redis.Redis, name: str) -> list[str]:
 
 @pytest.fixture
 def master(farm: Any, server_kind: str) -> Iterator[redis.Redis]:
-    """One server of every kind in turn."""
+    """A client of one server; the test runs for each kind of server."""
     with redis.Redis.from_url(farm.urls(1, server_kind)[0], decode_responses=True, retry=None) as master:
         yield master
 
 
 @contextlib.contextmanager
 def user_without(master: redis.Redis, name: str, right: str) -> Iterator[redis.Redis]:
-    """Log in as somebody who lacks one right."""
+    """Log in as a user without one right."""
     user, where = f"user-of-{name}", master.connection_pool.connection_kwargs
     master.execute_command("ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", f"-{right}")
     try:
@@ -150,7 +150,7 @@ def user_without(master: redis.Redis, name: str, right: str) -> Iterator[redis.R
 
 
 @pytest.mark.parametrize(("scene", "right"), CASES)
-def test_row_58_a_script_works_without_a_right_or_says_so_and_changes_nothing(master, name, scene, right):
+def test_row_58_a_script_without_a_right_works_or_names_the_right_and_changes_nothing(master, name, scene, right):
     steps, call = SCENES[scene]
     for step in steps:
         run(master, f"{name}-whole", step)
@@ -164,12 +164,12 @@ def test_row_58_a_script_works_without_a_right_or_says_so_and_changes_nothing(ma
             assert re.search(rf"'{right}'|can't run this command", str(error))
             assert contents(master, name) == before
         else:
-            assert (answer > 0) == (whole > 0)  # as of somebody who lacks nothing
+            assert (answer > 0) == (whole > 0)  # the same answer as with all rights
     assert without_ttl(master, name) == []
 
 
 @pytest.mark.parametrize("right", sorted({*rights_of(family.FAIR_UNDO)} - {"get", "del"}))
-def test_row_58_an_undo_takes_the_key_away_whatever_else_is_missing(master, name, right):
+def test_row_58_an_undo_removes_the_key_whatever_other_right_is_missing(master, name, right):
     run(master, name, ASKED)
     with user_without(master, name, right) as limited, contextlib.suppress(redis.exceptions.ResponseError):
         run(limited, name, (family.FAIR_UNDO, "t1", "c1", "1000000", ALIVE))
@@ -177,7 +177,7 @@ def test_row_58_an_undo_takes_the_key_away_whatever_else_is_missing(master, name
     assert without_ttl(master, name) == []
 
 
-# --- what callers see -----------------------------------------------------------------------------------
+# --- errors that callers get ----------------------------------------------------------------------------
 
 KINDS = {
     "fenced": (lambda client, name: client.lock(name, fence=True), (scripts.ACQUIRE_FENCED, scripts.EXTEND)),
@@ -196,21 +196,20 @@ RIGHTS = [(kind, right) for kind, (_, called) in KINDS.items() for right in righ
 
 
 def names(error: QuorumUnavailable, right: str) -> bool:
-    """Tell whether an error says which right is missing, and on which master."""
-    return all(
-        isinstance(cause, redis.exceptions.NoPermissionError) and f"'{right}'" in str(cause)
-        for cause in error.causes.values()
-    )
+    """Return whether the cause of every master names the missing right."""
+    causes = error.causes.values()
+    named = [isinstance(cause, redis.exceptions.NoPermissionError) and f"'{right}'" in str(cause) for cause in causes]
+    return bool(named) and all(named)
 
 
 def restricted(url: str, right: str) -> str:
-    """Make a user who lacks one right; return the URL to log in with."""
+    """Create a user without one right; return the URL to log in with."""
     ask(url).execute_command("ACL", "SETUSER", "few", "reset", "on", ">s3cr3t", "~*", "+@all", f"-{right}")
     return url.replace("//", "//few:s3cr3t@")
 
 
 @pytest.mark.parametrize(("kind", "right"), RIGHTS)
-def test_row_58_a_missing_right_is_named_and_never_told_as_busy(implementation, url, name, kind, right):
+def test_row_58_a_missing_right_is_named_and_never_reported_as_a_held_lock(implementation, url, name, kind, right):
     make, _ = KINDS[kind]
     with Client(restricted(url, right), guard=None) as client:
         lock = make(client, name)
@@ -232,19 +231,19 @@ def left_behind(url: str, name: str) -> list[bytes]:
     return [key for key in ask(url).keys(f"{name}*") if not key.endswith(b"\0fence")]
 
 
-def test_row_58_a_writer_without_del_gets_the_lock_and_an_error_that_names_it_at_the_release(connect, url, name):
+def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_right(connect, url, name):
     writer = connect(restricted(url, "del"), guard=None).rw_lock(name).write()
     assert writer.acquire(blocking=False)
     with pytest.raises(QuorumUnavailable, match="'del'"):
         writer.release()
-    assert not wins(connect(url).rw_lock(name).read())  # until it has run out
+    assert not wins(connect(url).rw_lock(name).read())  # until the lock has expired
 
 
 @pytest.mark.parametrize(
     ("kind", "right"), [("reader", "zadd"), ("writer", "set"), ("semaphore", "hset"), ("fair", "set")]
 )
-def test_row_58_where_one_of_three_masters_refuses_a_right_the_others_decide(connect, farm, name, kind, right):
-    """The lock works, and on the master that refuses nothing is left; a second holder's refusal is no error."""
+def test_row_58_when_one_of_three_masters_refuses_a_right_the_others_decide(connect, farm, name, kind, right):
+    """The lock works and leaves nothing on the refusing master; a rival is refused without an error."""
     urls = farm.urls(3)
     few = [restricted(urls[0], right), *urls[1:]]
     make, _ = KINDS[kind]

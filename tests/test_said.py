@@ -1,4 +1,4 @@
-"""What is repeated of a server's words: nothing that it may have been sent, and nothing that breaks a line."""
+"""Texts of servers in errors and logs: they contain nothing that a client sent, and no line breaks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHA = "8f2d2a3c" * 5
         ("", ""),
     ],
 )
-def test_row_43_of_an_error_only_the_servers_own_words_are_repeated(text: str, told: str | None) -> None:
+def test_row_43_an_error_repeats_only_known_words_of_servers(text: str, told: str | None) -> None:
     assert said(text) == (text.replace("lk", "...") if told is None else told or text)
 
 
@@ -57,14 +57,14 @@ def test_row_43_no_part_of_a_token_is_repeated_wherever_it_is_cut(form: str, sta
 
 
 @given(st.text(min_size=1))
-def test_row_43_a_reply_to_a_login_repeats_no_password_whatever_it_is(password: str) -> None:
+def test_row_43_a_login_error_repeats_no_password_whatever_it_is(password: str) -> None:
     echo = f"ERR unknown command 'AUTH', with args beginning with: '{password}'"
     assert said_of_login(echo) == "ERR unknown command 'AUTH'"
     assert said_of_login(f"ERR what is {password}") == "ERR (the rest is left out: it may repeat the credentials)"
 
 
 @pytest.mark.parametrize("password", ["default", "redis", "no password is set", "command", "PASSWORD"])
-def test_row_43_a_password_that_servers_use_as_a_word_is_not_repeated_either(password: str) -> None:
+def test_row_43_a_password_that_is_a_word_of_servers_is_not_repeated(password: str) -> None:
     for text in (f"ERR unknown command 'AUTH', with args beginning with: '{password}'", f"ERR what is {password}"):
         assert password not in said_of_login(text).replace("unknown command", "")
 
@@ -78,7 +78,7 @@ def test_row_43_a_password_that_servers_use_as_a_word_is_not_repeated_either(pas
         "LOADING Redis is loading the dataset in memory",
     ],
 )
-def test_what_a_server_usually_says_to_a_login_is_repeated(text: str) -> None:
+def test_the_usual_login_errors_of_servers_are_repeated(text: str) -> None:
     assert said_of_login(f"{text}.") == text
 
 
@@ -90,12 +90,12 @@ def test_row_51_a_text_is_made_printable_and_is_cut() -> None:
 
 
 @given(st.text())
-def test_row_51_whatever_a_server_says_is_one_short_line_of_printable_ascii(text: str) -> None:
+def test_row_51_any_text_of_a_server_becomes_one_short_line_of_printable_ascii(text: str) -> None:
     for told in (shown(text), said(text), said_of_login(text), described(text.encode("utf-8", "replace"))):
         assert len(told) <= LONGEST + 5 and told.isascii() and (told.isprintable() or not told)
 
 
-def test_an_error_of_a_login_is_made_with_more_care() -> None:
+def test_a_login_error_repeats_fewer_words_than_other_errors() -> None:
     assert str(reply_error("ERR no default user")) == "ERR no default user"
     assert "default" not in str(reply_error("ERR no default user", login=True))
 
@@ -114,5 +114,5 @@ def test_an_error_of_a_login_is_made_with_more_care() -> None:
         (b"+" + b"f" * 32, "'...'"),
     ],
 )
-def test_row_43_a_reply_that_nobody_expects_is_described_without_its_text(reply: object, told: str) -> None:
+def test_row_43_an_unexpected_reply_is_described_without_its_text(reply: object, told: str) -> None:
     assert described(reply) == told

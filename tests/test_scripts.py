@@ -100,8 +100,8 @@ def test_row_39_extend_gives_a_ttl_to_a_key_that_has_none(master: redis.Redis, n
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer", "slot"])
-def test_row_39_no_extension_of_the_family_shortens(master: redis.Redis, name: str, kind: str) -> None:
-    """Neither an end that is kept as a score, nor the ttl of a key."""
+def test_row_39_no_extension_of_the_lock_family_shortens(master: redis.Redis, name: str, kind: str) -> None:
+    """It shortens neither an end that is stored as a score, nor the ttl of a key."""
     acquire, extend, member = {
         "reader": ((family.READ_ACQUIRE, MINE, LONG), (family.READ_EXTEND, MINE), MINE),
         "writer": ((family.WRITE_ACQUIRE, MINE, LONG, "2500", MINE), (family.WRITE_EXTEND, MINE), "w"),
@@ -122,7 +122,7 @@ def test_row_39_no_extension_of_the_family_shortens(master: redis.Redis, name: s
     assert all(master.pttl(key) > 600_000 for key in (name, f"{name}\0one") if master.exists(key))
 
 
-def test_row_39_an_extension_of_a_writer_whose_entry_is_gone_says_no(master: redis.Redis, name: str) -> None:
+def test_row_39_an_extension_of_a_writer_without_an_entry_is_refused(master: redis.Redis, name: str) -> None:
     keys = [name, f"{name}\0writer", f"{name}\0waits"]
     assert master.eval(family.WRITE_ACQUIRE.text.decode(), 3, *keys, MINE, LONG, "2500", MINE) == 1
     master.delete(name)

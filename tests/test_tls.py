@@ -196,7 +196,7 @@ def test_a_master_that_wants_a_certificate_refuses_a_client_without(connect, tls
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
 @pytest.mark.parametrize("kind", ["url", "client"])
-def test_a_file_of_tls_that_is_missing_is_refused_with_its_option_and_path(connect, certificates, kind, option):
+def test_a_missing_tls_file_is_refused_with_its_option_and_path(connect, certificates, kind, option):
     files = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "client.key"}
     files[option] = "/nowhere/at-all.pem"
     [url] = with_options(["rediss://s3cr3t-user:s3cr3t-pw@127.0.0.1:1"], **files)
@@ -216,7 +216,7 @@ def test_a_file_of_tls_that_is_missing_is_refused_with_its_option_and_path(conne
         ({"ssl_certfile": "client.crt", "ssl_keyfile": "locked.key", "ssl_password": "wr0ng"}, ["ssl_keyfile"]),
     ],
 )
-def test_a_file_of_tls_that_cannot_be_used_is_refused_with_its_option_and_path(connect, certificates, files, named):
+def test_an_unusable_tls_file_is_refused_with_its_option_and_path(connect, certificates, files, named):
     paths = {option: name if option == "ssl_password" else certificates / name for option, name in files.items()}
     with pytest.raises(ConfigurationError) as caught:
         connect(with_options(["rediss://127.0.0.1:1"], **paths))
@@ -225,7 +225,7 @@ def test_a_file_of_tls_that_cannot_be_used_is_refused_with_its_option_and_path(c
     assert ("ssl_ca_certs" in str(caught.value)) == (named == ["ssl_ca_certs"])
 
 
-def test_a_key_with_a_password_is_taken_with_it(connect, certificates):
+def test_a_key_with_a_password_is_accepted_with_the_password(connect, certificates):
     pair = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "locked.key"}
     connect(with_options(["rediss://127.0.0.1:1"], ssl_password="s3cr3t-key", **pair))
 

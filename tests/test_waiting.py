@@ -338,7 +338,7 @@ def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, 
     assert call.result(PATIENCE)
     assert lock.token == token
     assert second * 0.9 < lock.remaining() < second
-    longest = max(first, second)  # an extension takes no time from a key
+    longest = max(first, second)  # an extension never shortens a key
     await_true(lambda: all(longest * 900 < pttl <= longest * 1000 for pttl in keys(three, name).values()))
     assert sum(value == token for value in values(three, name)) == 3
 
@@ -1283,7 +1283,7 @@ def test_a_renewal_that_was_begun_before_a_hand_off_does_not_shorten_the_lease_o
 # --- row 48: processes that poll ---------------------------------------------------------------------------
 
 
-def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_look(connect, three, name):
+def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_try(connect, three, name):
     client = connect(three, wakeups="poll", handoff=EVERY_TIME, retry=Retry(first=4.0, longest=4.0))
     other = connect(three, wakeups="poll")
     held = held_by(client, name)

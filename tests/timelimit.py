@@ -1,8 +1,8 @@
-"""The time limit of every test: when it is over, the process writes the stacks of all its threads, and ends.
+"""The time limit of every test: when it expires, the process writes the stacks of all its threads and exits.
 
-pytest-timeout knows the limit (pyproject.toml, ``@pytest.mark.timeout``, ``--timeout``). Its own ways to enforce it do
-not suit here: a signal is SIGALRM, which tests use themselves. A thread cannot run where somebody holds the GIL, and
-what it writes in a worker of xdist is lost. So the watchdog of `faulthandler` does it.
+pytest-timeout provides the limit (pyproject.toml, ``@pytest.mark.timeout``, ``--timeout``). Its methods to enforce it
+do not suit these tests. The signal method uses SIGALRM, which tests use themselves. The thread method cannot run while
+another thread holds the GIL, and its output is lost in a worker of xdist. So `faulthandler` enforces the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _stderr = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_stderr] = os.dup(2)  # while a test runs, pytest has a file there
+    config.stash[_stderr] = os.dup(2)  # pytest redirects it to a file while a test runs
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -27,7 +27,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
-    if settings.method == "signal":  # chosen by hand, to see the rest of the run
+    if settings.method == "signal":  # chosen on the command line, so that the run goes on
         return None
     faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[_stderr])
     return True

@@ -32,7 +32,7 @@ def test_what_its_documentation_shows(implementation, three, name):
             await Aioredlock(three, retry_count=1).lock(name, lock_timeout=10)
         await manager.extend(lock, lock_timeout=20)
         assert 10_000 < ask(three[0]).pttl(name) <= 20_000
-        await lock.extend()  # to 10 s: its validity is shorter, and nothing is taken from the key (row 39)
+        await lock.extend()  # to 10 s: this shortens the validity, but never the ttl of the key (row 39)
         assert lock._lease.remaining() < 10
         assert 10_000 < ask(three[0]).pttl(name) <= 20_000
         await manager.unlock(lock)

@@ -1,4 +1,4 @@
-"""Odd arguments: a drop-in does with them what its original does. Each test runs over both."""
+"""Odd arguments: a drop-in treats them as its original does. Most tests run on both."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_a_name_may_be_any_kind_of_bytes(kind, face, url, name):
 
 
 @pytest.mark.parametrize("timeout", ["5", 1e20])
-def test_a_timeout_that_is_no_number_of_the_servers_is_refused_as_the_server_would(timeout, face, name):
+def test_a_timeout_out_of_range_is_refused_with_the_error_of_the_server(timeout, face, name):
     with pytest.raises(redis.ResponseError, match="value is not an integer or out of range"):
         face(lambda: face.lock(name, timeout=timeout).acquire())
 
 
-def test_a_pause_below_zero_is_none_where_the_lock_is_free(face, name):
+def test_a_negative_sleep_is_harmless_when_the_lock_is_free(face, name):
     lock = face.lock(name, timeout=5, sleep=-1)
     assert face(lambda: lock.acquire(blocking_timeout=1))
     assert face(lock.owned)
@@ -93,12 +93,15 @@ def test_a_pause_below_zero_is_none_where_the_lock_is_free(face, name):
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
 @WHOSE
-def test_a_pause_below_zero_cannot_be_slept_but_by_asyncio(asynchronous, whose, implementation, url, name):
+def test_a_negative_sleep_fails_in_a_waiting_thread_and_not_in_a_waiting_task(
+    asynchronous, whose, implementation, url, name
+):
     with asyncio.Runner() as runner:
         face = Face(whose, asynchronous, url, runner)
-        assert face(lambda: face.lock(name, timeout=0.3).acquire(blocking=False))
+        ttl = 0.3 if asynchronous else 30  # only the task outlives it
+        assert face(lambda: face.lock(name, timeout=ttl).acquire(blocking=False))
         late = face.lock(name, timeout=5, sleep=-1)
-        if asynchronous:  # it asks again at once, and for one second longer than it should
+        if asynchronous:  # it retries without a pause, for one second longer than its timeout
             assert face(lambda: late.acquire(blocking_timeout=0.1))
         else:
             with pytest.raises(ValueError, match="sleep length must be non-negative"):
@@ -108,7 +111,7 @@ def test_a_pause_below_zero_cannot_be_slept_but_by_asyncio(asynchronous, whose, 
 
 
 @pytest.mark.parametrize("sleep", ["x", None, [1]])
-def test_a_pause_that_is_no_number_is_refused_where_the_lock_is_taken(sleep, face, url, name):
+def test_a_sleep_that_is_not_a_number_is_refused_when_the_lock_is_taken(sleep, face, url, name):
     with redis.Redis.from_url(url) as server:
         server.set(name, "somebody's")
         lock = face.lock(name, timeout=5)
@@ -123,7 +126,7 @@ def test_a_pause_that_is_no_number_is_refused_where_the_lock_is_taken(sleep, fac
 
 @pytest.mark.parametrize("bad", [5, None, ("host", 1)])
 @WHOSE
-def test_what_is_no_client_is_found_out_by_the_first_lock(whose, bad, implementation, name, caplog):
+def test_a_master_that_is_not_a_client_fails_at_the_first_lock(whose, bad, implementation, name, caplog):
     redlock = module_of(whose, "redlock")
     manager = redlock.Redlock([bad])
     with pytest.raises(AttributeError, match=f"'{type(bad).__name__}' object has no attribute 'set'"):
@@ -138,7 +141,7 @@ def test_what_is_no_client_is_found_out_by_the_first_lock(whose, bad, implementa
 
 @pytest.mark.parametrize("timeout", [-5, -0.5, float("nan")])
 @WHOSE
-def test_a_negative_timeout_is_over_before_anything_is_asked(whose, timeout, implementation, url, name):
+def test_a_negative_timeout_expires_before_any_command_is_sent(whose, timeout, implementation, url, name):
     pottery = module_of(whose, "pottery")
     with redis.Redis.from_url(url) as master:
         lock = pottery.Redlock(key=name, masters={master})
@@ -157,7 +160,7 @@ def test_a_negative_timeout_is_over_before_anything_is_asked(whose, timeout, imp
 
 
 @WHOSE
-def test_a_wait_is_logged_once_and_what_is_had_at_once_is_not(whose, implementation, single_master, name, caplog):
+def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(whose, implementation, single_master, name, caplog):
     pottery = module_of(whose, "pottery")
     with redis.Redis.from_url(single_master()) as master, caplog.at_level(logging.INFO, logger="pottery"):
         lock = pottery.Redlock(key=name, masters={master}, auto_release_time=0.3)
@@ -169,7 +172,7 @@ def test_a_wait_is_logged_once_and_what_is_had_at_once_is_not(whose, implementat
         lock.release()
 
 
-def test_a_wait_of_a_task_is_logged_once_too(implementation, single_master, name, caplog):
+def test_a_wait_in_a_task_is_logged_once(implementation, single_master, name, caplog):
     ours = module_of("ours", "pottery")
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Row 57: a key is deleted by hand while this process holds it; waiters here go on, as those of the originals do."""
+"""Row 57: somebody deletes a key that this process holds. Waiters in this process go on, as with the originals."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def own_masters() -> Iterator[list[str]]:
         yield urls
 
 
-# --- each client: how it holds a key for an hour, and how it waits for it ------------------------------
+# --- how each client holds a key for an hour, and how it waits for it ----------------------------------
 
 
 def _module(whose: str, theirs: str, ours: str) -> Any:
     try:
         return importlib.import_module(theirs if whose == "theirs" else f"redlatch.compat.{ours}")
-    except Exception as error:  # aioredlock is there, and cannot be imported where aioredis is not
+    except Exception as error:  # aioredlock is installed, but its import fails without aioredis
         pytest.skip(f"{theirs}: {error}")
 
 
@@ -45,7 +45,6 @@ class Party:
 
     Attributes:
         key: the key of the lock.
-        held: what holds it; dropped when nobody keeps this object.
     """
 
     def __init__(self, client: str, whose: str, servers: list[Any], name: str) -> None:
@@ -60,7 +59,7 @@ class Party:
         }[client]()
 
     def hold(self) -> Any:
-        """Acquire the lock for an hour; return what holds it."""
+        """Acquire the lock for an hour; return the object that holds it."""
         if self.client == "redlock":
             won = self.module.Redlock(self.servers).lock(self.name, 3_600_000)
             assert won
@@ -70,7 +69,7 @@ class Party:
         return lock
 
     def wait(self, seconds: float) -> bool:
-        """Acquire the lock within so many seconds."""
+        """Wait at most `seconds` for the lock; return whether it was acquired."""
         if self.client == "redlock":
             manager = self.module.Redlock(self.servers, retry_count=int(seconds / 0.05), retry_delay=0.05)
             return bool(manager.lock(self.name, 30_000))
@@ -85,7 +84,7 @@ class Party:
         return self.module.Lock(self.servers[0], self.name, expire=seconds)
 
 
-# So many masters each has.
+# The number of masters of each client.
 SIZES = {"redis_py": 1, "redlock": 5, "pottery": 5, "redis_lock": 1}
 
 each = pytest.mark.parametrize("client", list(SIZES))
@@ -119,7 +118,7 @@ def on_each(call: Callable[[Any, str], object]) -> Callable[[list[Any], str], No
     return run
 
 
-# What users do with a key that they want to have back.
+# How users free a key by hand.
 DELETIONS = {
     "DEL": on_each(lambda server, key: server.delete(key)),
     "UNLINK": on_each(lambda server, key: server.unlink(key)),
@@ -130,7 +129,7 @@ DELETIONS = {
 
 
 def watches(servers: list[Any], key: str) -> bool:
-    """Tell whether a waiter of this process watches the key."""
+    """Return whether a waiter of this process watches the key."""
     return key.encode() in clients.client_of(servers)._driver.lines.watches
 
 
@@ -139,7 +138,7 @@ def watches(servers: list[Any], key: str) -> bool:
 
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 @each
-def test_row_57_a_waiter_has_the_lock_whose_key_was_deleted_before(client, whose, parties):
+def test_row_57_a_waiter_gets_a_lock_whose_key_was_deleted_before_it_asked(client, whose, parties):
     party = parties(client, whose)
     held = party.hold()
     DELETIONS["DEL"](party.servers, party.key)
@@ -160,7 +159,7 @@ def test_row_57_a_waiter_is_woken_when_the_key_is_deleted(client, deletion, part
 
 
 @pytest.mark.parametrize("deletion", list(DELETIONS))
-def test_row_57_a_waiter_that_is_not_told_of_changes_looks_again(deletion, parties, monkeypatch, own_masters, name):
+def test_row_57_a_waiter_without_pushes_polls_the_key_again(deletion, parties, monkeypatch, own_masters, name):
     monkeypatch.setattr(clients, "ThreadsClient", partial(clients.ThreadsClient, wakeups="poll"))
     with redis.Redis.from_url(own_masters[0], socket_timeout=6) as server:  # another client of ours
         party = Party("redis_py", "ours", [server], name)
@@ -172,7 +171,7 @@ def test_row_57_a_waiter_that_is_not_told_of_changes_looks_again(deletion, parti
         assert held is not None
 
 
-def test_row_57_a_holder_whose_key_was_deleted_has_lost_it(parties):
+def test_row_57_a_holder_whose_key_was_deleted_has_lost_the_lock(parties):
     party = parties("redis_py", "ours")
     first = party.hold()
     DELETIONS["DEL"](party.servers, party.key)
@@ -185,7 +184,7 @@ def test_row_57_a_holder_whose_key_was_deleted_has_lost_it(parties):
     second.release()
 
 
-def test_row_57_waiters_behind_the_first_have_their_turn_too(parties):
+def test_row_57_waiters_behind_the_first_get_the_lock_too(parties):
     party = parties("redis_py", "ours")
     held = party.hold()
     got: list[Any] = []
@@ -210,7 +209,7 @@ def looks(server: Any) -> int:
     return int(server.info("commandstats").get("cmdstat_pttl", {}).get("calls", 0))
 
 
-def test_row_57_a_change_that_leaves_the_key_takes_no_lock_from_its_holder(parties, name):
+def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(parties, name):
     party = parties("redis_py", "ours")
     server = party.servers[0]
     held = party.hold()
@@ -219,7 +218,7 @@ def test_row_57_a_change_that_leaves_the_key_takes_no_lock_from_its_holder(parti
     for seconds in (7200, 1800, 3600):
         before = looks(server)
         server.expire(party.key, seconds)
-        await_true(lambda before=before: looks(server) >= before + 2, SOON)  # it has confirmed, and watches again
+        await_true(lambda before=before: looks(server) >= before + 2, SOON)  # the waiter has confirmed the key
         await_true(lambda: watches(party.servers, party.key), SOON)
     assert held.owned()
     assert not waiting.done()
@@ -227,7 +226,7 @@ def test_row_57_a_change_that_leaves_the_key_takes_no_lock_from_its_holder(parti
     assert waiting.result(SOON)
 
 
-def test_row_57_a_waiter_that_watches_has_the_lock_when_it_is_released_here(parties, no_backstop):
+def test_row_57_a_watching_waiter_gets_the_lock_when_this_process_releases_it(parties, no_backstop):
     party = parties("redis_py", "ours")
     held = party.hold()
     waiting = in_thread(lambda: party.wait(PATIENCE))
@@ -237,7 +236,7 @@ def test_row_57_a_waiter_that_watches_has_the_lock_when_it_is_released_here(part
 
 
 @each
-def test_row_57_a_waiter_has_the_lock_of_a_collected_object_when_its_key_is_deleted(client, parties):
+def test_row_57_a_waiter_gets_the_lock_of_a_collected_object_whose_key_is_deleted(client, parties):
     party = parties(client, "ours")
     party.hold()
     gc.collect()
@@ -245,7 +244,7 @@ def test_row_57_a_waiter_has_the_lock_of_a_collected_object_when_its_key_is_dele
     assert party.wait(SOON)
 
 
-def test_row_57_a_waiter_watches_the_key_of_an_object_that_is_collected_while_it_waits(parties):
+def test_row_57_a_waiter_still_watches_the_key_after_the_holding_object_is_collected(parties):
     party = parties("redis_py", "ours")
     held = party.hold()
     waiting = in_thread(lambda: party.wait(PATIENCE))
@@ -257,7 +256,7 @@ def test_row_57_a_waiter_watches_the_key_of_an_object_that_is_collected_while_it
     assert waiting.result(SOON)
 
 
-def test_row_57_nothing_is_kept_of_collected_objects(parties, name):
+def test_row_57_no_state_is_kept_for_collected_locks(parties, name):
     party = parties("redis_py", "ours")
     server = party.servers[0]
     for number in range(500):
@@ -268,7 +267,7 @@ def test_row_57_nothing_is_kept_of_collected_objects(parties, name):
     assert not redis_py.Lock(server, f"{name}-7", timeout=5).acquire(blocking=False)  # the server still has the key
 
 
-def test_row_57_a_lock_whose_token_was_read_is_released_by_it_after_its_object_is_collected(parties):
+def test_row_57_a_token_that_was_read_releases_the_lock_after_its_object_is_collected(parties):
     party = parties("redis_py", "ours")
     held = party.hold()
     token = held.local.token
@@ -310,7 +309,7 @@ def of_pottery(whose: str, servers: list[Any], name: str) -> HoldAndWait:
 
 def of_aioredlock(whose: str, servers: list[Any], name: str) -> HoldAndWait:
     if whose == "theirs":
-        pytest.skip("its connections are those of aioredis")
+        pytest.skip("it needs connections of aioredis")
     module = _module(whose, "aioredlock", "aioredlock")
 
     async def wait(seconds: float) -> bool:
@@ -357,7 +356,9 @@ async def until_watched(servers: list[Any], key: str) -> None:
 
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 @each_task
-def test_row_57_a_task_has_the_lock_whose_key_was_deleted_before(implementation, client, whose, own_masters, name):
+def test_row_57_a_task_gets_a_lock_whose_key_was_deleted_before_it_asked(
+    implementation, client, whose, own_masters, name
+):
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
         held = await hold()
         DELETIONS["DEL"](servers, key)
@@ -384,7 +385,7 @@ def test_row_57_a_task_is_woken_when_the_key_is_deleted(
 
 
 @each_task
-def test_row_57_a_task_has_the_lock_of_a_collected_object_when_its_key_is_deleted(
+def test_row_57_a_task_gets_the_lock_of_a_collected_object_whose_key_is_deleted(
     implementation, client, own_masters, name
 ):
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
@@ -396,7 +397,7 @@ def test_row_57_a_task_has_the_lock_of_a_collected_object_when_its_key_is_delete
     with_tasks(own_masters, client, "ours", name, work)
 
 
-def test_row_57_a_task_that_watches_has_the_lock_when_it_is_released_here(
+def test_row_57_a_watching_task_gets_the_lock_when_this_process_releases_it(
     implementation, own_masters, name, no_backstop
 ):
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:

@@ -127,7 +127,9 @@ def test_who_holds_it_keeps_the_other_out_and_wakes_it(client, pair, farm, actor
     assert other.is_silent()
     assert one.ask("release") == "None"
     assert other.said() == "True"
-    await_true(lambda: ask(urls[0]).get(key.format(name)) not in (token, None))  # a quorum may have had it before
+    await_true(
+        lambda: ask(urls[0]).get(key.format(name)) not in (token, None)
+    )  # a quorum without this master may have decided first
     assert one.ask("try") == refused
     assert other.ask("release") == "None"
     assert one.ask("try") == "True"

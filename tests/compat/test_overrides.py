@@ -1,9 +1,10 @@
-"""Row 59: clients that change commands on their way, and tools that only look at them."""
+"""Row 59: clients that change commands before they send them, and tools that only watch commands."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from redlatch.compat import aioredlock, clients, overrides, pottery, redis_lock,
 
 
 def prefixed(words: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Put "A_" before the keys of what a lock sends, as kombu's `PrefixedStrictRedis` does."""
+    """Put "A_" before the keys of a lock's commands, as kombu's `PrefixedStrictRedis` does."""
     command = str(words[0]).upper()
     at = 3 if command == "EVALSHA" else 1
     if command not in ("SET", "GET", "EVALSHA", "PTTL", "EXISTS"):
@@ -63,12 +64,24 @@ def test_row_59_a_client_that_changes_keys_locks_its_own_key(kind, implementatio
 
 
 @BOTH
-def test_row_59_a_waiter_for_such_a_key_has_it_after_the_release(kind, implementation, url, name):
-    with Prefixed.from_url(url) as client:
+def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(kind, implementation, url, name):
+    refused = threading.Event()
+
+    class Noting(Prefixed):
+        """Notes when a SET finds the key taken."""
+
+        def execute_command(self, *words: Any, **options: Any) -> Any:
+            reply = super().execute_command(*words, **options)
+            if words[0] == "SET" and not reply:
+                refused.set()
+            return reply
+
+    with Noting.from_url(url) as client:
         lock = kind(client, name, timeout=10, thread_local=False)
         assert lock.acquire()
         waiter = kind(client, name, timeout=10, sleep=0.01, thread_local=False)
         waiting = in_thread(lambda: waiter.acquire(blocking_timeout=PATIENCE))
+        assert refused.wait(PATIENCE)
         lock.release()
         assert waiting.result(PATIENCE)
         with pytest.raises(redis.exceptions.LockError):
@@ -77,7 +90,7 @@ def test_row_59_a_waiter_for_such_a_key_has_it_after_the_release(kind, implement
 
 
 @BOTH_ASYNC
-def test_row_59_so_does_one_for_asyncio(kind, implementation, url, name):
+def test_row_59_an_asyncio_client_that_changes_keys_locks_its_own_key(kind, implementation, url, name):
     async def work() -> None:
         async with AsyncPrefixed.from_url(url) as client, redis.asyncio.Redis.from_url(url) as plain:
             lock = kind(client, name, timeout=10)
@@ -93,7 +106,7 @@ def test_row_59_so_does_one_for_asyncio(kind, implementation, url, name):
 
 
 @BOTH
-def test_row_59_so_does_a_client_whose_instance_was_patched(kind, implementation, url, name):
+def test_row_59_a_client_whose_instance_was_patched_locks_its_own_key(kind, implementation, url, name):
     with redis.Redis.from_url(url) as client, redis.Redis.from_url(url) as plain:
         own = client.execute_command
         client.execute_command = lambda *words, **options: own(*prefixed(words), **options)
@@ -105,7 +118,7 @@ def test_row_59_so_does_a_client_whose_instance_was_patched(kind, implementation
 @pytest.mark.parametrize(
     "what", ["execute_command", "pipeline", "register_script", "evalsha", "set", "parse_response", "get"]
 )
-def test_row_59_any_method_of_its_own_that_a_lock_needs_keeps_redis_pys_algorithm(what, implementation, url, name):
+def test_row_59_a_client_that_overrides_any_method_of_a_lock_keeps_redis_pys_algorithm(what, implementation, url, name):
     kind = type("Own", (redis.Redis,), {what: lambda self, *words, **options: getattr(redis.Redis, what)(self, *words)})
     with kind.from_url(url) as client:
         assert what in overrides.override_of(client)
@@ -132,7 +145,7 @@ def test_row_59_an_object_that_only_looks_like_a_client_keeps_redis_pys_algorith
 
 
 class Bound:
-    """A wrapper as wrapt makes it: it shows what it wraps, and has the function that it calls beside that."""
+    """A wrapper as wrapt makes it: it shows the wrapped function and calls another one."""
 
     def __init__(self, wrapped: Any, wrapper: Any) -> None:
         self.__wrapped__, self._self_wrapper = wrapped, wrapper
@@ -156,7 +169,7 @@ traced.__module__ = "opentelemetry.instrumentation.redis"
 
 @pytest.mark.parametrize("how", ["wrapt", "function"])
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis, Harmless])
-def test_row_59_a_tool_that_wraps_redis_pys_own_methods_costs_no_speed(how, kind, implementation, url, monkeypatch):
+def test_row_59_a_tool_that_wraps_redis_pys_methods_is_no_override(how, kind, implementation, url, monkeypatch):
     base = redis.Redis if kind is Harmless else kind
     own = base.__dict__["execute_command"]
 
@@ -168,7 +181,7 @@ def test_row_59_a_tool_that_wraps_redis_pys_own_methods_costs_no_speed(how, kind
     assert overrides.override_of(kind.from_url(url)) == ""
 
 
-def test_row_59_nor_does_a_tool_that_wraps_a_method_of_one_client(implementation, url, name):
+def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(implementation, url, name):
     with redis.Redis.from_url(url) as client:
         client.execute_command = Bound(client.execute_command, traced)
         assert overrides.override_of(client) == ""
@@ -177,14 +190,14 @@ def test_row_59_nor_does_a_tool_that_wraps_a_method_of_one_client(implementation
             assert lock.local.lease is not None  # ours
 
 
-def test_row_59_a_tool_around_a_changed_method_hides_nothing(implementation, url):
+def test_row_59_a_tool_around_an_override_does_not_hide_it(implementation, url):
     with redis.Redis.from_url(url) as client:
         own = client.execute_command
         client.execute_command = Bound(lambda *words: own(*prefixed(words)), traced)
         assert "execute_command" in overrides.override_of(client)
 
 
-def test_a_plain_client_and_a_harmless_subclass_are_stood_in_for(implementation, url):
+def test_a_plain_client_and_a_harmless_subclass_use_our_algorithm(implementation, url):
     for kind in (redis.Redis, Harmless):
         with kind.from_url(url) as client:
             assert clients.home_of(client) is not None
@@ -205,7 +218,7 @@ def test_row_59_the_other_drop_ins_refuse_a_client_that_changes_keys(implementat
         assert not plain.keys(f"*{name}")
 
 
-def test_row_59_so_do_those_for_asyncio(implementation, url, name):
+def test_row_59_the_asyncio_drop_ins_refuse_a_client_that_changes_keys(implementation, url, name):
     async def work() -> None:
         async with AsyncPrefixed.from_url(url) as client:
             for call in (
@@ -237,7 +250,7 @@ def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(address, 
     assert "Error 2 connecting to /nowhere.sock." in said[0] or f"Error 111 connecting to {address}:1." in said[0]
 
 
-def test_row_59_so_does_that_of_the_asyncio_lock(implementation):
+def test_row_59_the_asyncio_error_for_a_dead_server_names_it(implementation):
     async def work(kind: Any) -> str:
         async with redis.asyncio.Redis(port=1, host="127.0.0.1", retry=None) as client:
             with pytest.raises(redis.ConnectionError) as raised:

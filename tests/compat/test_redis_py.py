@@ -18,6 +18,7 @@ import redis.lock
 from faces import PATIENCE, ask, await_true, in_thread
 from redis.exceptions import LockError, LockNotOwnedError
 
+from redlatch.compat.clients import client_of
 from redlatch.compat.redis_py import AsyncLock, Lock
 
 
@@ -479,13 +480,14 @@ def test_row_39_a_shorter_extension_shortens_the_key_and_the_lock_is_not_passed_
     assert lock.extend(20, replace_ttl=True) is True
     assert 19_000 < server.pttl(name) <= 20_000
     waiting = in_thread(lambda: (waiter.acquire(), server.get(name), waiter.release()))
+    await_true(lambda: name.encode() in client_of([server])._driver.lines.watches)
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
     assert won
-    assert second != token  # a late copy of the command that shortened the key cannot reach the next holder
+    assert second != token  # so a late copy of the shortening command cannot affect the next holder
 
 
-def test_row_39_a_shorter_extension_that_has_lost_the_key_says_so(server, name, monkeypatch):
+def test_row_39_a_shorter_extension_of_a_lost_key_raises(server, name, monkeypatch):
     lock = Lock(server, name, timeout=60)
     assert lock.acquire()
     script = lock.lua_extend

@@ -1,4 +1,4 @@
-"""Rows 43 and 51: servers that repeat what they were sent, and servers that say what breaks a log."""
+"""Rows 43 and 51: servers whose replies repeat secrets, and servers whose replies could forge log lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without(*commands, **config):
 
 
 def answer_of(url, *words):
-    """Return what a server says to a command."""
+    """Return the raw reply of a server to a command."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), PATIENCE) as sock:
         sock.sendall(pack(*words))
@@ -40,7 +40,7 @@ def error_of(call, *args, **named):
 
 @pytest.fixture(autouse=True)
 def nothing_leaks(secrecy, caplog):
-    """Have whatever a test logs or raises looked through, in all its forms."""
+    """Search everything that a test logs or raises for secrets."""
     caplog.set_level(logging.DEBUG, "redlatch")
     before = len(secrecy.leaks)
     yield
@@ -54,7 +54,7 @@ def test_row_43_a_server_without_auth_repeats_no_credentials(login, connect, ser
     config = without("HELLO", "AUTH", user=f"{USER} on >{PASSWORD} ~* +@all")
     with embedded.masters(1, server=server, config=config) as [url]:
         url = f"redis://{login}@{url.rpartition('/')[2].rpartition('@')[2]}"
-        assert PASSWORD.encode() in answer_of(url, "AUTH", USER, PASSWORD)  # the server does repeat it
+        assert PASSWORD.encode() in answer_of(url, "AUTH", USER, PASSWORD)  # the server itself repeats it
         error = error_of(connect(url, guard=None).lock(name).acquire, blocking=False)
         [cause] = error.causes.values()
         assert "ERR unknown command 'AUTH'" in str(cause).replace("`", "'")
@@ -104,7 +104,7 @@ def test_row_43_a_right_that_is_missing_is_still_named(connect, server, name):
 
 
 def test_row_43_an_error_that_a_script_makes_of_its_arguments_repeats_none(connect, server, name):
-    """Has the key be of a type that makes the script of the release fail, with whatever the server says then."""
+    """The key has a type that makes the release script fail."""
     with embedded.masters(1, server=server) as [url]:
         lock = connect(url).lock(name)
         assert lock.acquire(blocking=False)
@@ -115,13 +115,13 @@ def test_row_43_an_error_that_a_script_makes_of_its_arguments_repeats_none(conne
         assert "WRONGTYPE" in str(cause) or "wrong kind of value" in str(cause)
 
 
-# --- row 51: what is not sent by us, and may be anything ---------------------------------------------------
+# --- row 51: text that other parties wrote ----------------------------------------------------------------
 
 FORGED = "x\n2026-11-22 CRITICAL all is lost\x1b[2J\u202edrawkcab"
 
 
 def lines_of(caplog):
-    """Return what the log says, each record as a handler would write it, without tracebacks."""
+    """Return the messages that redlatch logged, without tracebacks."""
     return [record.getMessage() for record in caplog.records if record.name == "redlatch"]
 
 
@@ -147,7 +147,7 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(size, connect, name, cap
 
 
 def forging(field, words):
-    """Have a proxy's INFO say something else in one field."""
+    """Return a spoiler that replaces one field in replies to INFO."""
 
     def spoil(command, reply):
         if command[:1] == (b"INFO",) and field in reply:

@@ -8,26 +8,14 @@ from __future__ import annotations
 import pytest
 from faces import finish, run_script
 
+from .forks import IGNORED, IN_CHILD
+
 LONG = 60.0
-IGNORED = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork in a process with threads, since Python 3.12
 
 PREAMBLE = """
-import asyncio, multiprocessing, os, sys, threading, time, redlatch
+import asyncio, multiprocessing, threading, redlatch
 from redlatch import *
 name, *urls = sys.argv[1:]
-
-def in_child(call):
-    # Run a call in a forked child, which must end well.
-    child = os.fork()
-    if child == 0:
-        try:
-            call()
-            code = 0
-        except BaseException as error:
-            print(type(error).__name__, error, file=sys.stderr, flush=True)
-            code = 1
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
 
 def raises(kind, call, *args, **named):
     try:
@@ -41,7 +29,7 @@ def raises(kind, call, *args, **named):
 @pytest.fixture
 def run(implementation):
     def run(text, *args):
-        process = run_script(PREAMBLE + text, implementation.name, *args, wait=False, options=IGNORED)
+        process = run_script(IN_CHILD + PREAMBLE + text, implementation.name, *args, wait=False, options=IGNORED)
         out, err = finish(process)
         assert (process.returncode, err) == (0, "")
         return out

@@ -1,4 +1,4 @@
-"""Row 44: a master that reads next to nothing, and answers next to nothing, must not hold the memory of the process."""
+"""Row 44: a master that reads or answers almost nothing must not make the process keep commands without bound."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from redlatch.protocol.commands import pack
 
 BATCH = 1024
 
-# As many commands are kept for one master at most: `engine.MOST_PENDING`.
+# The most commands that are kept for one master: `engine.MOST_PENDING`.
 MOST = 655_360
 
 
 class Server:
-    """A server that shakes hands, and then does what `go_on` says.
+    """A server that completes the handshake, and then runs `go_on`.
 
     Attributes:
-        accepted: how many connections there were.
+        accepted: how many connections it has accepted.
     """
 
     def __init__(self):
@@ -69,7 +69,7 @@ class Server:
         if command[0] != b"INFO":
             return b"+OK\r\n"
         text = {b"server": b"redis_version:7.2.4\r\nrun_id:" + b"a" * 40, b"replication": b"role:master"}
-        return pack(text.get(command[1], b"x:y"))[4:]  # a string, without the array round it
+        return pack(text.get(command[1], b"x:y"))[4:]  # only the string, without the array around it
 
     def close(self):
         if self._over.is_set():
@@ -83,7 +83,7 @@ class Server:
 
 
 class Hog(Server):
-    """Reads one byte more, so that it is asked before it answers; then sends one error line each half second."""
+    """A server that reads one byte of the next command, and then sends an error every half second."""
 
     def go_on(self, sock):
         sock.recv(1)
@@ -92,11 +92,11 @@ class Hog(Server):
 
 
 class Liar(Server):
-    """Says that a key has changed as often as the socket takes it, and takes its time to answer: it is held by others.
+    """A server that pushes changes of one key without end, and answers slowly that others hold it.
 
     Attributes:
-        pushes: how many there were.
-        most: how many commands were unanswered at a time.
+        pushes: how many pushes it has sent.
+        most: the most commands that were unanswered at one time.
     """
 
     def __init__(self, name):
@@ -137,22 +137,22 @@ def liar(name):
     liar.close()
 
 
-def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_given_up(connect, hog, three, name):
+def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(connect, hog, three, name):
     client = connect([*three[:2], hog.url], guard=None)
     client.connect()
     names = [f"{name}-{number}" for number in range(BATCH)]
     sent = 0
     while hog.accepted < 2:
         locks = client.acquire_many(names, ttl=60)
-        assert all(locks)  # the others go on
+        assert all(locks)  # the other masters are a quorum
         assert all(client.release_many(locks))
         sent += 2 * BATCH
-        assert sent < MOST, "all of it is kept for a master that reads nothing"
+        assert sent < MOST, "every command is kept for a master that reads nothing"
 
 
-def test_row_44_a_master_that_floods_pushes_is_given_up_and_asked_no_more_than_it_answers(connect, liar, name):
+def test_row_44_a_master_that_floods_pushes_is_dropped_and_gets_few_commands(connect, liar, name):
     waiting = connect(liar.url, guard=None).lock(name, ttl=60).start("acquire", timeout=PATIENCE)
     await_true(lambda: liar.accepted >= 3)
-    assert liar.most <= 4  # an attempt, its release, and a question in two commands
+    assert liar.most <= 4  # an attempt, its release, and a look that takes two commands
     liar.close()
     assert isinstance(waiting.exception(PATIENCE), (QuorumUnavailable, type(None)))

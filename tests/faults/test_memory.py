@@ -17,7 +17,7 @@ from .clocks import Clock
 
 MAX_TTL = 1.2
 GUARD = Guard(max_ttl=MAX_TTL)
-LONGER = 30.0  # for what takes its time
+LONGER = 30.0  # longer than two fail-overs take
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
 
@@ -420,13 +420,13 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, flee
     rival.connect()
     follow(other, masters.urls[0])
     other.replicaof("NO", "ONE")
-    held = held_by_two(owner, masters.urls, name)  # and the other server knows nothing of it
+    held = held_by_two(owner, masters.urls, name)  # the other server does not have this key
     before.refusing = True
     before.cut()
     follow(first, spare.urls[0])
     first.replicaof("NO", "ONE")
     assert not first.exists(name)
-    if backlog == 1:  # then it forgets that it was a replica
+    if backlog == 1:  # the master then forgets that it was a replica
         await_true(lambda: not first.info("replication")["master_replid2"])
     before.refusing = False
     lock = rival.lock(name)
@@ -440,7 +440,7 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, flee
 
 
 def follow(server, url):
-    """Make a server the replica of another one, and wait until it has its keys."""
+    """Make a server the replica of another one, and wait until it has copied the keys."""
     server.replicaof("127.0.0.1", url.rpartition(":")[2])
     await_true(lambda: server.info("replication")["master_link_status"] == "up")
 

@@ -1,4 +1,4 @@
-"""Row 42: masters that stand still beside a quorum that answers, under contention and with long ttls."""
+"""Row 42: a minority of stopped masters beside a quorum that answers, under contention and with long ttls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from faces import PATIENCE, at_once
 
 from redlatch import Guard, QuorumUnavailable
 
-LONG = 600.0  # 5 % of it, which a round waited in 0.1.0, is all the time that a test has
+LONG = 600.0  # 0.1.0 waited 5 % of the ttl in each round, which is longer than a test may take
 GUARD = Guard(max_ttl=LONG)
 CYCLES = 20  # for each of the clients
 
@@ -58,5 +58,5 @@ def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, f
     finally:
         masters.resume(0)
         masters.resume(1)
-    assert caught.value.elapsed < PATIENCE / 10  # it was 5 % of the ttl
+    assert caught.value.elapsed < PATIENCE / 10  # 0.1.0 waited 5 % of the ttl
     assert set(caught.value.causes) == {url.removeprefix("redis://") for url in masters.urls[:2]}

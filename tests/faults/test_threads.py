@@ -1,8 +1,8 @@
-"""Threads of one client that come in between each other's steps (rows 40, 41, 46 and 47).
+"""Races between threads of one client (rows 40, 41, 46 and 47).
 
-Between two bytecodes of the pure build another thread may run. Most tests here play one such order step by step: a
-container runs the other thread's steps in the middle of a call, where CPython would switch. The compiled build has no
-such places, so these tests are of the pure build only. The others run on both.
+In the pure build, CPython may switch threads between two bytecodes. Most tests here play one such order step by step: a
+container runs the steps of the other thread in the middle of a call, where CPython could switch. The compiled build
+cannot switch there, so these tests use only the pure build. The other tests run on both builds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from test_quorum import KEY
 from redlatch import Client, ClientClosed, impl
 from redlatch.config import masters_of
 from redlatch.wire.connect import Connection, Dialler
+
+from .forks import IGNORED, IN_CHILD
 
 LONG = 60.0
 SECOND = 1_000_000_000
@@ -53,7 +55,7 @@ def interpose(kind: type, call: str, meets: Callable[[Any], None], before: bool 
     return type("Interposed", (kind,), {"meets": staticmethod(meets), call: method})
 
 
-# --- row 40: a call that is lost -------------------------------------------------------------------------
+# --- row 40: lost calls ----------------------------------------------------------------------------------
 
 
 def pass_on(world: World, head: Any) -> None:
@@ -74,7 +76,7 @@ def change(world: World, head: Any) -> None:
 
 
 def watch(world: World) -> Any:
-    """Return a ballot that waits for a change of the key, which all three masters have."""
+    """Return a ballot that waits for a change of the key; all three masters have the key."""
     ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
     for index in range(3):
         ballot.tell(index, 50, True)
@@ -94,7 +96,7 @@ def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: Wor
 
 
 @pytest.mark.parametrize("call", [pass_on, leave, stir, change])
-def test_row_40_an_interrupt_behind_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
+def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
     head = world.holder()
     turn = None if call in (stir, change) else world.waiter()
     ballot = watch(world) if turn is None else turn.ballot
@@ -110,13 +112,13 @@ def test_row_40_an_interrupt_behind_a_call_leaves_the_ballot_decided_and_called(
         assert world.head() is turn.hold
     if call is pass_on:
         assert turn is not None and turn.lease is not None
-        assert head.insist() is None  # the lease is theirs, so it is not released
+        assert head.insist() is None  # the next holder has the lease, so nothing is released
 
 
-def test_row_40_a_turn_that_another_thread_calls_meanwhile_gets_no_lease_that_nobody_would_release(
+def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner asks the masters already, and would never look for a lease."""
+    """The owner of the turn asks the masters already, and would not find the lease."""
     head, turn = world.holder(), world.waiter()
     head.begin_release(world.now)
     kind = impl.current.module("protocol.waiting").Line
@@ -131,11 +133,11 @@ def test_row_40_a_turn_that_another_thread_calls_meanwhile_gets_no_lease_that_no
     monkeypatch.setattr(kind, "move", meanwhile)
     assert not world.pass_on(head)
     assert turn.lease is None
-    assert head.insist() is not None  # it is released as any other
+    assert head.insist() is not None  # the head releases its lease as usual
 
 
 @pytest.mark.parametrize("who", ["enter", "expire"])
-def test_row_40_a_head_that_passes_its_lease_on_while_it_is_looked_at_has_nobody_called(
+def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_during_the_check(
     world: World, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     head, first, second = world.holder(), world.waiter(), world.waiter()
@@ -159,7 +161,7 @@ def test_row_40_a_head_that_passes_its_lease_on_while_it_is_looked_at_has_nobody
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_row_40_who_joins_a_line_while_it_is_forgotten_is_called(world: World, step: int) -> None:
+def test_row_40_a_waiter_that_joins_a_line_during_its_removal_is_called(world: World, step: int) -> None:
     head, first = world.holder(), world.waiter()
     joined: list[Any] = []
 
@@ -184,7 +186,7 @@ def test_row_40_who_joins_a_line_while_it_is_forgotten_is_called(world: World, s
     assert world.called() == [joined[0].ballot]
 
 
-def test_row_40_a_watch_that_begins_while_others_end_is_kept(world: World) -> None:
+def test_row_40_a_watch_that_begins_while_another_one_ends_is_kept(world: World) -> None:
     first, second, third = watch(world), watch(world), world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
 
     def meanwhile(_: object) -> None:
@@ -198,7 +200,7 @@ def test_row_40_a_watch_that_begins_while_others_end_is_kept(world: World) -> No
 
 
 class Asleep:
-    """What a thread sleeps on, and whether it was woken."""
+    """A sleeper that records whether it was woken."""
 
     def __init__(self) -> None:
         self.woken = False
@@ -215,20 +217,20 @@ def driver(world: World, three: list[str]) -> Any:
         yield client._driver
 
 
-def test_row_40_a_ballot_that_is_called_a_second_time_as_the_first_call_is_taken_off_is_woken(
+def test_row_40_a_second_call_of_a_ballot_wakes_it_although_the_first_one_is_being_removed(
     world: World, driver: Any
 ) -> None:
     ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
-    ballot.waiter, anew = Asleep(), Asleep()
+    ballot.waiter, second = Asleep(), Asleep()
 
     def meanwhile(called: Any) -> None:
-        called.remove(ballot)  # a third thread was faster,
-        ballot.waiter = anew  # its owner waits a second time,
-        called.append(ballot)  # and is called
+        called.remove(ballot)  # a third thread took the first call
+        ballot.waiter = second  # the owner waits a second time
+        called.append(ballot)  # and is called again
 
     driver.lines.called = called = interpose(deque, "remove", meanwhile, before=True)([ballot])
     driver._wake_called()
-    assert anew.woken and not called
+    assert second.woken and not called
 
 
 def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
@@ -251,7 +253,7 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
 
         def meanwhile(_: object) -> None:
             client._driver._wake_called()
-            await_true(lambda: sleeps[0] == 2 or waiting.done())  # it has looked
+            await_true(lambda: sleeps[0] == 2 or waiting.done())  # the waiter has checked its ballot
 
         client._driver.lines.called = interpose(deque, "append", meanwhile)()
         held.release()
@@ -311,24 +313,24 @@ os._exit(0)
 """
 
 
-def test_row_40_and_41_of_sixteen_threads_that_switch_all_the_time_none_sleeps_for_ever_and_none_fails(
+def test_row_40_and_41_sixteen_threads_that_switch_constantly_all_finish_without_errors(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
     process = run_script(HOT, implementation.name, name, *three, wait=False)
     assert finish(process) == ("0 asleep, True []\n", "")
 
 
-# --- row 41: a look at a queue, and the step after it ----------------------------------------------------
+# --- row 41: two threads that check a queue and then pop from it -----------------------------------------
 
 
-def test_row_41_of_two_threads_that_promote_the_last_sleeper_none_fails(world: World, driver: Any) -> None:
+def test_row_41_two_threads_may_promote_the_last_sleeper_at_once(world: World, driver: Any) -> None:
     sleeper = impl.current.module("drivers.sleeper").Sleeper()
     driver._sleepers = interpose(deque, "popleft", lambda _: driver._promote(), before=True)([sleeper])
     driver._promote()
     assert not sleeper.asleep and not driver._sleepers
 
 
-def test_row_41_of_two_threads_that_tell_the_last_loss_none_fails(world: World, driver: Any) -> None:
+def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, driver: Any) -> None:
     told: list[str] = []
 
     class Farewell:
@@ -359,12 +361,12 @@ held = other.lock(name, ttl=2)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
 waiting = service.client._driver.lines.everybody
-while not any(ballot.waits_for for ballot in waiting()):  # it polls the sockets, and will not come back
+while not any(ballot.waits_for for ballot in waiting()):  # then it polls the sockets, and does not return
     time.sleep(0.001)
 """
 
 
-def test_row_46_close_at_shutdown_ends_though_a_dead_daemon_thread_was_driving(
+def test_row_46_close_at_shutdown_returns_although_a_dead_daemon_thread_was_driving(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
     process = run_script(CLOSED_AT_SHUTDOWN, implementation.name, name, *three, wait=False)
@@ -381,17 +383,17 @@ atexit.register(lambda: (client.close(), print("closed", flush=True)))
 """
 
 
-def test_row_46_close_by_an_exit_handler_starts_no_thread_that_could_not_start(
+def test_row_46_close_in_an_exit_handler_starts_no_thread(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
-    """No thread can be started there since Python 3.12."""
+    """Since Python 3.12, exit handlers cannot start threads."""
     process = run_script(CLOSED_BY_ATEXIT, implementation.name, name, *three, wait=False)
     assert finish(process) == ("closed\n", "")
     assert process.returncode == 0
 
 
 class Stuck(logging.Handler):
-    """Keeps the thread that logs a broken connection inside the log: the one that drives."""
+    """A log handler that blocks the driving thread when it logs a broken connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -414,7 +416,7 @@ def stuck(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def connections(urls: list[str]) -> int:
-    """Count the connections of redlatch that the masters have."""
+    """Return how many connections of redlatch the masters have."""
     return sum(each["name"] == "redlatch" for url in urls for each in ask(url).client_list())
 
 
@@ -432,7 +434,7 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
     assert stuck.entered.wait(PATIENCE)
     try:
         in_thread(client.close).result(10)
-        assert connections(urls[1:]) == 2  # the thread may be using them
+        assert connections(urls[1:]) == 2  # the thread may still use them
     finally:
         stuck.free.set()
     with pytest.raises(ClientClosed):
@@ -444,34 +446,12 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
 # --- row 47: forks while masters are dialled --------------------------------------------------------------
 
 FORKS = """
-import os, signal, socket, sys, threading, time, redlatch
+import socket, threading, redlatch
 name, *urls = sys.argv[1:]
 nobody = [socket.socket() for _ in range(3)]
 for each in nobody:
     each.bind(("127.0.0.1", 0))
 down = ["redis://127.0.0.1:%d" % each.getsockname()[1] for each in nobody]
-
-def in_child(call):
-    # Run a call in a forked child, which must end well, and soon.
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # it ends the child
-        try:
-            call()
-            code = 0
-        except BaseException as error:
-            print(type(error).__name__, error, file=sys.stderr, flush=True)
-            code = 1
-        os._exit(code)
-    until = time.monotonic() + 10
-    while (end := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > until:  # it may hang before it comes to its alarm
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise SystemExit("the child hung")
-        time.sleep(0.0005)
-    if end[1] != 0:
-        raise SystemExit(f"the child ended with {end[1]}")
 """
 
 A_LOCK_IS_TAKEN = """
@@ -483,7 +463,7 @@ try:
 except redlatch.LockError:
     pass
 dialler, = [each for each in gc.get_objects() if type(each) is Dialler]
-for value in vars(dialler).values():  # as a thread of the parent may have had it at the fork
+for value in vars(dialler).values():  # a thread of the parent may hold it at the fork
     if isinstance(value, threading.Event):
         value._cond.acquire()
 def child():
@@ -497,7 +477,7 @@ os._exit(0)
 
 MANY_FORKS = """
 import logging
-logging.disable()  # that they are out of reach is logged, rightly
+logging.disable()  # redlatch logs that the masters are unreachable
 sys.setswitchinterval(1e-6)
 for _ in range(8):
     client = redlatch.Client(down)
@@ -538,11 +518,10 @@ client.close()
 
 
 @pytest.mark.parametrize("text", [A_LOCK_IS_TAKEN, MANY_FORKS, FORK_WHILE_CONNECT_BEGINS])
-def test_row_47_no_fork_hangs_in_the_child_on_what_a_thread_of_the_parent_had(
+def test_row_47_no_child_hangs_on_a_lock_that_a_thread_of_the_parent_held(
     text: str, implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
-    ignored = ("-W", "error", "-W", "ignore::DeprecationWarning")  # of fork beside threads, since Python 3.12
-    process = run_script(FORKS + text, implementation.name, name, *three, wait=False, options=ignored)
+    process = run_script(IN_CHILD + FORKS + text, implementation.name, name, *three, wait=False, options=IGNORED)
     out, err = finish(process)
     assert (out, process.returncode) == ("whole\n", 0), err
 
@@ -556,17 +535,17 @@ def test_row_47_a_dialling_thread_ends_at_once_when_its_client_closes_in_a_long_
     await_true(lambda: not dialler._pauses and _thread._count() <= before)
 
 
-# --- a dialling thread that something ends ----------------------------------------------------------------
+# --- dialling threads that an exception ends --------------------------------------------------------------
 
 ENDS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError]
 
 
 class Dialling:
-    """A dialler of one master, and what came of it.
+    """A dialler of one master, with the failures that it reported.
 
     Args:
-        errors: what connecting raises, one each time, before the master is reached.
-        told: what the first report of a failure raises, if anything.
+        errors: the exceptions that the first attempts to connect raise, in order.
+        told: the exception that the first report of a failure raises, if any.
     """
 
     def __init__(self, url: str, errors: list[BaseException], told: BaseException | None = None) -> None:
@@ -603,7 +582,7 @@ class Dialling:
 
 
 @pytest.mark.parametrize("error", ENDS)
-def test_a_dialling_thread_that_somebody_elses_code_would_end_dials_again_and_reports_it(
+def test_a_dialling_thread_survives_an_exit_in_foreign_code_and_reports_it(
     url: str, error: type[BaseException]
 ) -> None:
     dialling = Dialling(url, [error()])
@@ -613,13 +592,13 @@ def test_a_dialling_thread_that_somebody_elses_code_would_end_dials_again_and_re
     assert isinstance(failure.__cause__, error)
 
 
-def test_a_master_whose_dialling_thread_has_ended_all_the_same_is_dialled_by_another(url: str) -> None:
+def test_another_thread_dials_a_master_whose_dialling_thread_has_ended(url: str) -> None:
     dialling = Dialling(url, [ConnectionRefusedError("one"), ConnectionRefusedError("two")], SystemExit())
     dialling.run()
     assert [str(failure) for failure in dialling.failures] == ["one", "two"]
 
 
-def test_credentials_that_are_refused_with_an_exit_at_first_do_not_keep_a_client_from_its_masters(
+def test_a_credential_provider_that_first_raises_an_exit_does_not_stop_the_dialling(
     connect: Any, three: list[str], name: str
 ) -> None:
     class Provider(redis.CredentialProvider):

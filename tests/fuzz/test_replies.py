@@ -37,7 +37,7 @@ def test_a_flood_is_a_closed_connection_before_it_is_kept(data: bytes) -> None:
         assert outcome.kept <= MOST_BYTES
 
 
-def test_many_pushes_are_heard_and_not_kept_and_pushes_without_end_close_the_connection() -> None:
+def test_pushes_are_not_kept_and_pushes_without_end_close_the_connection() -> None:
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
     for build in builds():
         outcome = hear(build, [push * 100] * 10)

@@ -13,11 +13,11 @@ class Mutant:
         name: what is wrong.
         source: where the bug is known from.
         file: in src/redlatch.
-        old, new: what is replaced, which stands there exactly once, by what; `old` is a regular expression where it
-            begins with "(?ms)": a whole definition, whatever it is at present.
+        old, new: the text to replace, which occurs exactly once, and its replacement; `old` is a regular expression if
+            it begins with "(?ms)", for text that may change, such as a comment or a whole definition.
         foreign: whether the schedules are those of drop-ins.
-        threads: of which theme the schedules of threads are that find it (`simthreads.plan.THEMES`, or "any"); "" where
-            the schedules are those of asyncio.
+        threads: the theme of the thread schedules that find it (`simthreads.plan.THEMES`, or "any"); "" for a mutant
+            that the asyncio schedules find.
     """
 
     name: str
@@ -38,7 +38,7 @@ ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi
 
 
 def definition(name: str) -> str:
-    """Return the regular expression that stands for the whole definition of a script."""
+    """Return a regular expression that matches the whole definition of a script."""
     return rf"(?ms)^{name} = Script\(\n.*?^\)\n"
 
 
@@ -254,7 +254,7 @@ MUTANTS = (
         "        lost = self.size - self.quorum - 1\n        if self.command.tells and",
     ),
     Mutant(
-        "silent masters are waited for",
+        "rounds wait for silent masters",
         "row 42",
         BALLOT,
         "        if self.waits_for or not 0 < self.missing() <= suspects:\n",
@@ -386,7 +386,7 @@ MUTANTS = (
     ),
     # --- extensions that may shorten, as in 0.1.0 ------------------------------------------------------------
     Mutant(
-        "an extension that comes late shortens a lock",
+        "a late extension shortens a lock",
         "row 39",
         SCRIPTS,
         definition("EXTEND"),
@@ -396,7 +396,7 @@ MUTANTS = (
 """,
     ),
     Mutant(
-        "an extension that comes late shortens a reader's place",
+        "a late extension shortens a reader's entry",
         "row 39",
         FAMILY_SCRIPTS,
         definition("READ_EXTEND"),
@@ -412,7 +412,7 @@ return 1""",
 ''',
     ),
     Mutant(
-        "an extension that comes late shortens a writer's lock",
+        "a late extension shortens a writer's lock",
         "row 39",
         FAMILY_SCRIPTS,
         definition("WRITE_EXTEND"),
@@ -429,7 +429,7 @@ return 1""",
 ''',
     ),
     Mutant(
-        "an extension that comes late shortens a permit",
+        "a late extension shortens a permit",
         "row 39",
         FAMILY_SCRIPTS,
         definition("SLOT_EXTEND"),
@@ -476,7 +476,7 @@ return 1""",
         "            if (self._knew_another(",
     ),
     Mutant(
-        "a master that failed over and back is believed however soon it forgets that",
+        "a master that failed over and back is trusted although it forgets soon",
         "row 50",
         GUARD,
         r"(?ms)^    return marker\.origin\(\)\[0\] == now and not sighting\.promoted.*?$",

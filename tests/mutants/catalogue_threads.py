@@ -1,4 +1,4 @@
-"""The mutants of the driver for threads, its janitor and warden, and the hand-off; found by `tests.simthreads`."""
+"""Mutants of the thread driver, its janitor and warden, and the hand-off; `tests.simthreads` finds them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ THREADS = (
         "a sleeper is not marked as asleep again",
         "flag not reset",
         DRIVER,
-        "            sleeper.asleep = True  # before `decided` is looked at again, so that no verdict goes unheard\n",
+        r"(?ms)^            sleeper\.asleep = True  #[^\n]*\n",
         "",
     ),
     _bug(
-        "close leaves those who wait in a line asleep",
+        "close leaves queued waiters asleep",
         "close",
         DRIVER,
         "        for ballot in self.lines.everybody():\n            if ballot.waiter is not None:\n"
@@ -53,7 +53,7 @@ THREADS = (
         threads="closing",
     ),
     _bug(
-        "a thread that ends its call wakes nobody whose turn has come",
+        "a thread that ends its call does not wake called waiters",
         "lost wake-up",
         DRIVER,
         "                self._watch(self._roster.is_closing, effect.until_ns)\n        if called:\n"
@@ -71,18 +71,17 @@ THREADS = (
     ),
     # --- the hand-off ------------------------------------------------------------------------------------------
     _bug(
-        "a turn in a line that was dissolved meanwhile",
+        "a turn may join a line that was dissolved",
         "missing re-check",
         WAITING,
-        "            if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it\n"
-        "                return turn\n",
+        r"(?ms)^            if self\.lines\.get\(hold\.key\) is line:[^\n]*\n                return turn\n",
         "            return turn\n",
     ),
     _bug(
-        "a lease given to a turn that was left stays there",
+        "a lease given to an abandoned turn stays there",
         "missing re-check",
         WAITING,
-        "        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it\n",
+        r"(?ms)^        if turn\.left and turn\.take\(\) is not None:[^\n]*\n",
         "        if False:\n",
         threads="waiting",
     ),

@@ -14,7 +14,7 @@ HANGS = 20  # seconds that no schedule takes
 
 
 def main(seeds: int, foreign: bool, plan: str) -> None:
-    """Run so many schedules, of redlatch's own locks or of the drop-ins'; or only the plan of that name."""
+    """Run `seeds` schedules of redlatch's locks or of the drop-ins; or only the plan with the name `plan`."""
     impl.current = impl.load("python")
     from sim.found import load
     from sim.plan import draw, draw_foreign

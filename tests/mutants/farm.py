@@ -30,7 +30,7 @@ class Verdict:
 
 
 def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
-    """Run schedules on a mutant until one breaks a rule; or only the plan of that name (see `sim.found`)."""
+    """Run schedules on a mutant until one breaks a rule; or only the plan with the name `plan` (see `sim.found`)."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "redlatch"
         shutil.copytree(ROOT / "src/redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
@@ -57,7 +57,7 @@ def hunt(mutant: Mutant, seeds: int = SEEDS, plan: str = "") -> Verdict:
 
 
 def hunt_by_threads(mutant: Mutant, seeds: int, folder: Path) -> Verdict:
-    """Run schedules of threads on the package in a folder until one breaks a rule."""
+    """Run thread schedules on the package in `folder` until one breaks a rule."""
     for batch in stream(0, seeds, folder, stop=True, theme=mutant.threads):
         if batch.wrong:
             return Verdict(mutant, *batch.wrong[0])

@@ -29,7 +29,7 @@ def choose(name: str) -> None:
 
 
 def drawing(foreign: bool, theme: str = "") -> Callable[[int], Plan]:
-    """Return what draws plans: of redlatch's own locks, all about one theme where one is given; or of the drop-ins'."""
+    """Return a function that draws plans: of redlatch's locks, with the given theme if any, or of the drop-ins."""
     return draw_foreign if foreign else partial(draw, theme=theme)
 
 
@@ -63,7 +63,7 @@ def every(
 @click.option("--seed", default=None, type=int, help="Show all that happens in one schedule.")
 @click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
 @click.option("--foreign/--own", default=False, help="Whether the locks are those of the drop-ins.")
-@click.option("--theme", default="", type=click.Choice(["", *LATER]), help="What all schedules are about.")
+@click.option("--theme", default="", type=click.Choice(["", *LATER]), help="The theme of all schedules.")
 @click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
 def main(
     seeds: int,

@@ -57,13 +57,13 @@ class Faults:
                 connection.cut_after = after
 
     def hold_up(self, client: int, master: int, seconds: float, _: int = -1) -> None:
-        """Keep what is sent on the present connection from the master for a while; a new one is not concerned."""
+        """Delay what the client sends on its present connection; a new connection is not affected."""
         for connection in list(self._hosts[client].connections):
             if connection.master.index == master:
                 connection.hold_up(int(seconds * SECOND))
 
     def astray(self, client: int, master: int, seconds: float, left: int) -> None:
-        """Break the client's end of a connection; the master reads late what was on its way, or `left` bytes of it."""
+        """Break the client's end of a connection; the master later reads the bytes in transit, or `left` of them."""
         for connection in list(self._hosts[client].connections):
             if connection.master.index == master:
                 connection.go_astray(int(seconds * SECOND), left)
@@ -102,7 +102,7 @@ class Faults:
         self._masters[master].keys.execute([b"SCRIPT", b"FLUSH"])
 
     def forget_scripts_amid(self, master: int, commands: int) -> None:
-        """SCRIPT FLUSH between two commands of one arrival, after so many."""
+        """Run SCRIPT FLUSH after `commands` commands, which may be between two commands of one batch."""
         self._masters[master].scripts_left = commands
 
     def flush(self, master: int) -> None:
@@ -115,16 +115,16 @@ class Faults:
             self.flush(master)
 
     def swap(self, master: int, seconds: float) -> None:
-        """SWAPDB, and again after a while; 0 is never."""
+        """Run SWAPDB, and run it again `seconds` later; 0 means never."""
         self._masters[master].swap()
         if seconds:
             self._world.at(self._later(seconds), self._masters[master].swap)
 
     def fail_over(self, master: int, lag: float, away: float, backlog: float) -> None:
-        """Have its replica take over with keys that are `lag` seconds old; and it itself again `away` seconds later.
+        """Fail over to a replica whose keys are `lag` seconds old, and fail back `away` seconds later; 0 means never.
 
         Args:
-            backlog: after how many seconds a master no longer says that it was a replica (repl-backlog-ttl).
+            backlog: the seconds after which a master forgets that it was a replica (repl-backlog-ttl).
         """
         self._masters[master].backlog_ms = int(backlog * 1000)
         self._masters[master].fail_over(int(lag * SECOND))

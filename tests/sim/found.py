@@ -1,4 +1,4 @@
-"""Plans that once broke a rule, as data in `found.json`: a seed would draw another plan when the drawing changes."""
+"""Plans that once broke a rule, kept as data in `found.json`: their seeds may draw other plans today."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FILE = Path(__file__).with_name("found.json")
 
 
 def load(file: Path = FILE) -> dict[str, Plan]:
-    """Return the plans by their names."""
+    """Return the plans by name."""
     return {name: _plan(data) for name, data in json.loads(file.read_text()).items()}
 
 
 def save(plans: dict[str, Plan], file: Path = FILE) -> None:
-    """Write all plans, each on a line of its own."""
+    """Write all plans, one per line."""
     lines = [f"{json.dumps(name)}: {json.dumps(_data(plan), separators=(',', ':'))}" for name, plan in plans.items()]
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _data(value: Any) -> Any:
-    """Return a plan, or a part of one, without what has its default value."""
+    """Return a plan, or a part of one, without the optional fields that have their default values."""
     if isinstance(value, (tuple, list)):
         return [_data(item) for item in value]
     if not isinstance(value, (Plan, Action, Extension, Fault)):

@@ -30,7 +30,7 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)  # type
 STEP_NS = 1 * MICROSECOND
 TURN_NS = 10 * MICROSECOND
 
-# For so long a master that does not respond is dialled.
+# How long a client dials a master that does not respond.
 DIAL_TIMEOUT_NS = 2 * SECOND
 
 
@@ -66,7 +66,7 @@ class Host:
         self.local = 0
         self.dead = False
         self.closing = False  # its client closes
-        self.dials_patiently = False  # whether a master that does not respond is waited for
+        self.dials_patiently = False  # whether dialling waits for a master that does not respond
         self._killed = killed
         self._written = select.poll()  # by which the bytes that the client has written are found
         self._by_fd: dict[int, Connection] = {}
@@ -169,7 +169,7 @@ class Host:
             connection.near.close()  # where no client has taken it over
 
     def answers_at(self, index: int) -> int:
-        """Return from when on a master answers to this process."""
+        """Return the time from which a master answers this process."""
         route = self.routes[index]
         return max(route.there.blocked_until, route.back.blocked_until, self.masters[index].stopped_until)
 

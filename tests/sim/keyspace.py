@@ -64,11 +64,11 @@ class Keyspace:
             return refusal
 
     def swap(self) -> None:
-        """Exchange all keys for those of another database, which is empty at first; no push tells of it."""
+        """Exchange all keys for those of another database, which starts empty; the server sends no push."""
         (self.values, self.over), self._aside = self._aside, (self.values, self.over)
 
     def copies(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:
-        """Return copies of all keys, and of when each is over."""
+        """Return copies of all keys and of their ends."""
         return {key: copy(value) for key, value in self.values.items()}, dict(self.over)
 
     def flush(self) -> None:

@@ -1,8 +1,8 @@
-"""The liveness rule: with a quorum of masters that respond, a free lock is granted in a time that no ttl changes.
+"""The liveness rule: while a quorum of masters responds, a free lock is granted within a bound that no ttl affects.
 
-It is judged when the schedule is over. A lock is free for a waiter while nobody holds what keeps that waiter out. Such
-a time ends when somebody is granted the lock, and must not be longer than `Liveness.bound_ns`. Times in which clients
-find out which masters respond do not count.
+The rule is judged when the schedule is over. A lock is free for a waiter while no other holder excludes that waiter.
+Such a period ends with the next grant of the lock, and must not be longer than `Liveness.bound_ns`. Periods in which
+clients find out which masters respond do not count.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from .grants import Grant
 from .parts import PERMITS, Plan
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
-# A free lock is granted within so long, and so many times as long as a message takes. A waiter looks, asks, finds that
-# a master does not respond, is refused because of a rival's attempt, pauses for at most 50 ms, and asks again.
+# The bound is BOUND_NS plus BOUND_WAYS times the delay of a message. In this time a waiter looks, asks, finds that a
+# master does not respond, is refused because of a rival's attempt, pauses for at most 50 ms, and asks again.
 BOUND_NS = 200 * MILLISECOND
 BOUND_WAYS = 60
 
-# A client takes the others for silent after four times the time that its last round took: a message that is late once
-# has its effect for so many times its delay.
+# A client suspects silent masters after four times the duration of its last round. A message that is late once
+# therefore affects rounds for LATE_ROUNDS times its delay.
 LATE_ROUNDS = 4
 
-# Nothing is judged for so long after other masters respond than before, and after a client's first use
+# Periods that are not judged: after each change of the masters that respond, and after a client's first use
 # (`roster.GRACE`).
 DETECTION_NS = 100 * MILLISECOND
 CONTACT_NS = 400 * MILLISECOND
 
-# A client's first use waits so long at most for a quorum to be dialled.
+# The longest time that a client's first use waits until a quorum is dialled.
 CONNECT_NS = 4300 * MILLISECOND
 
 # How much later than its timeout an acquire may return: an attempt waits for a second at most.
 LATE_NS = 1250 * MILLISECOND
 
-# A key that runs out is gone so much later at most than the clients' clocks and the sweep of the servers say.
+# How long a key may stay after its end, because of the sweep of the servers.
 SWEPT_NS = 150 * MILLISECOND
 
 
 @dataclass(eq=False)
 class Wait:
-    """Somebody who waits for a lock, by the world's time.
+    """One wait for a lock, by the world's time.
 
     Attributes:
-        client, who, name, kind: whose task waits, all names that it waits for, and which kind of lock it is.
-        since, until: from when until when it waits; -1 while it does.
+        client, who: the process and the task that wait.
+        name, kind: all names of the lock, and its kind.
+        since, until: when the wait begins and ends; `until` is -1 while it lasts.
     """
 
     client: str
@@ -59,19 +60,15 @@ class Wait:
 
 
 class Liveness:
-    """Keeps who waited when; judges that nobody waited for a free lock for long.
-
-    Args:
-        changes: when it changed which masters respond, by the world's time.
-    """
+    """Records all waits, and judges whether any lock was free for too long while somebody waited for it."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
         self._plan = plan
         self.bound_ns = BOUND_NS + BOUND_WAYS * plan.far_us * MICROSECOND
         self.waits: list[Wait] = []
-        self.expired: set[Grant] = set()  # those that were not released in time
-        self._first: dict[str, int] = {}  # by client: its first use
+        self.expired: set[Grant] = set()  # grants that ended by their ttl
+        self._first: dict[str, int] = {}  # the first use of each client
         self._unjudged = [
             (at, at + DETECTION_NS)
             for fault in plan.faults
@@ -79,14 +76,14 @@ class Liveness:
         ]
 
     def begin(self, client: str, who: str, names: tuple[str, ...], kind: str, now_ns: int) -> Wait:
-        """Take note that somebody begins to wait."""
+        """Record that a task begins to wait."""
         self._first.setdefault(client, now_ns)
         since = max(now_ns, self._first[client] + CONTACT_NS)
         self.waits.append(Wait(client, who, _unit(names), kind, since))
         return self.waits[-1]
 
     def end(self, wait: Wait, asked_ns: int, now_ns: int, timeout: float | None) -> None:
-        """Take note that the waiter has what it waits for, or has left."""
+        """Record that the waiter got the lock or gave up, and check its timeout."""
         wait.until = now_ns
         if timeout is None:
             return
@@ -97,7 +94,7 @@ class Liveness:
             self._world.violate(f"{wait.who} waited for {wait.name}, and {took} passed: its timeout was {timeout:g} s")
 
     def judge(self, grants: list[Grant]) -> None:
-        """Look for times in which somebody waited for a free lock, and nobody was granted it."""
+        """Look for periods in which a lock was free for too long while somebody waited."""
         for wait in self.waits if self._plan.lively else ():
             until = wait.until if wait.until >= 0 else self._world.now
             mine = [grant for grant in grants if grant.name in wait.name.split(" ")]
@@ -112,7 +109,7 @@ class Liveness:
                     return
 
     def _judged(self, since: int, end: int) -> int:
-        """Return how long a time is without what is not judged: while masters change, and while a message is late."""
+        """Return the length of a period without the parts that do not count: changes of masters, and late messages."""
         late = [(arrives - delay, arrives + LATE_ROUNDS * delay) for arrives, delay in self._world.stragglers]
         judged, at = end - since, since
         for begins, ends in sorted(self._unjudged + late):
@@ -121,7 +118,7 @@ class Liveness:
         return judged
 
     def _free(self, wait: Wait, until: int, grants: list[Grant], writers: list[Wait]) -> Iterator[tuple[int, int]]:
-        """Return the times in which the waiter could have been granted it, and nobody else was."""
+        """Return the periods in which the lock was free for this waiter."""
         held = [(grant, grant.start, self._gone(grant)) for grant in grants]
         edges = {wait.since, until}
         for _, start, end in held:
@@ -144,7 +141,7 @@ class Liveness:
             yield free_since, after
 
     def _gone(self, grant: Grant) -> int:
-        """Return when nothing of a grant stands on the masters any more, at the latest."""
+        """Return the latest time at which the masters have removed every key of a grant."""
         if grant not in self.expired:
             return grant.end
         return grant.end + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
@@ -155,7 +152,7 @@ def _unit(names: tuple[str, ...]) -> str:
 
 
 def _keeps_out(kind: str, held: list[Grant]) -> bool:
-    """Tell whether what is held keeps a waiter out."""
+    """Return whether the present holders exclude a waiter of this kind."""
     if kind == "reader":
         return any(grant.kind != "reader" for grant in held)
     if kind == "semaphore":

@@ -28,7 +28,7 @@ LOADING = "LOADING Redis is loading the dataset in memory"
 SWEEP_NS = 100 * MILLISECOND
 
 
-# For so long a master without replicas says that it was one itself (repl-backlog-ttl).
+# How long a master without replicas reports that it was a replica itself (repl-backlog-ttl).
 BACKLOG_MS = 3_600_000
 
 
@@ -40,7 +40,7 @@ class Visitor:
         self.reader = Reader()
         self.waiting: deque[list[bytes]] = deque()  # commands that came while it was stopped
         self.caching = False  # the next question is noted
-        self.ended = False  # its connection ended while commands of it waited
+        self.ended = False  # whether its connection ended before the master had read all of it
 
 
 class Master:
@@ -69,14 +69,14 @@ class Master:
         self.up = True
         self.loading = False
         self.stopped_until = 0
-        self.server = 0  # which of two servers has the address: 1 is the replica, once it was promoted
-        self.starts = [0, 0]  # how often each was started
-        self.histories = 0  # how often its keys got a history of another name
-        self.promoted = False  # whether it still says that it was a replica
-        self.backlog_ms = BACKLOG_MS  # for how long it says so
+        self.server = 0  # which of two servers has the address; 1 is the promoted replica
+        self.starts = [0, 0]  # how often each server was started
+        self.histories = 0  # how often the replication id changed
+        self.promoted = False  # whether it still reports that it was a replica
+        self.backlog_ms = BACKLOG_MS  # for how long it reports this
         self.doubted = False  # whether clients may keep it out
-        self.swapped = False  # whether keys were away that nobody could delete meanwhile
-        self.scripts_left = 0  # after so many commands more it forgets its scripts; 0 means never
+        self.swapped = False  # whether some keys were out of reach for a while, so that nobody could delete them
+        self.scripts_left = 0  # how many more commands it executes before it forgets its scripts; 0 means never
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
         self._executed = executed
@@ -129,7 +129,7 @@ class Master:
             return
         for noted in self._tracked.values():
             noted.pop(visitor, None)
-        if visitor.waiting and self.up:  # it stands still: it reads what came before it reads of the end
+        if visitor.waiting and self.up:  # it is stopped: it will read these commands before it sees the end
             visitor.ended = True
         else:
             del self.visitors[connection]
@@ -161,7 +161,7 @@ class Master:
             visitor.connection.answer(b"".join(replies))
 
     def _forget_amid(self) -> None:
-        """Forget the scripts after so many commands, in the middle of what came at once."""
+        """Forget the scripts when `scripts_left` commands were executed, even in the middle of a batch."""
         if self.scripts_left > 0:
             self.scripts_left -= 1
             if self.scripts_left == 0:
@@ -248,7 +248,7 @@ class Master:
         self.up = True
 
     def _disconnect(self) -> None:
-        """Reset all connections; what is on its way is lost."""
+        """Reset all connections; bytes in transit are lost."""
         for connection in list(self.visitors):
             connection.reset()
             connection.lose()
@@ -257,9 +257,9 @@ class Master:
         self.keys.scripts.clear()
 
     def fail_over(self, lag_ns: int) -> None:
-        """Have its replica take over after a while, with the keys as they are now: it lags by that while.
+        """Let the replica take over after `lag_ns`, with the keys as they are now.
 
-        The next time that one is the replica which this one was: the same process again, without a restart.
+        The old master becomes the replica: a second fail-over returns to the same process, which was not restarted.
         """
         self.world.at(self.world.now + lag_ns, self._take_over, self.keys.copies())
 
@@ -275,13 +275,13 @@ class Master:
         self.stopped_until = 0
 
     def _forget_history(self, number: int) -> None:
-        """Give the history of the keys a new name, and forget the old one's, as a master without replicas does."""
+        """Draw a new replication id and forget the old one, as a master without replicas does after its backlog."""
         if self.promoted and self.histories == number:
             self.histories += 1
             self.promoted = False
 
     def swap(self) -> None:
-        """SWAPDB with another database: nobody is told, and all keys are gone, or back."""
+        """Run SWAPDB with another database: all keys go or come back, and the master sends no push."""
         self.excuse()
         self.swapped = True
         self.keys.swap()

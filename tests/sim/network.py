@@ -52,10 +52,10 @@ class Connection:
 
     Attributes:
         far: our end of the client's socket.
-        open: whether the client's end is connected with the master's.
-        astray: whether only the client's end broke: the master still reads what was on its way.
-        held_until: until when the master gets nothing more of what was sent on this connection.
-        left: how many bytes of a connection that went astray the master still gets; -1 means all.
+        open: whether both ends are connected.
+        astray: whether only the client's end broke, so that the master still reads the bytes in transit.
+        held_until: the time until which nothing more arrives at the master.
+        left: how many bytes still arrive after the connection went astray; -1 means all.
     """
 
     def __init__(self, world: World, host: Host, master: Master, route: Route) -> None:
@@ -73,7 +73,7 @@ class Connection:
         self.held_until = 0
         self._held: list[bytes] = []
         self.left = -1
-        self.strays: tuple[int, int] | None = None  # how it goes astray with what the client writes next
+        self.strays: tuple[int, int] | None = None  # arguments of `go_astray`, called at the client's next write
         self._last_there = self._last_back = 0
         self._coming: deque[bytes] = deque()  # replies that are on their way
         self._rest = b""  # of a reply that comes in two pieces
@@ -114,7 +114,7 @@ class Connection:
             self._come(data)
 
     def _let_go(self) -> None:
-        """Have the master read what was held up, in its order."""
+        """Deliver the delayed bytes in their order."""
         if self.world.now < self.held_until:
             self.world.at(self.held_until, self._let_go)
             return
@@ -136,7 +136,7 @@ class Connection:
             self.close()
 
     def _arrive_astray(self, data: bytes) -> None:
-        """Have the master read bytes that the client no longer waits for; no answer gets back."""
+        """Deliver bytes of a connection that the client has lost; no reply gets back."""
         ends = not data
         if self.left >= 0:
             data = data[: self.left]
@@ -149,19 +149,19 @@ class Connection:
             self.master.forget(self)
 
     def hold_up(self, ns: int) -> None:
-        """Keep what is sent on this connection, and on no other, from the master for a while."""
+        """Delay everything that the client sends on this connection, and on no other."""
         self.held_until = max(self.held_until, self.world.now + ns)
 
     def go_astray(self, late_ns: int, left: int) -> None:
-        """Break for the client alone, as when a middle box resets it; the master reads late what was on its way.
+        """Break the connection for the client alone, as a middlebox does; the master later reads the bytes in transit.
 
         Args:
-            late_ns: for how long nothing arrives.
-            left: how many bytes arrive then; -1 means all. A command that is cut off is never executed.
+            late_ns: how long nothing arrives.
+            left: how many bytes arrive after that; -1 means all. A truncated command is never executed.
         """
         if not self.open:
             return
-        self.collect()  # what the client wrote has left it
+        self.collect()  # first send what the client has written
         if not self.open:
             return
         self.world.note(self.world.now, self.host.name, f"loses {self.master.name}, which does not see it")
@@ -175,7 +175,7 @@ class Connection:
         self.host.wants_turn()
 
     def lose(self) -> None:
-        """Lose what was on its way after it went astray: the master is gone."""
+        """Lose the bytes in transit: the master is gone."""
         self.astray = False
 
     def answer(self, data: bytes) -> None:

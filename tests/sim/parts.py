@@ -1,4 +1,4 @@
-"""What a plan consists of: locks that are used, and what goes wrong; as data."""
+"""The parts of a plan, as data: uses of locks, and faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
-# Those of the drop-ins; and what their users do beside.
+# Kinds of locks of the drop-ins, and what their users also do.
 FOREIGN = ("plain", "given", "signalled")
 DELETE = "delete"
 
@@ -22,11 +22,11 @@ class Extension:
     """One extension of a lock that is held.
 
     Attributes:
-        ttl: how many seconds it asks for.
+        ttl: the seconds that it asks for.
         pause: seconds before it begins.
-        patience: after how many seconds its caller cancels it; None means never.
-        strays: connections that go astray with what is written next, mostly this extension: of each (master, for how
-            many seconds nothing arrives, how many bytes arrive then; -1 means all).
+        patience: seconds after which its caller cancels it; None means never.
+        strays: connections that go astray with the next write, which is usually this extension: for each (master,
+            seconds in which nothing arrives, bytes that arrive after that; -1 means all).
     """
 
     ttl: float
@@ -41,17 +41,17 @@ class Action:
 
     Attributes:
         kind: of lock; see `FAMILIES`.
-        names: what it locks: one, but for "multi" and "many".
-        ttl, timeout, hold: seconds; a timeout of None waits for ever.
-        extends: its extensions, from halfway on.
-        renew: whether it is renewed until it is released; where it is watched, too, for as long as its ttl at most.
-        watch: whether its loss is to be told.
-        wait: whether its release is waited for.
-        cancel: after how many seconds it is cancelled, wherever it is; or None.
+        names: its names; only "multi" and "many" have more than one.
+        ttl, timeout, hold: seconds; a timeout of None means no limit.
+        extends: its extensions; the first one begins halfway.
+        renew: whether it is renewed until its release; if it is watched too, for its ttl at most.
+        watch: whether it has an `on_lost` callback.
+        wait: whether its task waits for the release.
+        cancel: the seconds after which the task is cancelled, in any state; or None.
         pause: seconds before it begins.
-        shown: of a drop-in's, whether its token is read when it is held.
-        elsewhere: by which client it is released with that token; None where by none.
-        here: whether it is released by its holder.
+        shown: for a lock of a drop-in, whether the holder reads its token.
+        elsewhere: the client that releases it with this token; None if no client does.
+        here: whether its holder releases it.
     """
 
     kind: str
@@ -84,16 +84,16 @@ class Plan:
     """A whole schedule.
 
     Attributes:
-        masters: of each (kind of server, whether it pushes, its clock's rate).
-        clients: of each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
-        tasks: of each (number of its client, its actions).
-        pauses: how likely a step of a client is to be the last for a while.
-        ttl: the longest of all locks and extensions, in seconds; a master that may have forgotten is kept out so long.
-        known: whether somebody has used these masters before, so that they have the guard's markers.
-        trusty: whether nothing happens that mutual exclusion is not promised under.
+        masters: for each (kind of server, whether it pushes, its clock's rate).
+        clients: for each (its clock's rate, seconds its wall clock is ahead, whether it waits for pushes, tenure).
+        tasks: for each (number of its client, its actions).
+        pauses: the probability that a client pauses after a step.
+        ttl: the longest ttl of all locks and extensions, in seconds; the guard keeps forgetful masters out that long.
+        known: whether clients have used these masters before, so that they have the guard's markers.
+        trusty: whether mutual exclusion is promised under everything that happens.
         foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
-        prompt: whether an acquire has to return soon after its timeout; to dial a silent master takes its time then.
-        lively: whether a free lock has to be granted soon (see `liveness`).
+        prompt: whether an acquire must return soon after its timeout; dialling waits for silent masters then.
+        lively: whether a free lock must be granted soon (see `liveness`).
     """
 
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(
@@ -115,24 +115,24 @@ class Plan:
     lively: bool = False
 
     def idle_ns(self) -> int:
-        """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
+        """Return how long a lock may be free while somebody waits for it; 0 means that no bound is known."""
         walls = [ahead for _, ahead, _, _ in self.clients]
-        alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a place in a fair queue is changed, which may come late
-        # A key with a chosen token may stay where an answer did not come in time. Of what is deleted only one process
-        # knows. And who waits beside a holder whose token is known is not told what happens after he has extended it.
+        alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a ticket in a fair queue may be corrected late
+        # A key with a chosen token may stay on a master whose reply was late. Only one process knows of a deletion.
+        # A waiter in the client of a holder with a shown token is not notified after the holder extends the lock.
         actions = [action for _, actions in self.tasks for action in actions]
         stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
         quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike and not stays
         return 100_000_000 + 60_000 * self.far_us if quiet else 0
 
     def goes_astray(self) -> bool:
-        """Tell whether bytes of connections that the clients gave up may arrive."""
+        """Return whether bytes of connections that the clients gave up may still arrive."""
         actions = [action for _, actions in self.tasks for action in actions]
         strays = any(extension.strays for action in actions for extension in action.extends)
         return strays or any(fault.what == "astray" for fault in self.faults)
 
     def fences_hold(self) -> bool:
-        """Tell whether fences have to go up: not where masters forget, and wall clocks differ by more than a little."""
+        """Return whether fences must increase, which needs equal wall clocks or masters that forget nothing."""
         walls = [ahead for _, ahead, _, _ in self.clients]
         agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
         return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)

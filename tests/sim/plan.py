@@ -29,9 +29,9 @@ def draw_foreign(seed: int) -> Plan:
     plan = draw(seed)
     chance = random.Random(f"foreign {seed}")
     theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
-    # A release that arrives late deletes what a later attempt has got with the same chosen token: nothing can tell them
-    # apart. So where tokens are chosen no connection goes astray.
-    # And what was asked with such a token stays until its ttl where masters were silent: that is not promised, either.
+    # A late release deletes the key of a later attempt that chose the same token: the server cannot distinguish them.
+    # So no connection goes astray in plans with chosen tokens. With such a token, a key may also stay on a silent
+    # master until its ttl; nothing else is promised.
     if plan.prompt and theme == "flushing":
         theme = "anything"
     dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
@@ -89,9 +89,9 @@ DRAWN = {
 
 
 def draw(seed: int, theme: str = "") -> Plan:
-    """Draw a plan; `theme` is one of `themes.LATER`, which otherwise some seeds have that are about nothing else."""
+    """Draw a plan with a theme of `themes.LATER`; by default, some seeds without another theme draw one."""
     plan, first = _draw(random.Random(f"plan {seed}"), seed)
-    chance = random.Random(f"late {seed}")  # another one: what was drawn before does not change with what follows
+    chance = random.Random(f"late {seed}")  # a second generator: new themes do not change the first plan
     if not theme and first == "anything":
         theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
     if theme:
@@ -102,7 +102,7 @@ def draw(seed: int, theme: str = "") -> Plan:
 
 
 def _draw(chance: random.Random, seed: int) -> tuple[Plan, str]:
-    """Draw a plan, and tell its theme."""
+    """Draw a plan; return it with its theme."""
     masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
     clients = chance.choice((1, 2, 2, 3, 3, 4))
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))

@@ -25,38 +25,26 @@ from .host import Host, SimClient
 from .liveness import Liveness
 from .master import Master
 from .network import Route
+from .outcome import LATE_NS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
-from .world import MICROSECOND, MILLISECOND, SECOND, Drifting, World
+from .world import MICROSECOND, SECOND, Drifting, World
 
-# The world's time for everything; and for what is left to end, once all faults are over.
-SPAN_NS = 20 * SECOND
+# The world's time to finish what is left, once all faults are over.
 REST_NS = 4 * SECOND
 
 # More events than this are no schedule but somebody who goes round and round; the longest of thousands have 11,000.
 MOST_STEPS = 40_000
 
-# By how much later than its deadline a loss may be told.
-LATE_NS = 5 * MILLISECOND
 
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a schedule.
+@dataclass(frozen=True, kw_only=True)
+class Result(Outcome):
+    """The outcome of a schedule of tasks.
 
     Attributes:
-        wrong: the rules that were broken.
-        digest: of all that happened; the same for every run of the plan.
-        grants: how often a lock was had.
         steps: how many events there were.
-        trace: a line for each that is of interest, if they were kept.
     """
 
-    seed: int
-    wrong: tuple[str, ...]
-    digest: str
-    grants: int
     steps: int
-    trace: tuple[str, ...] = ()
 
 
 def simulate(seed: int) -> Result:
@@ -153,8 +141,14 @@ class _Schedule:
         if self.liveness is not None:
             self.liveness.judge(self.checker.grants)
         self._clean_up()
-        wrong, trace = tuple(world.wrong), tuple(world.trace)
-        return Result(plan.seed, wrong, world.digest(), len(self.checker.grants), world.steps, trace)
+        return Result(
+            seed=plan.seed,
+            wrong=tuple(world.wrong),
+            digest=world.digest(),
+            grants=len(self.checker.grants),
+            steps=world.steps,
+            trace=tuple(world.trace),
+        )
 
     # --- what is looked at ---------------------------------------------------------------------------------
 
@@ -317,7 +311,7 @@ class _Schedule:
         self.world.at(self.hosts[client].local, arrives)  # which is later than now where it was paused
 
     async def _extend_often(self, client: int, name: str, action: Action, lock: Any, parts: list[Any]) -> None:
-        """Extend it as often as planned. One that fails or is cancelled is no reason not to try the next one."""
+        """Extend the lock as often as planned. A failed or cancelled extension does not prevent the next one."""
         for number, extension in enumerate(action.extends):
             if extension.pause:
                 await asyncio.sleep(extension.pause)
@@ -361,7 +355,7 @@ class _Schedule:
         finally:
             if wait is not None and self.liveness is not None:
                 self.liveness.end(wait, asked, self.hosts[client].local, 0.0)
-                self.liveness.waits.remove(wait)  # it tries once
+                self.liveness.waits.remove(wait)  # a single attempt is no wait
         pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
         try:
             await asyncio.sleep(action.hold)

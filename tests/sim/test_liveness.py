@@ -1,4 +1,4 @@
-"""With a quorum of masters that respond a free lock is granted soon, whatever its ttl: the rule, and what broke it."""
+"""While a quorum of masters responds, a waiter gets a free lock soon, whatever the ttl: the rule and past failures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLANS = {name: plan for name, plan in found.load().items() if plan.prompt}
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_row_42_a_stopped_minority_delays_nobody(implementation: impl.Implementation, name: str) -> None:
+def test_row_42_a_stopped_minority_delays_no_waiter(implementation: impl.Implementation, name: str) -> None:
     assert not run(PLANS[name]).wrong
 
 
-def test_row_42_no_lock_is_free_for_long_while_masters_are_silent(implementation: impl.Implementation) -> None:
+def test_row_42_no_lock_stays_free_for_long_while_masters_are_silent(implementation: impl.Implementation) -> None:
     wrong = []
     seeds = SEEDS[implementation.name]
     for _, _, _, failed in every(0, seeds, os.cpu_count() or 1, implementation.name, theme="stopped"):

@@ -17,7 +17,7 @@ from sim.schedule import run, simulate
 from sim.themes import LATER
 
 SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1  # what sanitizers make of it
-# What docs/safety.md does not promise, and yet is worth a plan that shows it.
+# Plans that show a limit of what docs/safety.md promises.
 NOT_PROMISED = {"row 50: swapped"}
 PLANS = {name: plan for name, plan in found.load().items() if not plan.prompt and name not in NOT_PROMISED}
 SEEDS = {"c": 14_000 // SLOWER, "python": 6_000 // SLOWER}
@@ -46,15 +46,15 @@ def test_no_schedule_of_drop_ins_breaks_a_rule(implementation: impl.Implementati
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_what_a_schedule_has_shown_stays_mended(implementation: impl.Implementation, name: str) -> None:
+def test_a_plan_that_once_broke_a_rule_breaks_none(implementation: impl.Implementation, name: str) -> None:
     assert not run(PLANS[name]).wrong
 
 
-def test_row_50_a_swap_that_no_pulse_has_seen_yet_is_within_the_window_that_is_told_of() -> None:
+def test_row_50_a_swap_that_no_pulse_has_seen_yet_may_let_two_holders_in_as_documented() -> None:
     assert "holders" in run(found.load()["row 50: swapped"]).wrong[0]
 
 
-def test_a_plan_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
+def test_a_plan_is_equal_after_it_was_saved_and_loaded(tmp_path: Path) -> None:
     plans = {str(seed): draw(seed, theme) for seed in range(50) for theme in ("", *LATER)}
     found.save(plans, tmp_path / "found.json")
     assert found.load(tmp_path / "found.json") == plans

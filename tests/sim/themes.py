@@ -1,6 +1,6 @@
-"""What plans are about beside what `plan` has drawn at first, from a chance of its own for each seed.
+"""Themes that change a plan after `plan` has drawn it, with a random generator of their own.
 
-So a seed's masters, clients and locks stay what they were when something is added here.
+A theme that is added here therefore does not change what `plan` draws for a seed.
 """
 
 from __future__ import annotations
@@ -10,30 +10,31 @@ from dataclasses import replace
 
 from .parts import FAMILIES, Action, Extension, Fault, Plan
 
-# Whether exclusion is promised although a minority was swapped for another database (SWAPDB): clients see that with
-# the next pulse only.
+# Whether exclusion is promised although SWAPDB replaced the keys of a minority: clients notice it only with their next
+# pulse.
 SWAPS_ARE_PROMISED = False
 
-# What those about nothing in particular may be about instead, each with its share of them in percent: connections that
-# break for the client alone while locks are extended, so that old bytes arrive late; masters that do not respond while
-# several clients want the same lock; and a master that forgets a lock which stands on a bare quorum: by SWAPDB, by one
-# fail-over or by two that can be seen, or by two that cannot.
+# Themes for seeds that have no other one, each with its percentage of them. "astray": connections break for the client
+# alone while locks are extended, so that old bytes arrive late. "stopped": masters do not respond while several clients
+# want the same lock. The others: a master forgets a lock that stands on a bare quorum, by SWAPDB, by one or two
+# fail-overs that clients can see, or by two that they cannot see.
 LATER = {"astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
 
-# Which kinds of locks are used in a schedule about masters that do not respond.
+# The sets of lock kinds that a "stopped" schedule may use.
 TOGETHER = (
     *[(kind,) for kind in ("plain", "fence", "fair", "rlock", "multi", "many", "writer", "semaphore")],
     ("reader", "writer"),
     ("plain", "fence", "rlock"),
 )
 
-# Of these kinds several may wait in one client. What a client's own multi-lock, reader or writer undoes beside another
-# one of the same client no master pushes, and so that one sees it only when it looks again, within a second.
+# Kinds of which several may wait in one client. Masters push no change that a client makes itself. So when a
+# multi-lock, reader or writer undoes an attempt, another waiter of the same client sees that only at its next look,
+# within a second.
 SIDE_BY_SIDE = {"plain", "fence", "fair", "rlock", "many", "semaphore"}
 
 
 def extended(chance: random.Random, plan: Plan) -> Plan:
-    """Have what is extended be extended as often as may be, to any ttl."""
+    """Replace the extensions of a plan by one to three extensions with other ttls."""
     return _with_longest(
         replace(
             plan,
@@ -59,18 +60,18 @@ def _extensions(chance: random.Random, action: Action) -> tuple[Extension, ...]:
 
 
 def _other_ttl(chance: random.Random, ttl: float) -> float:
-    """Draw what an extension asks for: a ttl that leaves some validity, and that ends before the schedule does."""
+    """Draw the ttl of an extension: it leaves some validity, and ends before the schedule."""
     return round(min(6.0, max(0.01, ttl * chance.choice((0.1, 0.3, 0.7, 1.0, 1.5, 4.0)))), 3)
 
 
 def _with_longest(plan: Plan) -> Plan:
-    """Have the guard know of the longest extension."""
+    """Set the ttl of the plan, which the guard uses, to the longest ttl of any extension."""
     extensions = [extension for _, actions in plan.tasks for action in actions for extension in action.extends]
     return replace(plan, ttl=max([plan.ttl, *[extension.ttl for extension in extensions]]))
 
 
 def strayed(chance: random.Random, plan: Plan) -> Plan:
-    """Have some connections break for the client alone, and some scripts be forgotten in the middle of an arrival."""
+    """Let some connections break for the client alone, and some scripts be forgotten in the middle of a batch."""
     faults = []
     for fault in plan.faults:
         if fault.what in ("reset", "cut") and chance.random() < 0.6:
@@ -90,7 +91,7 @@ def _stray(chance: random.Random, at: float, client: int, master: int) -> Fault:
 
 
 def astray(chance: random.Random, plan: Plan) -> Plan:
-    """Draw locks that are extended again and again while their connections break, or while scripts are forgotten."""
+    """Draw locks that are extended repeatedly while their connections break or scripts are forgotten."""
     kinds, flushing = chance.choice(FAMILIES), chance.random() < 0.5
     masters, ttl = chance.choice((1, 1, 1, 3)), 0.4 if flushing else chance.choice((0.1, 0.4, 0.4))
     far_us = 10_000 if flushing else chance.choice((500, 3000, 10_000))
@@ -132,7 +133,7 @@ def _extender(
     strays = [] if flushing else chance.sample(range(masters), masters // 2 + 1)
     late = tuple((master, chance.choice((0.005, 0.05, 0.1, 0.2)), chance.choice((-1, -1, 100))) for master in strays)
     extends = [Extension(round(short, 3), 0.0, hasty, late), Extension(round(long, 3), chance.choice((0.0, 0.0, 0.01)))]
-    if chance.random() < 0.7:  # what came late has its time to take effect
+    if chance.random() < 0.7:  # so that late bytes have time to take effect
         extends.append(Extension(round(long, 3), long * chance.choice((0.3, 0.7))))
     return Action(
         kind=kind,
@@ -150,9 +151,9 @@ def _extender(
 
 
 def stopped(chance: random.Random, plan: Plan) -> Plan:
-    """Draw clients that want one lock while some masters take bytes and answer nothing.
+    """Draw clients that want one lock while some masters accept bytes and answer nothing.
 
-    Mostly these are a minority: then the liveness rule holds. Where they are a quorum, every acquire has a timeout.
+    In most plans these masters are a minority, and the liveness rule holds. If not, every acquire has a timeout.
     """
     masters, ttl = chance.choice((3, 3, 5)), chance.choice((0.4, 2.0, 6.0, 30.0))
     quorum = chance.random() < 0.15
@@ -161,7 +162,7 @@ def stopped(chance: random.Random, plan: Plan) -> Plan:
     pushes = chance.random() < 0.8
     clients = chance.choice((2, 2, 3, 4))
     faults = [*_silence(chance, masters, clients, silent, chance.choice((0.0, chance.uniform(0, 0.6))))]
-    if not quorum and chance.random() < 0.3:  # then others are silent
+    if not quorum and chance.random() < 0.3:  # later, other masters are silent
         faults = [replace(fault, details=(*fault.details[:-1], 1.0)) for fault in faults]
         faults += _silence(chance, masters, clients, silent, faults[-1].at + 1.1)
     return replace(
@@ -185,7 +186,7 @@ def stopped(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _silence(chance: random.Random, masters: int, clients: int, silent: int, at: float) -> list[Fault]:
-    """Have some masters be silent for long: they are stopped, or one way to them or from them is blocked."""
+    """Draw masters that are silent for long: they are stopped, or the network blocks one direction."""
     chosen = chance.sample(range(masters), silent)
     if chance.random() < 0.7:
         return [Fault(at, "stop", (master, 3.0)) for master in chosen]
@@ -194,7 +195,7 @@ def _silence(chance: random.Random, masters: int, clients: int, silent: int, at:
 
 
 def _wanting(chance: random.Random, kinds: tuple[str, ...], ttl: float, quorum: bool, use: int) -> Action:
-    """Draw the use of that number by a task; the second one begins when all clients know their masters."""
+    """Draw the use number `use` of a task; the second one begins when all clients know their masters."""
     kind = chance.choice(kinds)
     holds = (0.0, 0.001, 0.01, 0.05, *[0.5 for _ in range(ttl < 1)])
     return Action(
@@ -213,14 +214,14 @@ def _wanting(chance: random.Random, kinds: tuple[str, ...], ttl: float, quorum: 
 
 
 def swapping(chance: random.Random, plan: Plan) -> Plan:
-    """Draw a lock that stands on a bare quorum, of which one master is swapped for an empty database."""
+    """Draw a lock on a bare quorum, one master of which then runs SWAPDB with an empty database."""
     plan = _bare(chance, plan, SWAPS_ARE_PROMISED)
     swap = Fault(_early(chance, plan), "swap", (0, chance.choice((0.0, 0.0, 0.01, plan.ttl / 2))))
     return replace(plan, faults=(*plan.faults, swap))
 
 
 def failing_over(chance: random.Random, plan: Plan) -> Plan:
-    """Draw a lock that stands on a bare quorum, of which one master is replaced by a replica that lags, or twice."""
+    """Draw a lock on a bare quorum, one master of which fails over to a lagging replica, once or twice."""
     plan = _bare(chance, plan, True)
     away = chance.choice((0.0, 0.0, chance.uniform(0, 4e-6 * plan.far_us), chance.uniform(0.02, plan.ttl)))
     lag = chance.choice((0.001, 0.01, 0.05))
@@ -228,7 +229,7 @@ def failing_over(chance: random.Random, plan: Plan) -> Plan:
 
 
 def returning(chance: random.Random, plan: Plan) -> Plan:
-    """Draw two fail-overs of a master that soon forgets them: repl-backlog-ttl is short. Nobody reaches it before."""
+    """Draw two fail-overs of a master that forgets them, by a short repl-backlog-ttl, before any client reaches it."""
     plan = _bare(chance, plan, True, 4.0)
     at, lag, away, backlog = chance.uniform(0, 0.01), chance.choice((0.05, 0.2)), 0.01, 1.0
     unseen = away + backlog + chance.uniform(0.02, 0.5)
@@ -241,7 +242,7 @@ def _early(chance: random.Random, plan: Plan) -> float:
 
 
 def _bare(chance: random.Random, plan: Plan, promised: bool, ttl: float = 0.0) -> Plan:
-    """Draw clients that want one lock, of which the first one cannot reach the last of three masters."""
+    """Draw clients that want one lock; the first client cannot reach the last of three masters."""
     ttl, clients = ttl or chance.choice((0.1, 0.4)), chance.randint(2, 4)
     kinds = chance.choice(FAMILIES)
     return replace(

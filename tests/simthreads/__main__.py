@@ -23,11 +23,11 @@ SOURCE = TESTS.parent / "src"
 @click.option("--jobs", default=2, show_default=True, help="In how many processes.")
 @click.option("--impl", default="python", show_default=True, type=click.Choice(["python"]), help="Only the pure build.")
 @click.option("--seed", default=None, type=int, help="Show all that happens in one schedule.")
-@click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
+@click.option("--small/--whole", default=True, help="Whether to shrink a failing schedule before showing it.")
 @click.option("--package", default=SOURCE, type=click.Path(path_type=Path), help="The folder that holds the package.")
-@click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
+@click.option("--most", default=1, show_default=True, help="How many failing schedules to show.")
 def main(seeds: int, first: int, jobs: int, impl: str, seed: int | None, small: bool, package: Path, most: int) -> None:
-    """Simulate threads that one client shares: the seed decides which one runs, and where it is stopped."""
+    """Simulate threads that share a client: the seed decides which one runs, and where it is preempted."""
     console = Console(highlight=False)
     if seed is not None:
         sys.exit(show(seed, small, package))
@@ -56,7 +56,7 @@ def main(seeds: int, first: int, jobs: int, impl: str, seed: int | None, small: 
 
 
 def show(seed: int, small: bool, package: Path) -> int:
-    """Print a schedule, and what was wrong with it, in a process of its own."""
+    """Print a schedule and the rules that it broke; runs a child process."""
     command = [sys.executable, str(Path(__file__).with_name("child.py")), str(seed), "show", *["small"] * small]
     environment = os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONHASHSEED": "0"}
     return subprocess.run(command, env=environment, check=False).returncode

@@ -1,6 +1,6 @@
-"""Runs schedules of threads in a process of its own; PYTHONPATH names the package and `tests`.
+"""Runs thread schedules in a child process; PYTHONPATH names the folders of the package and of the tests.
 
-`child.py FIRST LAST TOGETHER THEME [stop]` prints a line of JSON for each batch, see `farm.Batch`; `child.py SEED show
+`child.py FIRST LAST TOGETHER THEME [stop]` prints one line of JSON per batch (see `farm.Batch`). `child.py SEED show
 [small]` prints one schedule.
 """
 
@@ -11,11 +11,11 @@ import json
 import sys
 from hashlib import blake2b
 
-HANGS = 60  # seconds that no schedule takes
+HANGS = 60  # seconds; every schedule is much shorter
 
 
 def prepare() -> None:
-    """Have the pure build imported with gates."""
+    """Import the pure build with gates from now on."""
     from simthreads import instrument
 
     gates = instrument.load_gates()
@@ -25,8 +25,9 @@ def prepare() -> None:
 
 
 def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
-    """Run the schedules of some seeds, those of one theme or of any."""
-    from simthreads.plan import ANY, draw
+    """Run the schedules of the seeds from `first` to `last` that have the theme; "any" is every theme."""
+    from simthreads.farm import ANY
+    from simthreads.plan import draw
     from simthreads.schedule import run
 
     for begin in range(first, last, together):
@@ -52,7 +53,7 @@ def main(first: int, last: int, together: int, theme: str, stop: bool) -> None:
 
 
 def show(seed: int, small: bool) -> int:
-    """Print a schedule, and what is wrong with it; return whether anything is."""
+    """Print a schedule and the rules that it broke; return 1 if there are any, else 0."""
     from simthreads.plan import draw
     from simthreads.schedule import run
     from simthreads.shrink import shrink

@@ -1,4 +1,4 @@
-"""What stands for modules of the standard library: it blocks in virtual time, and has descriptors of its own."""
+"""Replacements for modules of the standard library: they block in virtual time, and have their own descriptors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIPE_ROOM = 65536
 
 
 class State:
-    """What belongs to the schedule that runs."""
+    """The state of the running schedule."""
 
     kernel: Kernel | None = None
     gates: ModuleType
@@ -31,7 +31,7 @@ class State:
 
 
 def enter() -> None:
-    """Stand at a point, as behind any function that is not Python's."""
+    """Pass a point, as after any function that is not Python's."""
     State.gates.enter()
 
 
@@ -42,12 +42,12 @@ def _running() -> Thread:
 
 
 def _blocks() -> bool:
-    """Tell whether anybody can block: not where no schedule runs."""
+    """Return whether the caller can block, which needs a running schedule."""
     return State.kernel is not None and State.kernel.current is not None and not State.kernel.over
 
 
 class Lock:
-    """threading.Lock; who waits for it competes with others when it gets free."""
+    """Replaces threading.Lock; when it is released, all its waiters compete for it."""
 
     def __init__(self) -> None:
         self._locked = False
@@ -146,15 +146,15 @@ def monotonic() -> float:
 
 
 class End:
-    """One end of a pair: what a socket, or an end of a pipe, is behind its descriptor."""
+    """One end of a socket pair or of a pipe."""
 
     def __init__(self, room: int = 1 << 30) -> None:
-        self.came: list[bytes] = []  # to be read here
+        self.came: list[bytes] = []  # bytes to read
         self.size = 0
         self.room = room
         self.peer: End | None = None
         self.open = True
-        self.told: Callable[[], object] | None = None  # is called when the other end has written, or was closed
+        self.told: Callable[[], object] | None = None  # called when the other end writes or closes
         self.watchers: list[Thread] = []
 
     def stir(self) -> None:
@@ -200,7 +200,7 @@ class End:
 
 
 class Socket:
-    """A socket object over an end; its descriptor is its host's only once it is detached."""
+    """A socket object over an end; it gets a descriptor of the process when it is detached."""
 
     def __init__(self, *, fileno: int = -1, end: End | None = None) -> None:
         self._fd = fileno
@@ -236,14 +236,14 @@ class Socket:
 
 
 def socketpair() -> tuple[Socket, Socket]:
-    """Make two that are connected."""
+    """Return two connected sockets."""
     one, other = End(), End()
     one.peer, other.peer = other, one
     return Socket(end=one), Socket(end=other)
 
 
 def _open(end: End) -> int:
-    """Give an end the lowest descriptor of the running process that is free."""
+    """Return the lowest free descriptor of the running process, and assign it to an end."""
     fd = _running().host.number * 1000 + 3 if _blocks() else 900_000
     while fd in State.files:
         fd += 1
@@ -266,7 +266,7 @@ def pipe() -> tuple[int, int]:
 
 
 def read(fd: int, most: int) -> bytes:
-    enter()  # the GIL is given up before the call is made
+    enter()  # the GIL is released before the call
     data = _file(fd).read(most)
     enter()
     return data
@@ -290,7 +290,7 @@ def close(fd: int) -> None:
 
 
 class Poll:
-    """select.poll()."""
+    """Replaces select.poll()."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, int] = {}
@@ -333,7 +333,7 @@ class Poll:
                 return found
             me = _running()
             for _, _, end in files:
-                end.watchers.append(me)  # type: ignore[union-attr]  # one that is closed was found above
+                end.watchers.append(me)  # type: ignore[union-attr]  # the check above found closed ones
             try:
                 kernel.block(until_ns)
             finally:
@@ -363,23 +363,23 @@ class _Instead:
 
 
 def uniform(low: float, high: float) -> float:
-    """Draw from the running schedule's chance."""
+    """Draw from the random generator of the running schedule."""
     return real_random.uniform(low, high) if State.kernel is None else State.kernel.chance.uniform(low, high)
 
 
 def getpid() -> int:
-    """Return the number of the running process."""
+    """Return the id of the running process."""
     enter()
     return _running().host.pid if _blocks() else 0
 
 
 def is_finalizing() -> bool:
-    """Tell whether the running process ends."""
+    """Return whether the running process is shutting down."""
     return _blocks() and _running().host.finalizing
 
 
 def all_of(gates: ModuleType) -> dict[str, Any]:
-    """Return what stands for each module."""
+    """Return the replacement of each module, by name."""
     from .instrument import simulated_events
 
     State.gates = gates

@@ -1,4 +1,4 @@
-"""Runs schedules in child processes; this module imports nothing of the package."""
+"""Runs schedules in child processes, and therefore imports nothing from redlatch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-TOGETHER = 100  # seeds that are told of at a time
+TOGETHER = 100  # seeds in one batch
 ANY = "any"  # theme
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of some schedules.
+    """The results of some schedules.
 
     Attributes:
-        schedules, grants, points, switches: their sums.
-        digest: of all their histories.
-        wrong: (seed, rule) of those that broke one.
+        schedules, grants, points, switches: totals.
+        digest: a hash of all their histories.
+        wrong: (seed, rule) for each schedule that broke a rule.
     """
 
     schedules: int
@@ -37,15 +37,15 @@ class Batch:
 
 
 def stream(first: int, seeds: int, package: Path, stop: bool = False, theme: str = ANY) -> Iterator[Batch]:
-    """Run the schedules of many seeds in one process, and tell of each batch as it is done.
+    """Run the schedules of many seeds in one process, and yield each batch when it is done.
 
     Args:
         package: the folder that holds the package redlatch.
-        stop: whether it ends with the first schedule that breaks a rule.
-        theme: the schedules that are run, see `plan.THEMES`; the others are left out.
+        stop: whether to end at the first schedule that breaks a rule.
+        theme: one of `plan.THEMES` to run only its schedules, or `ANY`.
 
     Raises:
-        RuntimeError: the process has failed.
+        RuntimeError: the process failed.
     """
     command = [str(Path(__file__).with_name("child.py")), str(first), str(first + seeds), str(TOGETHER), theme]
     with subprocess.Popen(
@@ -66,7 +66,7 @@ def stream(first: int, seeds: int, package: Path, stop: bool = False, theme: str
 
 
 def every(first: int, seeds: int, jobs: int, package: Path) -> Iterator[Batch]:
-    """Run them in several processes."""
+    """Run the schedules of many seeds in several processes."""
     done: queue.Queue[Batch | Exception | None] = queue.Queue()
 
     def work(begin: int, end: int) -> None:

@@ -1,10 +1,10 @@
-"""What instrumented code calls: it counts the points at which CPython could switch threads.
+"""The functions that instrumented code calls: they count the points at which CPython could switch threads.
 
-`instrument` runs this file under a name inside the package redlatch, because `redlatch.drivers.lifetime.nested` looks
-at the names of the modules on the stack: a gate must look like a part of the function that calls it.
+`instrument` runs this file under a name inside the package redlatch, because `redlatch.drivers.lifetime.nested` checks
+the names of the modules on the stack: a gate must look like a part of the function that calls it.
 
-CPython looks at its eval breaker when a function begins, after a call of anything that is not a Python function, and
-when a loop goes round. There, and only there, it switches threads or raises KeyboardInterrupt.
+CPython checks its eval breaker at the start of a function, after a call of anything that is not a Python function, and
+at the jump back of a loop. There, and only there, it switches threads or raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 FAR = 1 << 60
 
-left = FAR  # points that the running thread may pass before the kernel decides again
+left = FAR  # the points that the running thread may still pass before the kernel decides again
 
 
 def point() -> None:
-    """Let the kernel decide; `kernel` puts its own function here."""
+    """Let the kernel decide; `kernel` replaces this function."""
 
 
 def enter() -> None:
-    """Stand at the beginning of a function, or at the end of a loop's body."""
+    """Pass the point at the start of a function, or at the end of a loop's body."""
     global left
     left -= 1
     if left < 0:
@@ -30,11 +30,11 @@ def enter() -> None:
 
 
 def draw() -> None:
-    """Have the running thread stopped soon, perhaps; `kernel` puts its own function here."""
+    """Decide at random whether to preempt the running thread soon; `kernel` replaces this function."""
 
 
 def hot() -> None:
-    """Stand at the beginning of a function in which threads meet."""
+    """Pass the point at the start of a function in a module of `instrument.HOT`."""
     global left
     draw()
     left -= 1
@@ -43,7 +43,7 @@ def hot() -> None:
 
 
 def value(result: Any) -> Any:
-    """Pass a result on, and stand at a point behind it."""
+    """Return a result, and pass the point after it."""
     global left
     left -= 1
     if left < 0:
@@ -52,7 +52,7 @@ def value(result: Any) -> Any:
 
 
 def call0(function: Any) -> Any:
-    """Call a function; behind a Python function there is no point."""
+    """Call a function; only a function that is not Python's has a point after it."""
     global left
     result = function()
     kind = type(function)
@@ -76,7 +76,7 @@ def call1(function: Any, one: Any) -> Any:
 
 
 def call2(function: Any, one: Any, two: Any) -> Any:
-    """Call it with two."""
+    """Call it with two arguments."""
     global left
     result = function(one, two)
     kind = type(function)
@@ -88,7 +88,7 @@ def call2(function: Any, one: Any, two: Any) -> Any:
 
 
 def call3(function: Any, one: Any, two: Any, three: Any) -> Any:
-    """Call it with three."""
+    """Call it with three arguments."""
     global left
     result = function(one, two, three)
     kind = type(function)
@@ -100,7 +100,7 @@ def call3(function: Any, one: Any, two: Any, three: Any) -> Any:
 
 
 def calln(function: Any, /, *args: Any, **named: Any) -> Any:
-    """Call it with more, or with names."""
+    """Call it with more arguments, or with keywords."""
     global left
     result = function(*args, **named)
     kind = type(function)

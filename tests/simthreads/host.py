@@ -1,4 +1,4 @@
-"""A simulated process with threads: a Client whose time, chance, threads and connections are simulated."""
+"""A simulated process with threads, and a client whose clock, randomness, threads and connections are simulated."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .kernel import Kernel, SimWorld, Thread
 
 STEP_NS = 1 * MICROSECOND
 
-network.socket = fakes  # type: ignore[attr-defined]  # its pairs are ours
+network.socket = fakes  # type: ignore[attr-defined]  # so that its socket pairs are simulated
 
 
 class Idents:
-    """The idents of one process's threads; the one that was given back last is taken first, as by the OS."""
+    """The thread idents of one process; the last one to be freed is reused first, as by the OS."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -45,9 +45,9 @@ class ThreadHost(Host):
     """One process with threads.
 
     Attributes:
-        threads: those that run.
-        finalizing: whether its interpreter ends.
-        pid: its number, which changes with a fork.
+        threads: the threads that have not ended.
+        finalizing: whether its interpreter is shutting down.
+        pid: its process id, which changes at a fork.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class ThreadHost(Host):
 
     @property  # type: ignore[override]
     def local(self) -> int:
-        """The time that this process has reached: the world's."""
+        """The time that this process has reached, which is the world's time."""
         return self.kernel.now()
 
     @local.setter
     def local(self, _: int) -> None:
-        """Leave it as it is."""
+        """Ignore the new value."""
 
     def read_clock(self) -> int:
         """Return nanoseconds since boot."""
         return self.clock.read(self.kernel.now())
 
     def paused(self) -> bool:
-        """Tell whether it stands still."""
+        """Return whether the process is stopped."""
         return self.paused_until > self.world.now
 
     def pause(self, ns: int) -> None:
-        """Stand still with all threads, as after SIGSTOP."""
+        """Stop all threads for a while, as SIGSTOP does."""
         self.world.note(self.world.now, self.name, f"is paused for {ns / 1e6:.3f} ms")
         self.paused_until = max(self.paused_until, self.world.now + ns)
         self.world.at(self.paused_until, _nothing)
@@ -97,33 +97,33 @@ class ThreadHost(Host):
     # --- threads and connections ---------------------------------------------------------------------------
 
     def wants_turn(self) -> None:
-        """Leave it to the threads that wait for a descriptor."""
+        """Do nothing: threads that wait for a descriptor run by themselves."""
 
     def _collect(self) -> None:
-        """Leave it to the descriptors: what is written is sent on at once."""
+        """Do nothing: descriptors forward written bytes at once."""
 
     def gain(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+        """Register a new connection."""
         self.connections[connection] = None
         self._made.append(connection)
         connection.far.end.told = connection.collect  # type: ignore[attr-defined]
 
     def lose(self, connection: Connection) -> None:
-        """Take note that a connection is over."""
+        """Unregister a connection that has ended."""
         self.connections.pop(connection, None)
 
     def kill(self) -> None:
-        """Die as after SIGKILL."""
+        """Kill the process, as SIGKILL does."""
         self.kernel.vanish(list(self.threads))
         super().kill()
 
     def end(self) -> None:
-        """Be over."""
+        """End the process."""
         self.dead = True
 
 
 def dial(address: Any, timeout: float, tracking: bool = True, errand: Errand | None = None) -> Any:
-    """Connect to a simulated master; in place of `redlatch.wire.connect.dial`."""
+    """Connect to a simulated master; replaces `redlatch.wire.connect.dial`."""
     kernel = fakes.State.kernel
     assert kernel is not None and kernel.current is not None
     host = kernel.current.host
@@ -140,7 +140,7 @@ connect.dial = dial
 
 
 class ThreadClient(Client):
-    """A `Client` whose time, chance and threads are its host's."""
+    """A `Client` with the clock, the randomness and the threads of its host."""
 
     def __init__(self, host: ThreadHost, masters: list[Any], **options: Any) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Imports the pure build with a gate wherever CPython could switch threads, and with simulated primitives."""
+"""Imports the pure build with a gate at each point where CPython could switch threads, and with `fakes`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-# What is instrumented: all that runs in several threads.
+# The instrumented modules: all that run in several threads.
 CLIENT = "redlatch.client"
 PACKAGES = ("redlatch.drivers.", "redlatch.protocol.", "redlatch.wire.", "redlatch.locks.")
 LEFT_OUT = ("redlatch.drivers.aio",)
 
-# Where threads meet: a thread that is stopped there matters more than one that is stopped in the engine.
+# Modules with state that threads share: a switch here finds more than a switch in the engine.
 HOT = (
     "redlatch.drivers.janitor",
     "redlatch.drivers.sleeper",
@@ -31,7 +31,7 @@ HOT = (
 
 GATES = "redlatch.drivers.simulated"
 
-# Functions that look at their caller's frame; a call of them gets no gate.
+# Functions that inspect their caller's frame; their calls get no gate.
 _LOOK_AT_FRAMES = {"super", "locals", "_getframe"}
 
 _MOST_ARGUMENTS = 3
@@ -39,22 +39,22 @@ _GATES = ("enter", "hot", "value", "call0", "call1", "call2", "call3", "calln")
 
 
 class _Gates(ast.NodeTransformer):
-    """Puts gates into the bodies of functions, and leaves everything else."""
+    """Puts gates into the bodies of functions, and changes nothing else."""
 
     def __init__(self, faked: frozenset[str], begin: str) -> None:
         self._faked = faked
         self._begin = begin
-        self._inside = 0  # functions
-        self._loops: list[str] = []  # by depth: the flag of a loop with a condition, "" for the others
+        self._inside = 0  # how many functions are around this node
+        self._loops: list[str] = []  # from the outermost loop: its flag if it has a condition, else ""
         self._flags = 0
 
     def visit_Import(self, node: ast.Import) -> Any:
-        """Leave out the imports of what is replaced; the loader puts the replacement there."""
+        """Drop imports of replaced modules; the loader adds the replacements."""
         node.names = [alias for alias in node.names if alias.name not in self._faked]
         return node if node.names else None
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
-        return node  # no thread runs it here
+        return node  # simulated threads run no coroutines
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is not None:
@@ -82,7 +82,7 @@ class _Gates(ast.NodeTransformer):
         return node
 
     def visit_While(self, node: ast.While) -> Any:
-        """Of a loop with a condition the point is behind the condition, when it goes round."""
+        """Put the point of a loop with a condition after the condition, from the second pass on."""
         node.test = self.visit(node.test)
         if isinstance(node.test, ast.Constant):
             node.body = [*self._body(node.body, ""), _gate("enter")]
@@ -95,7 +95,7 @@ class _Gates(ast.NodeTransformer):
         return [_set(flag, False), node]
 
     def visit_Continue(self, node: ast.Continue) -> Any:
-        """It goes to the condition; the point is before that, and not behind it."""
+        """Put the point of a `continue` before the condition, not after it."""
         flag = self._loops[-1]
         return [*([_set(flag, False)] if flag else []), _gate("enter"), node]
 
@@ -148,13 +148,13 @@ def _set(name: str, value: bool) -> ast.stmt:
 
 
 def instrumented(source: str | bytes, path: str, faked: frozenset[str], begin: str = "enter") -> CodeType:
-    """Compile source with gates; `begin` is the one at the beginning of functions."""
+    """Compile source with gates; `begin` is the gate at the start of functions."""
     tree = _Gates(faked, begin).visit(ast.parse(source, path))
     return compile(_placed(tree), path, "exec", dont_inherit=True)
 
 
 def _placed(tree: ast.AST) -> Any:
-    """Give what was put in the line of what stands around it."""
+    """Give each inserted node the line number of its surroundings."""
 
     def place(node: ast.AST, line: int) -> None:
         if "lineno" in node._attributes:
@@ -190,7 +190,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules that are to be loaded with gates."""
+    """Finds the modules to load with gates."""
 
     def __init__(self, gates: ModuleType, fakes: dict[str, Any]) -> None:
         self._gates = {f"__sim_{name}__": getattr(gates, name) for name in _GATES}
@@ -208,7 +208,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def load_gates() -> ModuleType:
-    """Run `gates` under a name inside the package."""
+    """Run `gates` under a name inside the package, and return it."""
     path = Path(__file__).with_name("gates.py")
     module = ModuleType(GATES)
     exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), vars(module))
@@ -216,11 +216,11 @@ def load_gates() -> ModuleType:
 
 
 def install(gates: ModuleType, fakes: dict[str, Any]) -> None:
-    """Have all imports of the pure build instrumented from now on.
+    """Instrument all imports of the pure build from now on.
 
     Args:
-        gates: what `load_gates` has returned.
-        fakes: what stands for modules of the standard library, by name.
+        gates: the module that `load_gates` has returned.
+        fakes: replacements for modules of the standard library, by name.
     """
     if "redlatch" in sys.modules:
         raise RuntimeError("redlatch is imported already; instrument it in a process of its own")
@@ -229,10 +229,10 @@ def install(gates: ModuleType, fakes: dict[str, Any]) -> None:
 
 
 def simulated_events(gates: ModuleType, names: dict[str, Any]) -> dict[str, Any]:
-    """Return threading's own Condition and Event, with gates and over simulated locks.
+    """Return threading's own Condition and Event, with gates and with simulated locks.
 
     Args:
-        names: what they find as globals of their module.
+        names: replacements for globals of their module.
     """
     source = "\n\n".join(inspect.getsource(kind) for kind in (threading.Condition, threading.Event))
     begin = {f"__sim_{name}__": getattr(gates, name) for name in _GATES}
@@ -242,9 +242,9 @@ def simulated_events(gates: ModuleType, names: dict[str, Any]) -> dict[str, Any]
 
 
 class Globals:
-    """The dicts, lists and sets that belong to modules of the package: every schedule finds them as at import.
+    """The dicts, lists and sets of the package's modules, which every schedule must find as they were at import.
 
-    They are globals, or fields of objects that are globals, and hold what was computed once.
+    They are caches: globals, or fields of objects that are globals.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Globals:
         self._kept = [(value, value.copy()) for value in found if type(value) in (dict, list, set)]
 
     def restore(self) -> None:
-        """Have them be as they were."""
+        """Restore their contents at import."""
         for value, kept in self._kept:
             value.clear()
             value.extend(kept) if isinstance(value, list) else value.update(kept)

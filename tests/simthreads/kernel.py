@@ -1,8 +1,8 @@
-"""Runs simulated threads, one at a time, in virtual time; the seed decides which one, and for how long.
+"""Runs simulated threads one at a time, in virtual time; the seed decides which one, and for how long.
 
-Each thread is a greenlet. It runs until it blocks, or until its grant of points (see `gates`) is used up. Then the
-kernel lets the time of these points pass, lets happen what is due in the world, and chooses the thread that goes on.
-When no thread can run, time jumps to the next event.
+Each thread is a greenlet. It runs until it blocks, or until it has used its grant of points (see `gates`). The kernel
+then advances the time by these points, runs the events that are due, and chooses the thread that runs next. When no
+thread can run, time jumps to the next event.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from typing import TYPE_CHECKING, Any
 from greenlet import GreenletExit, getcurrent, greenlet
 from sim.world import MILLISECOND, World
 
-from .plan import Choice
-
 if TYPE_CHECKING:
     from .host import ThreadHost
+    from .plan import Choice
 
 FAR = 1 << 60
 SOON = 16  # points
 
 
 class SimWorld(World):
-    """A world whose events happen when the kernel says so."""
+    """A world whose events the kernel runs."""
 
     def due_ns(self) -> int:
-        """Return when the next event is due; FAR where there is none."""
+        """Return when the next event is due; FAR if there is none."""
         return self._events[0][0] if self._events else FAR
 
     def happen(self) -> None:
-        """Let the next event happen."""
+        """Run the next event."""
         due_ns, _, call, args = self._events[0]
         heapq.heappop(self._events)
         self.now = max(self.now, due_ns)
@@ -44,15 +43,15 @@ class SimWorld(World):
 
     @property
     def tracing(self) -> bool:
-        """Whether lines are kept."""
+        """Whether trace lines are kept."""
         return self._tracing
 
     def remark(self, who: str, what: str) -> None:
-        """Keep a line that is no part of the history."""
+        """Add a trace line that is no part of the history."""
         self.trace.append(f"{self.now / MILLISECOND:12.6f} ms  {who:<10} {what}")
 
     def record(self, data: bytes) -> None:
-        """Make something part of the history, without a line for it."""
+        """Add bytes to the history, without a trace line."""
         self._digest.update(data)
 
 
@@ -60,11 +59,11 @@ class Thread:
     """One simulated thread.
 
     Attributes:
-        ident: what `threading.get_ident` returns in it.
-        waiting: 0 while it can run; else the number of its wait.
+        ident: the result of `threading.get_ident` in it.
+        waiting: 0 while it can run, else the number of its wait.
         interruptible: whether KeyboardInterrupt ends its wait.
-        interrupted: whether KeyboardInterrupt is to be raised in it.
-        in_call: whether it is in a call that may be interrupted.
+        interrupted: whether it must raise KeyboardInterrupt when it runs next.
+        in_call: whether it may be interrupted now.
     """
 
     def __init__(self, kernel: Kernel, host: ThreadHost, name: str, number: int, work: Callable[[], object]) -> None:
@@ -82,12 +81,12 @@ class Thread:
 
 
 class Kernel:
-    """Decides who runs.
+    """Decides which thread runs.
 
     Args:
-        gates: counts the points.
+        gates: the module that counts the points.
         choice: how threads are chosen.
-        tick_ns: how long it takes from one point to the next.
+        tick_ns: nanoseconds from one point to the next.
     """
 
     def __init__(self, world: SimWorld, gates: ModuleType, choice: Choice, tick_ns: int) -> None:
@@ -97,16 +96,16 @@ class Kernel:
         self.tick_ns = tick_ns
         self.chance = random.Random(f"threads {world.chance.random()}")
         self.hub = getcurrent()
-        self.threads: list[Thread] = []  # that have not ended
-        self.gone: list[Thread] = []  # that vanished where they stood
-        self.ready: list[Thread] = []  # that can run, the running one among them
+        self.threads: list[Thread] = []  # threads that have not ended
+        self.gone: list[Thread] = []  # threads that vanished before they ended
+        self.ready: list[Thread] = []  # threads that can run, with the running one
         self.current: Thread | None = None
         self.points = self.switches = 0
         self.over = False
-        self._busy = False  # an event happens: its code is nobody's
+        self._busy = False  # whether an event runs, which belongs to no thread
         self._granted = FAR
         self._gap = 0  # points until another thread may be chosen
-        self._urgent = False  # a thread of a higher rank can run
+        self._urgent = False  # whether a thread of a higher rank can run
         self._waits = self._made = 0
         self._until_ns = FAR
         self._working: Sized = ()
@@ -117,7 +116,7 @@ class Kernel:
     # --- time ----------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Return the time of the world, with the points that were passed since the last decision."""
+        """Return the world's time, including the points since the last decision."""
         if self.current is not None and not self._busy:
             self._spend()
         return self.world.now
@@ -130,7 +129,7 @@ class Kernel:
         self.world.now += used * self.tick_ns
 
     def _grant(self) -> None:
-        """Let the running thread pass as many points as there are until another one's turn, or the next event."""
+        """Grant the running thread the points until the next choice or the next event."""
         if self._gap <= 0:
             self._gap = self._drawn()
         left = min(self._gap, (self.world.due_ns() - self.world.now) // self.tick_ns + 1) - 1
@@ -154,17 +153,17 @@ class Kernel:
                 self._granted, self.gates.left = granted, left
 
     def draw(self) -> None:
-        """Have the running thread stopped within a few points, perhaps: it begins a function in which threads meet."""
+        """Decide at random whether to preempt the running thread, which enters a hot function, within a few points."""
         if self.choice.hot and self.current is not None and not (self._busy or self.over):
             if self.chance.random() < self.choice.hot:
                 self._spend()
                 self._gap = min(self._gap, 1 + int(self.chance.random() * SOON))
                 self._granted = self.gates.left = min(self.gates.left, max(0, self._gap - 1))
 
-    # --- who runs ------------------------------------------------------------------------------------------
+    # --- which thread runs ---------------------------------------------------------------------------------
 
     def point(self) -> None:
-        """Decide who goes on; the running thread has used its grant up."""
+        """Decide which thread runs next; the running one has used its grant."""
         me = self.current
         if self.over or me is None or self._busy:
             self._outside()
@@ -178,7 +177,7 @@ class Kernel:
         self._go_on(me)
 
     def _outside(self) -> None:
-        """Pass a point where no thread runs; end what is left of one when the schedule is over."""
+        """Handle a point outside any running thread; end the greenlet if the schedule is over."""
         if self.over and getcurrent() is not self.hub:
             self.gates.left = 0
             if not _finalizes():
@@ -198,7 +197,7 @@ class Kernel:
             raise KeyboardInterrupt
 
     def _another(self, me: Thread) -> None:
-        """Let another thread run, perhaps."""
+        """Choose the thread that runs next, and switch if it is another one."""
         choice, turn_over, self._urgent = self.choice, self._gap <= 0, False
         if choice.ranked and turn_over:
             self._lowest -= 1.0
@@ -223,7 +222,7 @@ class Kernel:
         return ready[int(self.chance.random() * len(ready))] if len(ready) > 1 else ready[0]
 
     def _idle(self) -> Thread | None:
-        """Let time pass until somebody can run; None where the phase is over, or nothing is left to happen."""
+        """Advance time until a thread can run; return None if the phase is over or no event is left."""
         busy, self._busy = self._busy, True
         self.gates.left = self._granted = FAR
         try:
@@ -248,7 +247,7 @@ class Kernel:
         other.greenlet.switch()
 
     def _where(self) -> str:
-        """Return the place in the package where the running thread stands."""
+        """Return the line of the package that the running thread executes."""
         frame = sys._getframe()
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
@@ -260,10 +259,10 @@ class Kernel:
     # --- blocking ------------------------------------------------------------------------------------------
 
     def block(self, until_ns: int | None, interruptible: bool = True) -> None:
-        """Have the running thread wait until `wake`, or until a time.
+        """Suspend the running thread until `wake`, or until a time.
 
         Raises:
-            KeyboardInterrupt: it was interrupted.
+            KeyboardInterrupt: the thread was interrupted.
         """
         me = self.current
         if me is None or self.over:
@@ -285,7 +284,7 @@ class Kernel:
         self._go_on(me)
 
     def sleep(self, ns: int, interruptible: bool = True) -> None:
-        """Have it wait for a time."""
+        """Suspend the running thread for `ns` nanoseconds."""
         self.block(self.now() + max(0, ns), interruptible)
 
     def _expire(self, thread: Thread, wait: int) -> None:
@@ -293,7 +292,7 @@ class Kernel:
             self.wake(thread)
 
     def wake(self, thread: Thread) -> None:
-        """Let a thread run again; harmless where it can run, or is no more."""
+        """Let a thread run again; does nothing if it can run or has vanished."""
         if thread.waiting and not thread.vanished:
             thread.waiting = 0
             self.ready.append(thread)
@@ -304,9 +303,9 @@ class Kernel:
                     self._granted = self.gates.left = 0
 
     def interrupt(self, thread: Thread) -> None:
-        """Have KeyboardInterrupt raised in a thread, where it stands or as soon as it runs.
+        """Raise KeyboardInterrupt in a thread, at its next point or when it runs again.
 
-        A signal finds a thread asleep far more often than at work, so every other one that does comes again later.
+        A signal would mostly arrive while the thread sleeps, so half of those signals are delayed.
         """
         if thread.ended:
             return
@@ -330,7 +329,7 @@ class Kernel:
         return thread
 
     def main(self) -> None:
-        """Run the current thread's work; what greenlets begin with."""
+        """Run the work of the current thread: the entry point of every greenlet."""
         me = self.current
         assert me is not None
         try:
@@ -358,7 +357,7 @@ class Kernel:
         thread.host.ended(thread)
 
     def vanish(self, threads: list[Thread]) -> None:
-        """Have threads exist no more; what they hold stays as it is."""
+        """Remove threads at once, without unwinding them; what they hold stays held."""
         for thread in threads:
             thread.vanished = thread.ended = True
             if not thread.waiting:
@@ -370,7 +369,7 @@ class Kernel:
     # --- phases --------------------------------------------------------------------------------------------
 
     def run(self, until_ns: int, working: Sized = (0,)) -> None:
-        """Run threads until a time, or until nothing is left in `working`."""
+        """Run threads until a time, or until `working` is empty."""
         self._until_ns, self._working = until_ns, working
         self.world.at(until_ns, _nothing)
         while not self._done():
@@ -388,7 +387,7 @@ class Kernel:
         return self.world.now >= self._until_ns or not self._working or self.points > self.choice.most_points
 
     def end(self) -> None:
-        """End what is left of threads."""
+        """End all remaining greenlets."""
         self.over = True
         self.current = None
         self.gates.left = 0
@@ -403,7 +402,7 @@ def _rank(thread: Thread) -> float:
 
 
 def _finalizes() -> bool:
-    """Tell whether a finalizer runs, in which an exception would only be printed."""
+    """Return whether a finalizer runs, in which an exception would only be printed."""
     frame = sys._getframe()
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back  # type: ignore[assignment]

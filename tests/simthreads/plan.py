@@ -1,4 +1,4 @@
-"""Draws from a seed what is to happen in one schedule of threads; as data, so that it can be made smaller."""
+"""Draws the plan of one schedule of threads from a seed; plans are data, so that `shrink` can reduce them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from sim.parts import Fault
+
 # Kinds of locks, and which may share a name.
 EXCLUSIVE = ("plain", "plain", "fence", "rlock", "many", "multi")
 FAMILIES = (("plain",), ("plain",), EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 
-ANY = "any"
-
-# What a schedule is about: waiters on one name; waiters for another process, beside busy threads; all kinds of locks;
-# held locks that are renewed or watched; Ctrl-C in the main thread; a client that is closed under its callers; an
-# interpreter that ends under daemon threads; a fork; faults of masters and network.
+# The themes, in order: waiters on one name; waiters for another process, beside busy threads; all kinds of locks; held
+# locks that are renewed or watched; Ctrl-C in the main thread; a client that is closed while threads use it; an
+# interpreter that ends while daemon threads run; a fork; faults of masters and network.
 THEMES = ("waiting", "pushes", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
 WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 
-# How many points a schedule may have; a usual one has a few thousand.
+# The most points of a schedule; most have a few thousand.
 MOST_POINTS = 1_200_000
 
 
@@ -28,11 +28,11 @@ class Choice:
     """How the kernel chooses among the threads that can run.
 
     Attributes:
-        gaps: mean numbers of points until another thread may be chosen; one of them is drawn each time.
-        ranked: whether the thread with the highest rank runs, and one that is stopped gets the lowest; else anyone.
-        stalls: how likely a thread that is stopped stays so for a while; and for how long on average.
-        hot: how likely a thread that begins a function in which threads meet is stopped within a few points.
-        most_points: the end of a schedule that goes round and round.
+        gaps: mean numbers of points until another thread may be chosen; each time one of them is drawn.
+        ranked: whether the thread with the highest rank runs, and a preempted thread gets the lowest; else any may run.
+        stalls, stall_ns: how likely a preempted thread stalls, and for how long on average.
+        hot: how likely a thread is preempted within a few points after it enters a function of a hot module.
+        most_points: the limit for a schedule that does not end.
     """
 
     gaps: tuple[int, ...]
@@ -53,8 +53,8 @@ class Use:
         ttl, timeout, hold, pause: seconds; a timeout of None waits for ever.
         extend: whether it is extended while it is held.
         renew: whether it is renewed until it is released.
-        watch: whether its loss is to be told.
-        wait: whether its release is waited for.
+        watch: whether it has an `on_lost` callback.
+        wait: whether its thread waits for the release.
     """
 
     kind: str
@@ -70,28 +70,19 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong at a time, in seconds; `what` is a method of `sim.faults.Faults`."""
-
-    at: float
-    what: str
-    details: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
 class Plan:
     """A whole schedule.
 
     Attributes:
-        masters: of each (kind of server, whether it pushes).
-        clients: of each (whether it waits for pushes, tenure in seconds); one a process.
-        threads: of each (number of its client, its uses); the first of each client is its main thread.
-        faults: of masters and network.
-        interrupts: of each (number of the client, seconds): when its main thread is interrupted.
-        ending: what a client comes to before its threads have ended: (number, seconds, "close", "shutdown" or "fork").
-        dialled: whether clients are connected before their threads begin.
+        masters: for each (kind of server, whether it pushes).
+        clients: for each (whether it waits for pushes, tenure in seconds); each is a process.
+        threads: for each (number of its client, its uses); the first thread of a client is its main thread.
+        faults: faults of masters and network.
+        interrupts: (number of a client, seconds) when its main thread is interrupted.
+        ending: (number of a client, seconds, "close", "shutdown" or "fork"), while its threads still run; or None.
+        dialled: whether clients connect before their threads begin.
         far_us: microseconds to the masters.
-        tick_ns: how long it takes from one point to the next.
+        tick_ns: nanoseconds from one point to the next.
         choice: how threads are chosen.
     """
 
@@ -110,19 +101,19 @@ class Plan:
     choice: Choice
 
     def calm(self) -> bool:
-        """Tell whether all masters answer, and every thread goes on."""
+        """Return whether all masters answer and no thread stalls for long."""
         return not (self.faults or self.ending) and self.far_us <= 500 and self.choice.stall_ns <= 1_000_000
 
     def quiet(self) -> bool:
-        """Tell whether nothing happens that may keep an answer from coming in time.
+        """Return whether every reply arrives in time.
 
-        An interrupt may: it can strike a thread that sends the commands of others. Then connections are made anew, and
-        some of these commands get no answer.
+        An interrupt can prevent this: it can hit a thread that sends the commands of others. Connections are then
+        replaced, and some of these commands get no reply.
         """
         return self.calm() and not self.interrupts
 
     def idle_ns(self) -> int:
-        """Return for how long a lock may be free while somebody waits for it; 0 where nobody can say."""
+        """Return how long a lock may be free while somebody waits for it; 0 means that no bound is known."""
         patience_ns = int((0.05 * self.ttl + 0.3) * 1_000_000_000)
         return 150_000_000 + 60_000 * self.far_us + len(self.interrupts) * patience_ns if self.calm() else 0
 
@@ -146,7 +137,7 @@ def draw(seed: int) -> Plan:
     span = chance.choice((0.003, 0.02, 0.1))
     ending = None
     if theme in ("closing", "shutdown", "fork"):
-        early = theme == "fork" and chance.random() < 0.6  # while it dials
+        early = theme == "fork" and chance.random() < 0.6  # while the client dials
         at = chance.uniform(0, 0.002) if early else chance.uniform(0, span)
         ending = (chance.randrange(clients), at, {"closing": "close"}.get(theme, theme))
     faults = [_fault(chance, masters, clients, span) for _ in range(chance.randint(1, 4) if theme == "faults" else 0)]
@@ -171,7 +162,7 @@ def draw(seed: int) -> Plan:
 
 
 def _beside_waiters(chance: random.Random, ttl: float) -> tuple[tuple[int, tuple[Use, ...]], ...]:
-    """Draw threads of which some wait for what another process holds, while others of theirs use another lock."""
+    """Draw threads that wait for a lock of another process, beside threads that use another lock."""
     holds = tuple(Use("plain", ("name-0",), ttl, hold=chance.choice((0.005, 0.03, 0.2))) for _ in range(2))
     waits = tuple(Use("plain", ("name-0",), ttl, pause=0.0005) for _ in range(chance.randint(1, 2)))
     busy = tuple(

@@ -1,4 +1,4 @@
-"""Rows 40, 41, 46 and 47 of SAFETY.md: what 0.1.0 had in the place of functions that were mended."""
+"""Rows 40, 41, 46 and 47 of SAFETY.md: the text of 0.1.0 for functions that were fixed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Row:
     """One fault.
 
     Attributes:
-        theme: of the schedules that find it.
+        theme: the theme of the schedules that find it.
         rule: a part of the rule that they break.
         old: (file in src/redlatch, name of a function or class, its text in 0.1.0).
-        imports: what that needs beside, in the first of these files.
+        imports: further imports for the first of these files.
     """
 
     name: str

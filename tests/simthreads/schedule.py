@@ -16,6 +16,8 @@ from sim.grants import Grant
 from sim.host import Host
 from sim.master import Master
 from sim.network import Route
+from sim.outcome import LATE_NS, SPAN_NS, Outcome
+from sim.parts import PERMITS
 from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
@@ -29,36 +31,21 @@ from .instrument import Globals
 from .kernel import Kernel, SimWorld, Thread
 from .plan import Plan, Use, draw
 
-# The world's time for everything; and for what is left to end.
-SPAN_NS = 20 * SECOND
+# The world's time to finish background work, and to close.
 REST_NS = 2 * SECOND
 CLOSE_NS = 3 * SECOND
 
-PERMITS = 2
 
-# By how much later than its deadline a loss may be told.
-LATE_NS = 5 * MILLISECOND
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a schedule.
+@dataclass(frozen=True, kw_only=True)
+class Result(Outcome):
+    """The outcome of a schedule of threads.
 
     Attributes:
-        wrong: the rules that were broken.
-        digest: of all that happened; the same for every run of the plan.
-        grants: how often a lock was had.
-        points, switches: how often a thread could have been stopped, and was.
-        trace: a line for each event that is of interest, if they were kept.
+        points, switches: how often a thread could have been preempted, and was.
     """
 
-    seed: int
-    wrong: tuple[str, ...]
-    digest: str
-    grants: int
     points: int
     switches: int
-    trace: tuple[str, ...] = ()
 
 
 def simulate(seed: int) -> Result:
@@ -69,7 +56,7 @@ def simulate(seed: int) -> Result:
 def run(plan: Plan, tracing: bool = False) -> Result:
     """Run a plan."""
     enabled = gc.isenabled()
-    gc.disable()  # what it would finalize, and when, is not the seed's choice
+    gc.disable()  # the collector would run finalizers at times that the seed does not fix
     schedule = _Schedule(plan, tracing)
     try:
         return schedule.run()
@@ -83,7 +70,7 @@ _globals = Globals()
 
 
 class _Mistakes(logging.Handler):
-    """Takes note of exceptions that the package logs: nobody would see them."""
+    """Turns errors that the package logs into broken rules."""
 
     def __init__(self, world: SimWorld) -> None:
         super().__init__(logging.ERROR)
@@ -120,7 +107,7 @@ class _Schedule:
         for host in self.hosts:
             host.routes = [Route(ns, ns) for ns in far]
             host.ended = self._ended
-        self.made: list[ThreadClient] = []  # kept until the end, so that no finalizer runs before
+        self.made: list[ThreadClient] = []  # kept, so that no finalizer runs before the end
         self.clients = [
             self._client(host, pushed, tenure) for host, (pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
@@ -131,8 +118,8 @@ class _Schedule:
         logger.setLevel(logging.ERROR)
         logger.addHandler(self.mistakes)
         self.held: dict[Grant, tuple[ThreadHost, Any]] = {}
-        self.told: list[Any] = []  # locks whose loss was told
-        self.working: dict[Thread, None] = {}  # users that have not ended
+        self.told: list[Any] = []  # locks whose loss was reported
+        self.working: dict[Thread, None] = {}  # threads that must end
         self.mains: dict[ThreadHost, Thread] = {}
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         self.closed: set[ThreadHost] = set()
@@ -150,7 +137,7 @@ class _Schedule:
         return client
 
     def _mark_all(self) -> None:
-        """Have everybody's markers on the masters, as after any use of them."""
+        """Write the guard's markers to all masters, as any earlier use would."""
         addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
         for master in self.masters:
             mine = f"master-{master.index}:6379"
@@ -158,14 +145,14 @@ class _Schedule:
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
 
     def clean_up(self) -> None:
-        """Leave nothing that would run, or warn, later."""
+        """Remove everything that would run or warn later."""
         logging.getLogger("redlatch").removeHandler(self.mistakes)
         self.kernel.end()
         for host in self.hosts:
             host.end()
         fakes.State.kernel = None
         for client in self.made:
-            client._driver._roster.forked = True  # so that it sends nothing when it is collected
+            client._driver._roster.forked = True  # so that its finalizer sends nothing
         for name, made in (("_rosters", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
             if hasattr(lifetime, name):
                 setattr(lifetime, name, made())
@@ -193,14 +180,20 @@ class _Schedule:
             world.at(begun + int(at * SECOND), getattr(self, f"_{what}"), client)
         kernel.run(begun + SPAN_NS, self.working)
         self._look_for_sleepers()
-        kernel.run(world.now + REST_NS)  # what nobody waits for is done
+        kernel.run(world.now + REST_NS)  # background work ends
         self._look_for_leftovers()
         self._close_all()
         self._released_at_last()
         self.checker.judge()
-        wrong, trace = tuple(world.wrong), tuple(world.trace)
-        grants = len(self.checker.grants)
-        return Result(plan.seed, wrong, world.digest(), grants, kernel.points, kernel.switches, trace)
+        return Result(
+            seed=plan.seed,
+            wrong=tuple(world.wrong),
+            digest=world.digest(),
+            grants=len(self.checker.grants),
+            points=kernel.points,
+            switches=kernel.switches,
+            trace=tuple(world.trace),
+        )
 
     def _look_for_sleepers(self) -> None:
         if self.kernel.points > self.plan.choice.most_points:
@@ -219,7 +212,9 @@ class _Schedule:
         self.kernel.run(self.world.now + CLOSE_NS, self.working)
         self._look_for_sleepers()
         longest = max((use.ttl for _, uses in self.plan.threads for use in uses), default=0.0)
-        self.kernel.run(self.world.now + CLOSE_NS + int(longest * SECOND))  # the loss of what was held is reported then
+        self.kernel.run(
+            self.world.now + CLOSE_NS + int(longest * SECOND)
+        )  # losses of held locks are reported until then
         for thread in list(self.kernel.threads):
             if not thread.host.finalizing:
                 self.world.violate(f"{thread.host.name}: its {thread.name} did not end when it was closed")
@@ -231,7 +226,7 @@ class _Schedule:
             self.world.violate(f"master {index} has {key!r} without a ttl")
 
     def _look_for_leftovers(self) -> None:
-        """Nobody holds anything any more: of a client that lives no token stands on any master."""
+        """Check that no master has a token of a live client after all locks were released."""
         live = [host for host in self.hosts if not (host.dead or host.finalizing or host in self.closed)]
         tokens = {token: host.name for host in live for token in host.tokens}
         for master in [master for master in self.masters if not master.doubted]:
@@ -243,7 +238,7 @@ class _Schedule:
                     if isinstance(found, bytes) and found in tokens and (master.index, found) not in self.checker.stays:
                         self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
 
-    # --- what becomes of processes -------------------------------------------------------------------------
+    # --- processes that close, end or fork -----------------------------------------------------------------
 
     def _start(self, host: ThreadHost, name: str, work: Any) -> Thread:
         thread = self.kernel.spawn(host, name, work)
@@ -258,7 +253,7 @@ class _Schedule:
             del self.working[thread]
 
     def _close(self, client: int) -> None:
-        """Close a client under its callers."""
+        """Close a client while other threads use it."""
         host = self.hosts[client]
         self.closed.add(host)
         host.closing = True
@@ -266,7 +261,7 @@ class _Schedule:
         self._start(host, "close", self.clients[client].close)
 
     def _shutdown(self, client: int) -> None:
-        """End the interpreter while all other threads are daemons; then a client is closed by its finalizer."""
+        """End the interpreter while all other threads are daemons; a finalizer then closes the client."""
         host = self.hosts[client]
         self.closed.add(host)
         host.closing = True
@@ -290,7 +285,7 @@ class _Schedule:
             del self.working[thread]
 
     def _fork(self, client: int) -> None:
-        """Fork; what goes on is the child, in which one thread exists and the parent's are no more."""
+        """Fork; the simulation continues with the child, which has one new thread and none of the parent's."""
         host = self.hosts[client]
         if not host.threads:
             return
@@ -335,7 +330,7 @@ class _Schedule:
         for place, use in enumerate(uses):
             if use.pause:
                 self.kernel.sleep(int(use.pause * SECOND))
-            me.in_call = place < len(uses) - 1  # the last use is the next call that clears up after an interrupt
+            me.in_call = place < len(uses) - 1  # no interrupt in the last use, which cleans up after earlier ones
             try:
                 self._use(name, client, use)
             except KeyboardInterrupt:
@@ -385,7 +380,7 @@ class _Schedule:
             self._let_go(name, host, use, lock)
 
     def _let_go(self, name: str, host: ThreadHost, use: Use, lock: Any) -> None:
-        """Release it."""
+        """Release the lock."""
         try:
             release = lock.release if use.kind in ("multi", "rlock") else partial(lock.release, wait=use.wait)
             self._in_time(host, name, "a release", partial(self._insist, release))
@@ -395,19 +390,19 @@ class _Schedule:
         self._say(host, name, "has released it")
 
     def _insist(self, release: Any) -> None:
-        """Release, and once more where that was interrupted: it may not have begun."""
+        """Release, and release again after an interrupt, because the first call may not have begun."""
         try:
             release()
         except KeyboardInterrupt:
             me = self.kernel.current
             assert me is not None
             me.in_call = me.interrupted = False
-            with suppress(LockError):  # the first one may have gone far enough
+            with suppress(LockError):  # the first call may have released the lock
                 release()
             raise
 
     def _in_time(self, host: ThreadHost, name: str, what: str, call: Any) -> None:
-        """Do what needs only the masters' answers: that is soon over where they all answer."""
+        """Run a call that needs only replies of the masters, and check that it is short if all masters reply."""
         began = self.kernel.now()
         call()
         took, allowed = self.kernel.now() - began, self.plan.idle_ns()
@@ -428,7 +423,7 @@ class _Schedule:
                 self.checker.leaves(use.names[0], name)
 
     def _see_the_loss(self, host: ThreadHost, name: str, lock: Any) -> None:
-        """A lock whose validity is over has been told of."""
+        """Check that the loss of a lock was reported if its validity is over."""
         if host.read_clock() > lock._hold.deadline_ns + LATE_NS + self.plan.choice.stall_ns:
             self.kernel.sleep(10 * MILLISECOND + 10 * self.plan.choice.stall_ns)
             if lock not in self.told and not lock._hold.lost_ns:
@@ -497,12 +492,12 @@ class _Schedule:
             self._released_by(host)
 
     def _end(self, grant: Grant, host: ThreadHost, lock: Any) -> None:
-        """Note until when a holder believed that it has the lock."""
+        """Set the end of a grant: the time until which its holder relied on it."""
         grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
 
 
 class _only:
-    """Have a set of the package's hold one process's object alone, as in that process."""
+    """Reduce a global set of the package to the object of one process, as that process would see it."""
 
     def __init__(self, module: Any, name: str, item: Any) -> None:
         self._module, self._name, self._item = module, name, item

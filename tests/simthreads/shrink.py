@@ -1,4 +1,4 @@
-"""Makes a failing plan small: whatever can be left out is, as long as the same rule breaks."""
+"""Shrinks a failing plan: removes every part without which the plan still breaks the same rule."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from .plan import Plan
 from .schedule import run
 
-# Each smaller plan is a different schedule: so many seeds are tried for it.
+# A smaller plan is a different schedule, so this many seeds are tried for each one.
 TRIES = 20
 
 
 def shrink(plan: Plan) -> Plan:
-    """Return the smallest plan that was found to break the rule that this one breaks; itself if it breaks none."""
+    """Return the smallest plan found that breaks the same rule; the plan itself if it breaks none."""
     rule = _broken(plan)
     smaller = bool(rule)
     while smaller:

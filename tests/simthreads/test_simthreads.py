@@ -1,4 +1,4 @@
-"""Schedules of threads; the rest is for `python -m tests.simthreads`."""
+"""Schedules of threads: a part of those that `python -m tests.simthreads` runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from simthreads.rows import ROWS, Row, bring_back
 
 SOURCE = TESTS.parent / "src"
 
-pytest.importorskip("greenlet", reason="simulated threads are greenlets")
+pytest.importorskip("greenlet", reason="simulated threads run in greenlets")
 
-# Sanitizers would only see the interpreter: no compiled code of ours runs here.
+# Sanitizers would only check the interpreter: redlatch's compiled code does not run here.
 pytestmark = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="pure Python")
 
 SEEDS = 2000
@@ -43,7 +43,7 @@ def test_a_schedule_does_not_depend_on_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_what_0_1_0_had_is_found(row: Row, tmp_path: Path) -> None:
+def test_the_schedules_find_each_fault_of_0_1_0(row: Row, tmp_path: Path) -> None:
     package = tmp_path / "redlatch"
     shutil.copytree(SOURCE / "redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
     bring_back(row, package)
@@ -52,7 +52,7 @@ def test_what_0_1_0_had_is_found(row: Row, tmp_path: Path) -> None:
 
 
 def points_of(source: str) -> list[str]:
-    """Run a function `f` with gates that note where they stand, and return what it has noted."""
+    """Run the function `f` of a source text; return the points that it passed and the names that it noted."""
     noted: list[str] = []
 
     class Thing:
@@ -86,21 +86,21 @@ def points_of(source: str) -> list[str]:
     return noted
 
 
-def test_there_is_a_point_behind_a_function_of_c_and_none_behind_one_of_python() -> None:
+def test_there_is_a_point_after_a_c_function_and_none_after_a_python_function() -> None:
     assert points_of("def f():\n    note('a')\n    note('b')\n") == ["point", "a", "point", "b", "point"]
     assert points_of("def f():\n    thing.method()\n    note('b')\n") == ["point", "method", "b", "point"]
 
 
-def test_a_loop_with_a_condition_has_its_point_behind_the_condition_when_it_goes_round() -> None:
+def test_a_loop_with_a_condition_has_its_point_after_the_condition_when_it_repeats() -> None:
     source = "def f():\n    left = 2\n    while left:\n        left -= 1\n        items.append\n"
     assert points_of(source) == ["point", "point"]
 
 
-def test_other_loops_have_their_point_at_the_end() -> None:
+def test_other_loops_have_their_point_at_the_end_of_the_body() -> None:
     assert points_of("def f():\n    for _ in (1, 2):\n        items.append\n") == ["point"] * 3
     assert points_of("def f():\n    while True:\n        break\n") == ["point"]
 
 
-def test_a_generator_has_a_point_where_it_goes_on() -> None:
+def test_a_generator_has_a_point_where_it_resumes() -> None:
     source = "def g():\n    yield 1\n\ndef f():\n    for _ in g():\n        pass\n"
     assert points_of(source) == ["point", "point", "point", "point"]

@@ -1,0 +1,31 @@
+"""Limits and outcome of a schedule, of simulated tasks or of simulated threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .world import MILLISECOND, SECOND
+
+# The world's time for everything that a plan contains.
+SPAN_NS = 20 * SECOND
+
+# How much later than its deadline a loss may be reported.
+LATE_NS = 5 * MILLISECOND
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of a schedule.
+
+    Attributes:
+        wrong: the rules that it broke.
+        digest: a hash of its history, the same for every run of the plan.
+        grants: how many locks were acquired.
+        trace: a line for each event of interest, if tracing was on.
+    """
+
+    seed: int
+    wrong: tuple[str, ...]
+    digest: str
+    grants: int
+    trace: tuple[str, ...] = ()
