@@ -75,7 +75,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         yield Pause(started + MILLISECOND)
     token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
     try:
-        # The caller has asked for this ttl, whatever the verdict. On the masters an extension takes no time away.
+        # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
         for again in (True, False):
             yield ballot
