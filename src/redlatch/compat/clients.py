@@ -259,9 +259,9 @@ class Registry:
         override = override_of(server)
         if override:
             raise TypeError(
-                f"a redis-py client whose commands nothing changes is needed: {override} may change keys, and the "
-                "drop-in sends its commands without it. Give a plain redis.Redis and the whole key, or keep the "
-                "original client for this lock"
+                f"a redis-py client that sends commands unchanged is needed: {override} may change keys, and the "
+                "drop-in does not call it. Give a plain redis.Redis and the whole key, or keep the original lock "
+                "client for this lock"
             )
         return found
 

@@ -61,7 +61,7 @@ def override_of(client: Any) -> str:
 
 def _override_of(kind: type[Any]) -> str:
     if not issubclass(kind, (redis.Redis, redis.asyncio.Redis)):
-        return f"{kind.__qualname__}, which is no class of redis-py"
+        return f"{kind.__qualname__}, which is not a class of redis-py"
     for base in kind.__mro__:
         if base not in _PLAIN:
             for name in sorted(_CALLED.intersection(vars(base))):

@@ -72,7 +72,7 @@ def _fields_of(template: str) -> list[str]:
         for depth in range(3):
             parts = [part for text in texts for part in string.Formatter().parse(text) if part[1] is not None]
             if parts and depth == 2:
-                raise ValueError("a field in the format of another one has no fields in its own")
+                raise ValueError("fields are nested too deeply")
             for _, field, _, conversion in parts:
                 if conversion not in (None, "s", "r", "a"):
                     raise ValueError(f"{{{field}!{conversion}}} has an unknown conversion")

@@ -117,7 +117,7 @@ class BaseRLock(Generic[AnyLock]):
         """Let a lock run out whose owner has ended without releasing it."""
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
-            lock._let_run_out("whoever held it has ended without releasing it, so it was renewed no more and ran out")
+            lock._let_run_out("its holder ended without releasing it, so it was no longer renewed and ran out")
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
@@ -235,7 +235,7 @@ class AsyncRLock(BaseRLock[Any]):
             self._asking.discard(owner)
         if won and owner.done():
             await lock.release(wait=False)
-            raise NotOwned(f"{self.name!r}: the task that asked for it has ended; it was released", name=self.name)
+            raise NotOwned(f"{self.name!r}: the task that called acquire ended; the lock was released", name=self.name)
         if won:
             self._won(owner, lock)
         return won
@@ -322,5 +322,5 @@ def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
     if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
         caller = runs
     if caller is None:
-        raise RuntimeError("rlock: it is held by a task, and there is none here")
+        raise RuntimeError("rlock: it belongs to a task, and no task is running")
     return caller

@@ -189,7 +189,7 @@ class Fleet:
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
                 if full and self._stalled(link):
-                    self._drop(link, TimeoutError("the master takes commands and answers none, or too few"))
+                    self._drop(link, TimeoutError("the master accepts commands and answers too few of them"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
@@ -472,7 +472,7 @@ class Fleet:
 
         The parser is not asked: it would believe the lengths in it.
         """
-        what = ", a push that is not known"
+        what = ", an unknown push"
         found = _PUSH.match(came, start)
         if found is None:
             rest = came[start:]
@@ -516,7 +516,7 @@ class Fleet:
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, _unexpected(link, reply, ", a reply that nobody asked for"))
+            self._drop(link, _unexpected(link, reply, ", which answers no command"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
@@ -572,7 +572,7 @@ class Fleet:
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 if self.wires.unsent(link.index) > self.most_unsent:
-                    self._drop(link, TimeoutError("too many scripts were missing, and could not be sent again"))
+                    self._drop(link, TimeoutError("too many scripts were missing to send them all again"))
                 return
         if ballot.command.tells == TIME:  # the guard would see nothing
             self._drop(link, error)
