@@ -25,8 +25,9 @@ Which thread may take from the shared queues:
   * `_sleepers` and `Lines.called`: any thread appends, and any thread takes.
   * `_ready`: the thread that has the role appends, and any thread takes.
   * `_watchers`: each thread appends and removes an entry of its own.
-Where any thread takes, another one may empty the queue between a look and the next step. There the look only saves
-time, and the step copes with an empty queue.
+  * `Fleet.lost`: the thread that has the role appends, and any thread takes.
+Where any thread takes, the queue may become empty between a check and the next step. There the check only saves time,
+and the step copes with an empty queue.
 
 `close` waits for the role for a bounded time. A thread that keeps it longer may be using the sockets, so the janitor
 closes them once the role is free. At interpreter shutdown a daemon thread may have died with the role. No other thread
@@ -363,7 +364,7 @@ class Driver:
             self._wake_everybody()
             self._janitor.ring()  # it ends
             try:
-                self._warden.ring(0)  # it, too, when nothing is held any more
+                self._warden.ring(0)  # it ends once no lock is held
             except RuntimeError:
                 pass  # no thread can start at interpreter shutdown
 
@@ -463,7 +464,7 @@ class Driver:
             try:
                 ballot = called[0]
                 waiter = ballot.waiter
-                if waiter is not None:  # else it is awake, and will see
+                if waiter is not None:  # else its thread is awake and looks itself
                     waiter.wake()
                 if ballot.size and self._polling:  # who watches a key may be the one who polls
                     self._fleet.wires.wake()

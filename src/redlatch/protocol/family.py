@@ -221,7 +221,7 @@ class ReaderOrWriter(Kind):
 
 
 class Reader(ReaderOrWriter):
-    """One of any number of readers, while no writer is in or waits for them to leave.
+    """One of any number of readers. It waits while a writer holds the lock or waits for it.
 
     A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read, which
     cannot end before the nested one. In place of the waiting writers' key it names a key that is never written.
