@@ -79,7 +79,7 @@ class BaseRLock(Generic[AnyLock]):
     def _lock_of(self, owner: Any) -> AnyLock:
         lock, _ = self._of(owner)
         if lock is None:
-            raise NotOwned(f"{self.name!r} is not held by whoever asks; there is nothing to release", name=self.name)
+            raise NotOwned(f"{self.name!r} is not held by the caller; there is nothing to release", name=self.name)
         return lock
 
     def _again(self, owner: Any) -> bool:
