@@ -97,7 +97,7 @@ class AsyncLock(BaseLock):
         Raises:
             NotOwned: nothing is held.
             LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
-            QuorumUnavailable: too many masters failed; what was valid before still is.
+            QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
             ConfigurationError, TypeError: the ttl cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
@@ -457,7 +457,7 @@ class AsyncClient(BaseClient):
             Whether each was extended; False where it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; what was valid before still is.
+            QuorumUnavailable: too many masters failed for some; the earlier of the old and the new deadline counts.
             ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """

@@ -309,7 +309,7 @@ class Driver:
         self._note_progress()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
-            self._janitor.ring()  # a thread that is connecting may have started the janitor: have it end
+            self._janitor.ring()  # a thread that is connecting may start the janitor: have it end
             return
         drain_ns = 0  # if `_await_role` is interrupted
         try:

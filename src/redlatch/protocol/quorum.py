@@ -69,7 +69,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     Raises:
         NotOwned: nothing is held.
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
-        QuorumUnavailable: too many masters failed; what was valid before still is.
+        QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
     """
     while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
         yield Pause(started + MILLISECOND)
