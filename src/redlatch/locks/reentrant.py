@@ -235,7 +235,7 @@ class AsyncRLock(BaseRLock[Any]):
             self._asking.discard(owner)
         if won and owner.done():
             await lock.release(wait=False)
-            raise NotOwned(f"{self.name!r}: the task that called acquire ended; the lock was released", name=self.name)
+            raise NotOwned(f"{self.name!r}: the calling task has ended; the lock was released", name=self.name)
         if won:
             self._won(owner, lock)
         return won

@@ -516,7 +516,7 @@ class Fleet:
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, _unexpected(link, reply, ", which answers no command"))
+            self._drop(link, _unexpected(link, reply, ", a reply that nobody asked for"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
