@@ -88,8 +88,8 @@ class AsyncLock(BaseLock):
     async def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).
 
-        A `ttl` below what is left ends this holder's validity earlier: at once, whatever the masters answer. They keep
-        the key for as long as before, so others wait until the release, or until that time is over.
+        A `ttl` below the remaining time moves this holder's deadline at once, whatever the masters answer. They never
+        shorten the key, so others wait until the release or until the key's old expiry.
 
         Args:
             ttl: seconds; None takes the lock's own.
@@ -97,7 +97,7 @@ class AsyncLock(BaseLock):
         Raises:
             NotOwned: nothing is held.
             LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
-            QuorumUnavailable: too many masters failed; what was valid before still is.
+            QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
             ConfigurationError, TypeError: the ttl cannot work.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
@@ -110,7 +110,8 @@ class AsyncLock(BaseLock):
     def lost(self) -> asyncio.Event:
         """Set when the lock is lost: at its local deadline, or as soon after it as the process gets to run.
 
-        Threads that compute delay it by 5 ms each, and by more; `check` is never late. A new event after each loss.
+        CPU-bound threads can delay it, each by 5 ms or more; `check` is never late. There is a new event after each
+        loss.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
@@ -193,7 +194,7 @@ class AsyncClient(BaseClient):
         ttl: seconds that a lock lives unless it is extended. Default 10.
         prefix: put before every name to make its key. Default none.
         drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
-        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, but 0.1 to 1.
+        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, from 0.1 to 1.
         retry: the pauses between attempts. Default `Retry()`.
         wait_release: whether leaving a ``async with`` waits for the answer to the release. Default True.
         on_lost: called with the lock and the reason, in the event loop, when a lock is lost: when its validity is over,
@@ -328,9 +329,9 @@ class AsyncClient(BaseClient):
     ) -> RWLock[AsyncLock]:
         """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A writer that waits keeps new readers out. A task may read again inside its own read, also while a writer
-        waits. Whatever else it asks for while it holds one would wait for itself, and raises AlreadyHeld: to write
-        inside its own read, and to read or write inside its own write. It is known by the object returned here.
+        A writer that waits keeps new readers out. A task may read again inside its own read, even while a writer
+        waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
+        this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
 
         Args:
             name: what to lock.
@@ -383,8 +384,8 @@ class AsyncClient(BaseClient):
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the coroutine function runs while it holds a lock.
 
-        What runs only when the function has returned, such as the body of a generator, would run without the lock: that
-        is a TypeError where it is decorated, or where it returns, and then nothing of it is run.
+        A body that runs only after its function has returned, such as a generator's, would run without the lock. It
+        raises TypeError when it is decorated, or when it returns, before any of it runs.
 
         Args:
             template: the lock's name, with arguments of the function in braces: "report:{day}".
@@ -456,7 +457,7 @@ class AsyncClient(BaseClient):
             Whether each was extended; False where it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; what was valid before still is.
+            QuorumUnavailable: too many masters failed for some; the earlier of the old and the new deadline counts.
             ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """

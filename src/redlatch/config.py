@@ -41,7 +41,7 @@ _NOT_FOR_A_CONNECTION = frozenset(
     }
 )
 
-# Options of TLS that name a file; those that are loaded together.
+# TLS options that name a file, in groups that are loaded together.
 _FILES = (("ssl_ca_certs",), ("ssl_certfile", "ssl_keyfile"))
 
 # Objects of redis-py that exist once for threads and once for asyncio.
@@ -81,7 +81,7 @@ class Master:
         return f"<Master {self.address}>"
 
     def check_files(self, where: str) -> None:
-        """Refuse files of TLS that cannot be used; when connecting it would be an error number without a path.
+        """Refuse TLS files that cannot be used. When connecting, the error would not name the path.
 
         Raises:
             ConfigurationError: naming the option and the path.

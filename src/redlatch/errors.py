@@ -18,8 +18,8 @@
         │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong: kept out for a while
         └── ConfigurationError          an argument that cannot work                        (a ValueError, as all are)
 
-No error carries a token, a password or the user info of a URL. Of what a server says only words are repeated of which
-it is known that they are no secrets (`protocol.said`); "..." stands for the others.
+No error carries a token, a password or the user info of a URL. Of a server's text, errors repeat only words that are
+known not to be secrets (`protocol.said`); "..." stands for all others.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ def tls(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
 
 @contextmanager
 def sickbed(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """The fleet, and lists in which one or two of its masters have others in their place, to be made sick.
+    """Yield the fleet, and lists in which masters that will be made sick replace one or two of its own.
 
-    "three" are three of the fleet, and "stopped-1-of-3" two of them with one to be stopped.
+    "three" lists three masters of the fleet; "stopped-1-of-3" lists two of them and one that will be stopped.
     """
     healthy = fleet.urls
     beds = embedded.masters(4)

@@ -162,7 +162,7 @@ def hold(masters: int) -> Scenario:
 
 
 def stopped(masters: int) -> Scenario:
-    """Return the scenario of processes that want one name while a minority of the masters stands still (SIGSTOP)."""
+    """Return the scenario of processes that want one name while a minority of the masters is stopped (SIGSTOP)."""
     lists: list[tuple[int, tuple[tuple[str, str], ...]]] = [
         (3, (("healthy", "three"), ("one stopped", "stopped-1-of-3")))
     ]

@@ -20,7 +20,7 @@ from redlatch.bench.rounds import Race, Scenario, one_core, summary
 from redlatch.bench.scenarios import scenarios
 
 WARM_UP = 0.1  # seconds before the first round, which is not counted either
-KNOWING = "0.5s"  # until a client knows which masters are sick; what detection costs is another question
+KNOWING = "0.5s"  # time for a client to detect which masters are sick; the cost of detection is not measured here
 
 Progress = Callable[[str, int], object]  # what is run, and how many turns that was
 Announce = Callable[[dict[str, Any]], object]

@@ -105,9 +105,9 @@ class Team:
 
 
 def commands(masters: Iterable[Any]) -> int:
-    """Return how many commands the masters have run so far, those inside scripts with them, but our own question.
+    """Return how many commands the masters have run so far, including those inside scripts, but without our own INFO.
 
-    One that does not answer, since the race has stopped it, runs none.
+    A master that does not answer, because the race has stopped it, is skipped.
     """
     infos = []
     for master in masters:

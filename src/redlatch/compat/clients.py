@@ -54,7 +54,7 @@ class Foreign(BaseClient):
 
     _lock_of: type[Any]
 
-    settled = False  # whether it has been connected, or has tried to
+    settled = False  # whether pottery's drop-in has called `connect`
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._kinds = impl.for_clients().module("protocol.foreign")
@@ -259,9 +259,9 @@ class Registry:
         override = override_of(server)
         if override:
             raise TypeError(
-                f"a redis-py client whose commands nothing changes is needed: {override} may change keys, and the "
-                "drop-in sends its commands without it. Give a plain redis.Redis and the whole key, or keep the "
-                "original client for this lock"
+                f"a redis-py client that sends commands unchanged is needed: {override} may change keys, and the "
+                "drop-in does not call it. Give a plain redis.Redis and the whole key, or keep the original lock "
+                "client for this lock"
             )
         return found
 
@@ -303,9 +303,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def home_of(server: Any) -> Home | None:
-    """Return what is known of a redis-py client that can be stood in for: one server, and redis-py's own connections.
+    """Return the `Home` of a redis-py client that the drop-in supports: one server, and redis-py's own connections.
 
-    None for a cluster, and where connections are somebody else's, such as fakeredis', or a subclass changes commands.
+    None for a cluster, for a client with connections of another package (fakeredis), and for one that changes commands.
     """
     pool = getattr(server, "connection_pool", None)
     home = None if pool is None else _registry[0].home_of(pool)

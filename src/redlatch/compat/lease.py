@@ -1,4 +1,4 @@
-"""The locks behind the drop-ins: users of the originals may drop the object of a lock that they hold."""
+"""The locks behind the drop-ins: their users may drop the object of a lock that they still hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..protocol.hold import HELD
 
 
 class Lease(Lock):
-    """A lock for threads; a waiter of this process does not wait behind its object any more once that is collected."""
+    """A lock for threads; once its object is collected, waiters of this process no longer wait behind it."""
 
     __slots__ = ()
 
@@ -32,10 +32,10 @@ class AsyncLease(AsyncLock):
 
 
 def _forget(lease: Any, hold: Any) -> None:
-    """Forget a held lock whose object is collected: nobody can release it, as its token was not shown.
+    """Forget a held lock whose object is collected: its token was not shown, so no one can release it.
 
-    The garbage collector may call this at any moment and in any thread, so it wakes nobody: waiters in the lock's line
-    look again by themselves.
+    The garbage collector may call this at any moment and in any thread, so it wakes no waiters. Waiters in the lock's
+    line look again by themselves.
     """
     hold.shown = True
     lines = lease._shared.driver.lines

@@ -1,8 +1,8 @@
-"""Which redis-py clients may change commands on their way to the server, as kombu's `PrefixedStrictRedis` changes keys.
+"""Detect redis-py clients that may change commands, as kombu's `PrefixedStrictRedis` changes keys.
 
-Drop-ins send their own commands to the server that a client names. Where the client would have changed them, the
-drop-in would lock another key than the original. Instrumentation (OpenTelemetry, Sentry and others) replaces methods
-of redis-py's own classes. It changes no command, and is not meant.
+Drop-ins send their own commands to the client's server. If the client would have changed these commands, the drop-in
+would lock another key than the original. Instrumentation (OpenTelemetry, Sentry and others) replaces methods of
+redis-py's own classes. It changes no commands, so it is ignored here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-# What the originals call on a client, and what those calls go through.
+# The methods of a client that the originals call, and the methods that those calls go through.
 _CALLED = frozenset(
     {
         "__getattribute__",
@@ -33,13 +33,13 @@ _CALLED = frozenset(
     }
 )
 
-# Classes that change nothing, whatever was patched into them.
+# Classes that change no commands, whatever was patched into them.
 _PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
 
-# Tools that wrap methods of single clients, too.
+# Tools that also wrap methods of single clients.
 _INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
 
-# As names of this module: a look-up costs less.
+# Module-level names, because looking them up costs less.
 _THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
 _changes_nothing = _CALLED.isdisjoint
 
@@ -47,7 +47,7 @@ _known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary() 
 
 
 def override_of(client: Any) -> str:
-    """Return what may change the commands of a redis-py client, for messages; "" where nothing does."""
+    """Return the name of the override that may change a client's commands, for messages; "" if there is none."""
     kind = type(client)
     if kind is not _THREADS and kind is not _ASYNCIO:
         found = _known.get(kind)
@@ -61,7 +61,7 @@ def override_of(client: Any) -> str:
 
 def _override_of(kind: type[Any]) -> str:
     if not issubclass(kind, (redis.Redis, redis.asyncio.Redis)):
-        return f"{kind.__qualname__}, which is no class of redis-py"
+        return f"{kind.__qualname__}, which is not a class of redis-py"
     for base in kind.__mro__:
         if base not in _PLAIN:
             for name in sorted(_CALLED.intersection(vars(base))):
@@ -84,6 +84,6 @@ def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
 
 
 def _tool_of(attribute: Any) -> str:
-    """Return which package a wrapper is from: wrapt shows that of what it wraps, beside the function that it calls."""
+    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module, so its own function is asked."""
     made_by = getattr(attribute, "_self_wrapper", attribute)
     return str(getattr(made_by, "__module__", "")).partition(".")[0]

@@ -37,7 +37,7 @@ _original = shared.original("pottery")
 
 logger = logging.getLogger("pottery")
 
-# An attempt that won, and began within so long of the call, counts as the first.
+# A winning attempt that began within this time after the call counts as the first one.
 AT_ONCE_NS = 5 * MILLISECOND
 
 if _original is None:
@@ -171,7 +171,7 @@ class _Redlock:
             return None
 
     def _trial(self, blocking: bool, timeout: float) -> shared.Trial | None:
-        """Return for how long to try; None where the time is over before it begins."""
+        """Return how long to try; None if the timeout is negative (but not -1) or NaN."""
         _check(blocking, timeout)
         if not (timeout == -1 or timeout >= 0):
             return None
@@ -182,10 +182,10 @@ class _Redlock:
         self._lease, self._extension_num = lease, 0
 
     def _log_if_enqueued(self, lease: Any, won: bool, began_ns: int) -> None:
-        """Log how long it was waited for, unless the first attempt won.
+        """Log how long the caller waited, unless the first attempt won.
 
         Args:
-            began_ns: when the call began, behind the connecting.
+            began_ns: when the call began to try, after the client had connected.
         """
         hold, clock = lease._hold, lease._shared.policy.clock
         waited_ns = clock.now() - began_ns

@@ -17,9 +17,9 @@ Both are subclasses: names, attributes, messages and hooks are redis-py's. What 
 * A lock belongs to the process that acquired it: a forked child can neither release nor extend it.
 * Of asyncio tasks that have tried to acquire one lock object each has its own token, or none.
 
-redis-py's algorithm is kept for clusters and for clients with connections that are not redis-py's. It is kept, too, for
-clients with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key,
-and for subclasses with a `do_acquire` or `do_release` of their own.
+The drop-in uses redis-py's algorithm for clusters, for clients with connections that are not redis-py's, for clients
+with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key, and for
+subclasses with a `do_acquire` or `do_release` of their own.
 
 Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
 """
@@ -41,7 +41,7 @@ from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUna
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
-# A server's numbers end here.
+# The largest ttl that a server accepts.
 LONGEST_TTL_MS = (1 << 63) - 1
 
 
@@ -225,7 +225,7 @@ class Lock(_WithLocal, redis.lock.Lock):
             raise _not_owned("release", self.name) from error
         except ClientUnusable:  # by a signal's handler, while this thread is in a call
             super().do_release(shown_token(lease) if token is None else token)
-            if lease._care is not None:  # the hold knows nothing of this release: end its renewal here
+            if lease._care is not None:  # this release does not go through the hold, so end the renewal here
                 lease._care.end()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
@@ -422,7 +422,7 @@ def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
 
 
 def _is_pause(sleep: Any) -> bool:
-    """Tell whether it can be slept for so many seconds; with anything else redis-py's loop does what it always did."""
+    """Tell whether `sleep` is a valid pause; with any other value redis-py's own loop runs."""
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
@@ -517,10 +517,10 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
 
 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:
-    """Call redis-py's own script, which takes time away from the key, as our extension never does.
+    """Call redis-py's own script, which shortens the key; our own extension never does.
 
-    The token counts as shown from now on: nobody else in this process may get the lock with the same token, because a
-    late copy of this command would take time away from them.
+    From now on the token counts as shown. The lock is not handed off with the same token, because a late copy of this
+    command would shorten the next holder's key.
     """
     return lock.lua_extend(keys=[lock.name], args=[shown_token(lease), round(ttl * 1000), "1"], client=lock.redis)
 

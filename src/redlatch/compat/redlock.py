@@ -107,7 +107,7 @@ class Redlock:
         if not self.servers:
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         try:
-            if all([hasattr(server, "set") for server in self.servers]):  # else `lock` says so
+            if all([hasattr(server, "set") for server in self.servers]):  # else `lock` raises AttributeError
                 clients.client_of(self.servers)
         except ConfigurationError as error:  # one is named twice
             raise Warning(str(error)) from error
@@ -127,7 +127,7 @@ class Redlock:
 
         Raises:
             ValueError: the ttl is no int, or the name is longer than 512 bytes.
-            AttributeError: a server is no redis-py client.
+            AttributeError: a server is not a redis-py client.
             ConfigurationError: a master is a replica.
         """
         _check_ttl(ttl)
@@ -158,7 +158,7 @@ class Redlock:
             logger.warning("%s", error)
         except QuorumUnavailable as error:
             logger.exception("Error unlocking resource %s: %s", lock.resource, error)
-        except (LockError, redis.RedisError, AttributeError, TypeError):  # the latter two: of what is no client
+        except (LockError, redis.RedisError, AttributeError, TypeError):  # the last two: not a client
             logger.exception("Error unlocking resource %s", lock.resource)
 
     def lock_instance(self, server: Any, resource: str | bytes, val: bytes, ttl: int) -> Any:

@@ -1,4 +1,4 @@
-"""What all drop-ins need beside clients: exceptions of the originals and of redis-py, encoding, and patience."""
+"""Helpers of all drop-ins: exceptions of the originals and of redis-py, encoding, and timeouts without a quorum."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def original(name: str) -> ModuleType | None:
 
 
 def packing(pool: Any) -> Callable[[Any], bytes]:
-    """Return what makes bytes of a word: with hiredis, text is UTF-8 whatever the client's encoding is."""
+    """Return a function that encodes one argument of a command; with hiredis, text is always encoded as UTF-8."""
     encode = pool.get_encoder().encode
     utf_8 = redis.utils.HIREDIS_AVAILABLE
 
     def packed(word: Any) -> bytes:
         if utf_8 and isinstance(word, str):
             return word.encode()
-        return bytes(encode(word))  # which leaves a memoryview as it is
+        return bytes(encode(word))  # `encode` returns a memoryview unchanged
 
     return packed
 
@@ -63,14 +63,14 @@ def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
 
 
 def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
-    """Return redis-py's error, with the server's address as redis-py's messages have it."""
+    """Return redis-py's error for a cause, with the server's address as in redis-py's messages."""
     if isinstance(cause, redis.RedisError):
         return cause
     if address.startswith("["):  # IPv6
         address = address[1:].replace("]:", ":")
     if isinstance(cause, TimeoutError):
         return redis.TimeoutError(f"Timeout reading from {address}: {cause}")
-    if not isinstance(cause, OSError) or cause.errno is None:  # the text is redlatch's own, and says where
+    if not isinstance(cause, OSError) or cause.errno is None:  # redlatch's own text, which names the server
         return redis.ConnectionError(str(cause))
     if isinstance(cause, (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)):
         return redis.ConnectionError(f"Error while reading from {address} : {cause.args}")

@@ -3,10 +3,10 @@
 Everything runs in the loop's thread. Commands of one turn leave in one write per master (`call_soon`);
 what a socket has is parsed once per readable event. Only dialling happens elsewhere (`wire.connect`).
 
-A client that is forgotten without `close` is collected. As long as its user has it, or a lock of it, the loop keeps the
-driver alive: its callbacks are methods of the driver, since a weak reference would cost time with each reply. When
-nobody has them any more (`stands_for`), the loop gets weak callbacks instead. From then on only calls that are not over
-keep the driver alive: those that wait have a timer, which is a method of the driver.
+A client that is forgotten without `close` is collected. While a reference to the client or to one of its locks exists,
+the loop keeps the driver alive: its callbacks are methods of the driver, because weak references would cost time with
+each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only
+unfinished calls keep the driver alive: each waiting call has a timer, whose callback is a method of the driver.
 
 Longer than most modules here, as its twin for threads is: whoever asks which turn of the loop does what has one text.
 """
@@ -66,8 +66,8 @@ class Driver:
         self.protocol, self.batch = quorum, batch
         self.lines = Lines()
         self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate)
-        self._owner: Any = None  # a weak reference to what stands for the client
-        self._forgotten = False  # nobody has the client any more: the loop does not keep it alive, either
+        self._owner: Any = None  # a weak reference to the object that the client and its locks share
+        self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
@@ -76,8 +76,8 @@ class Driver:
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
-        self._hurry: asyncio.TimerHandle | None = None  # when masters are silent for too long,
-        self._hurry_ns = UNBOUNDED  # and when that is
+        self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
+        self._hurry_ns = UNBOUNDED  # when it goes off
         self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
         self._agenda = Agenda(policy)
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
@@ -87,7 +87,7 @@ class Driver:
         self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
     def stands_for(self, owner: object) -> None:
-        """Take note of what the client and all its locks refer to: when that is gone, nobody can call them any more."""
+        """Watch the object that the client and all its locks refer to; call `forget` when it is collected."""
         reference = weakref.ref(self)
 
         def gone(_: object) -> None:
@@ -98,17 +98,17 @@ class Driver:
         self._owner = weakref.ref(owner, gone)
 
     def forget(self) -> None:
-        """Have the loop keep this driver alive no more; called by the garbage collector, in any thread."""
+        """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
         self._forgotten = True
         if self._loop is None or self._roster.closed or self._roster.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
-        except RuntimeError:  # the loop is closed, and with it this client
+        except RuntimeError:  # the loop is closed, so the client cannot be used again
             self._roster.close()
 
     def _let_loose(self) -> None:
-        """Give the loop weak callbacks instead of those that it has, and no timer that nobody waits for."""
+        """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
         if self._roster.closed:
             return
         for link in self._fleet.links:
@@ -138,7 +138,7 @@ class Driver:
         return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())  # type: ignore[return-value]
 
     def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
-        """Return the steps of an acquire, for `run`. They are for the task that calls this, whichever runs them."""
+        """Return the steps of an acquire, for `run`. The calling task owns the lock, even if another task runs them."""
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
         begin = acquire if hold.kind is None else acquire_of_kind
         return begin(self._policy, self.lines, hold, ttl_ms, give_up)
@@ -435,7 +435,7 @@ class Driver:
             self._hurry_at(fleet.hurry_ns)
 
     def _hurry_at(self, due_ns: int) -> None:
-        """Look at `due_ns` which masters have been silent for too long."""
+        """Set the timer that looks for silent masters to `due_ns`."""
         if self._hurry is not None:
             self._hurry.cancel()
         self._hurry_ns = due_ns
@@ -443,7 +443,7 @@ class Driver:
             self._hurry = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._hurry_up)
 
     def _hurry_up(self) -> None:
-        """Decide ballots that only silent masters are missing from, after one last look at the sockets."""
+        """Read the sockets once more, then suspect silent masters and decide the ballots that lack only their votes."""
         self._hurry, self._hurry_ns = None, UNBOUNDED
         self._look()
         fleet = self._fleet
@@ -502,7 +502,7 @@ class Driver:
             self._loop.add_reader(self._fleet.wires.fileno(index), self._callback("_readable"), index)
 
     def _callback(self, name: str) -> Callable[..., None]:
-        """Return the method of this name for the loop to call. It does not keep a forgotten driver alive."""
+        """Return a callback for the loop: the bound method, or a weak one if the client was forgotten."""
         method: Callable[..., None] = getattr(self, name)
         return partial(_call, weakref.ref(self), name) if self._forgotten else method
 
@@ -551,7 +551,7 @@ class Driver:
         if self._attending is not None:
             self._attending.cancel()
             self._attending = None
-        if self._forgotten and not self.lines.lines:  # nobody waits in line, and nobody has a lock of ours
+        if self._forgotten and not self.lines.lines:  # no waiters, and no references to our locks
             return
         if self._loop is not None and not (self._roster.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
@@ -640,10 +640,10 @@ def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
 
 
 def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    """Close a socket of a driver that is collected, in any thread: first the loop must forget it."""
+    """Close a socket of a collected driver, from any thread, after the loop has stopped watching it."""
     try:
         loop.call_soon_threadsafe(_close_in_loop, loop, sock)
-    except RuntimeError:  # it is closed, and watches nothing
+    except RuntimeError:  # the loop is closed and watches no socket
         sock.close()
 
 

@@ -76,7 +76,7 @@ class Roster:
         self._waiting: dict[int, Connection] = {}  # at the gate
         self._tried: set[int] = set()  # who has been dialled, whatever came of it
         self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
-        self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # of a client that was forgotten
+        self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
@@ -296,7 +296,7 @@ class Roster:
             if self.fleet is not None and not self.closed and not self.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
-                for sock in [*there, *[sock for _, sock in self.fleet.fallen]]:  # nobody dials again what broke at last
+                for sock in [*there, *[sock for _, sock in self.fleet.fallen]]:  # broken ones are not dialled again
                     if sock is not None:
                         self.dismiss(sock)
             self.close()

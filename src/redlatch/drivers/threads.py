@@ -25,12 +25,13 @@ Which thread may take from the shared queues:
   * `_sleepers` and `Lines.called`: any thread appends, and any thread takes.
   * `_ready`: the thread that has the role appends, and any thread takes.
   * `_watchers`: each thread appends and removes an entry of its own.
-Where any thread takes, another one may empty the queue between a look and the next step. There the look only saves
-time, and the step copes with an empty queue.
+  * `Fleet.lost`: the thread that has the role appends, and any thread takes.
+Where any thread takes, the queue may become empty between a check and the next step. There the check only saves time,
+and the step copes with an empty queue.
 
 `close` waits for the role for a bounded time. A thread that keeps it longer may be using the sockets, so the janitor
-closes them once the role is free. At interpreter shutdown a daemon thread may have ended with the role. Then no other
-thread runs any more, and `close` takes the role over.
+closes them once the role is free. At interpreter shutdown a daemon thread may have died with the role. No other thread
+runs then, so `close` takes the role over.
 
 Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also
 names the thread, so that a `finally` gives up just what was taken; where Ctrl-C strikes in that very
@@ -138,7 +139,7 @@ class Driver:
         self._polling = False
         self._connected = False
         self._overdue = False  # `close` could not close the sockets in time; the janitor does
-        self._connecting: dict[int, threading.Lock] = {}  # by process: a fork may copy one that is taken
+        self._connecting: dict[int, threading.Lock] = {}  # one per process id: a fork may copy a locked one
         self._watchers: deque[Sleeper] = deque()  # threads that wait for the roster to change
 
     @property
@@ -167,7 +168,7 @@ class Driver:
                     undo = hold.abandon(ticket)  # a release behind whatever was sent
                     if undo is not None:
                         self.tell([undo])
-                finally:  # a second interrupt must not leave others waiting behind this hold
+                finally:  # also after a second interrupt: others may wait behind this hold
                     self.leave_line(hold)
             raise
         return hold.state == HELD
@@ -190,7 +191,7 @@ class Driver:
                 again = hold.insist()
                 if again is not None:
                     self.tell([again])
-            finally:  # as above
+            finally:  # as in `acquire`
                 self.leave_line(hold)
             raise
 
@@ -226,7 +227,7 @@ class Driver:
                 self._leave()
             elif not self._role:  # an interrupt may have struck just where a promotion is passed on
                 self._promote()
-                self._janitor.ring()  # it wakes a sleeper that was taken off the queue and not woken
+                self._janitor.ring()  # reads for a sleeper that was taken off the queue and not woken
             raise
 
     def _perform(self, steps: Steps) -> bool | None:
@@ -268,7 +269,7 @@ class Driver:
                 self._fleet = self._roster.muster()
                 self._janitor.start()
                 linger_at_exit(self)
-                if self._roster.closed:  # `close` came in between, and found nothing to close
+                if self._roster.closed:  # `close` ran meanwhile and found no fleet to close
                     self._roster.close()
             self._roster.start()
         self._watch(self._roster.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
@@ -308,15 +309,15 @@ class Driver:
         self._note_progress()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
-            self._janitor.ring()  # another thread may be connecting, and start it; it ends
+            self._janitor.ring()  # a thread that is connecting may start the janitor: have it end
             return
-        drain_ns = 0  # after an interrupt
+        drain_ns = 0  # if `_await_role` is interrupted
         try:
             drain_ns = self._await_role()
         finally:
             if self._role.get(_ROLE) == threading.get_ident():
                 self._disconnect(drain_ns)
-            else:  # the thread that drives may be using the sockets; the janitor closes them when it has left
+            else:  # the driving thread may be using the sockets; the janitor closes them when that thread has left
                 self._overdue = True
                 self._wake_everybody()
                 self._janitor.ring()
@@ -330,15 +331,17 @@ class Driver:
         """
         me, until = threading.get_ident(), self._clock.now() + DRAIN_NS
         while self._role.setdefault(_ROLE, me) != me and self._clock.now() < until:
-            if sys.is_finalizing():  # No other thread runs any more. A daemon thread has ended with the role, and
-                self._role[_ROLE] = me  # may have left a call half done, so nothing can be read.
+            if sys.is_finalizing():
+                # No other thread runs now. A daemon thread has died with the role, perhaps in the middle of an
+                # operation, so no replies can be read.
+                self._role[_ROLE] = me
                 return 0
-            self._fleet.wires.wake()  # the thread that drives leaves: it sees that the client is closing
+            self._fleet.wires.wake()  # the driving thread sees that the client is closing, and leaves
             time.sleep(0.0005)
         return DRAIN_NS
 
     def _disconnect(self, drain_ns: int) -> None:
-        """Undo what is under way, wait for answers for so long, then close every connection; only with the role."""
+        """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
         try:
             self._take_all()
             self._fleet.abandon()
@@ -353,7 +356,7 @@ class Driver:
                 self._take_all()
         finally:
             self._roster.close()
-            while self._arrivals:  # what was dialled meanwhile; only the thread with the role takes it
+            while self._arrivals:  # connections dialled meanwhile; only the thread with the role takes them
                 _, outcome = self._arrivals.popleft()
                 if isinstance(outcome, Connection):
                     outcome.sock.close()
@@ -361,9 +364,9 @@ class Driver:
             self._wake_everybody()
             self._janitor.ring()  # it ends
             try:
-                self._warden.ring(0)  # it, too, when nothing is held any more
+                self._warden.ring(0)  # it ends once no lock is held
             except RuntimeError:
-                pass  # no thread can be started at interpreter shutdown
+                pass  # no thread can start at interpreter shutdown
 
     def _asking(self) -> bool:
         """Tell whether anybody is between two steps of an acquire, and has something to undo yet."""
@@ -461,12 +464,12 @@ class Driver:
             try:
                 ballot = called[0]
                 waiter = ballot.waiter
-                if waiter is not None:  # else it is awake, and will see
+                if waiter is not None:  # else its thread is awake and looks itself
                     waiter.wake()
                 if ballot.size and self._polling:  # who watches a key may be the one who polls
                     self._fleet.wires.wake()
                 called.remove(ballot)
-                if ballot.waiter is not waiter:  # it waits anew, and this may have been a second call
+                if ballot.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
                     ballot.waiter.wake()
             except (IndexError, ValueError):
                 pass  # another thread was faster
@@ -530,7 +533,7 @@ class Driver:
                 fleet.submit(fresh)
         while True:
             self._take_all()
-            self._polling = True  # before the question: a thread that calls us afterwards wakes the poll
+            self._polling = True  # before the check: a thread that calls our ballot after it wakes the poll
             if ballot.decided:
                 return
             left = ballot.until_ns - self._clock.now()
@@ -539,7 +542,7 @@ class Driver:
                 return
 
     def _await_replies(self, timeout_ns: int) -> None:
-        """Wait for replies, unless there is something to take before, and count them; the caller has set `_polling`."""
+        """Wait for replies, unless the inbox or arrivals come first, and count them; the caller has set `_polling`."""
         fleet = self._fleet
         self._be_patient()
         if self._next_asleep() is not None:
@@ -709,7 +712,7 @@ class Driver:
         while self._sleepers:
             try:
                 sleeper = self._sleepers.popleft()
-            except IndexError:  # another thread promotes, too, and was faster
+            except IndexError:  # another promoting thread was faster
                 break
             if sleeper.asleep and not sleeper.decided:
                 sleeper.wake()
@@ -747,7 +750,7 @@ class Driver:
         return not self._roster.closed
 
     def _close_late(self) -> None:
-        """Close the connections that `close` had to leave open, or come again while another thread drives."""
+        """Close the connections that `close` left open; if another thread drives, wake it and try again later."""
         me = threading.get_ident()
         if self._role.setdefault(_ROLE, me) == me:
             self._disconnect(DRAIN_NS)

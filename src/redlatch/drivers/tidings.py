@@ -11,7 +11,7 @@ from ..protocol.said import shown
 
 logger = logging.getLogger("redlatch")
 
-# The longest cause that the log shows: a disagreement about the list of masters names two lists.
+# Longer causes are cut in the log. A disagreement about the list of masters names two lists, so this is generous.
 MOST_SHOWN = 2000
 
 

@@ -1,7 +1,7 @@
 """Functions that run while they hold a lock, whose name is made of their arguments.
 
-No body may run without its lock. What runs only after the function has returned (a coroutine, a generator) is refused:
-where the function is decorated, if that can be seen; else where it returns, and then nothing of it is run.
+No body may run without its lock. A coroutine or a generator runs only after its function has returned, so it is
+refused: when the function is decorated, if that is possible then; otherwise when it returns, before any of it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
-# A field of a template: an argument, and what is taken of it.
+# A field of a template: an argument, and its attributes and items.
 _FIELD = re.compile(r"([^.\[\]]+)(\.[^.\[\]]+|\[[^\]]+\])*")
 
 
@@ -37,7 +37,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
 
     Raises:
         ConfigurationError: the template names what is no argument of the function, or is malformed.
-        TypeError: the function has no signature that can be read.
+        TypeError: the signature of the function cannot be read.
     """
     try:
         signature = inspect.signature(function)
@@ -62,17 +62,17 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
 
 
 def _fields_of(template: str) -> list[str]:
-    """Return the fields of a template, those in the format of others as well.
+    """Return the fields of a template, including those inside format specifications.
 
     Raises:
-        ConfigurationError: it is malformed.
+        ConfigurationError: the template is malformed.
     """
     found, texts = [], [template]
     try:
         for depth in range(3):
             parts = [part for text in texts for part in string.Formatter().parse(text) if part[1] is not None]
             if parts and depth == 2:
-                raise ValueError("a field in the format of another one has no fields in its own")
+                raise ValueError("fields are nested too deeply")
             for _, field, _, conversion in parts:
                 if conversion not in (None, "s", "r", "a"):
                     raise ValueError(f"{{{field}!{conversion}}} has an unknown conversion")
@@ -88,15 +88,15 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _is(test: Callable[[Any], bool], function: Any) -> bool:
-    """Tell whether a test of functions holds for one, or for the ``__call__`` of an object."""
+    """Apply a test such as `inspect.iscoroutinefunction` to a function, or to the ``__call__`` of an object."""
     return test(function) or (not inspect.isroutine(function) and test(type(function).__call__))
 
 
 def _refuse_others(function: Any) -> None:
-    """Refuse what is no function, and generator functions.
+    """Refuse classes, objects that are not callable, and generator functions.
 
     Raises:
-        TypeError: it is one of these.
+        TypeError: the argument is one of these.
     """
     if isinstance(function, type):
         raise TypeError(f"locked: {_name_of(function)} is a class; decorate its methods, or a function that makes it")
@@ -110,10 +110,10 @@ def _refuse_others(function: Any) -> None:
 
 
 def _refuse_result(function: Any, result: Any) -> None:
-    """Refuse what a function has returned where it is still to be run, and see to it that it never is.
+    """Refuse a returned awaitable or generator, and close it, so that it never runs.
 
     Raises:
-        TypeError: it is an awaitable or a generator.
+        TypeError: the result is an awaitable or a generator.
     """
     if inspect.isawaitable(result):
         end, what = getattr(result, "close", None) or getattr(result, "cancel", None), "an awaitable"
@@ -129,7 +129,7 @@ def _refuse_result(function: Any, result: Any) -> None:
 
 
 def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator that puts static and class methods together again."""
+    """Return a decorator that also takes static and class methods: it decorates the function inside them."""
 
     def decorate_any(function: Any) -> Any:
         if isinstance(function, (staticmethod, classmethod)):
@@ -171,7 +171,7 @@ def async_locking(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_others(function)
-        # A wrapper round a coroutine function may be a plain function that returns its coroutine.
+        # A wrapper round a coroutine function may be a plain function that returns the coroutine.
         if not (_is(inspect.iscoroutinefunction, function) or inspect.iscoroutinefunction(inspect.unwrap(function))):
             raise TypeError(f"locked: {_name_of(function)} is no coroutine function; use a Client for it")
         name = namer(template, function)
@@ -183,7 +183,7 @@ def async_locking(
                 if inspect.isawaitable(result):
                     return await result
                 _refuse_result(function, result)
-                return result  # of a wrapper that has run its coroutine to the end
+                return result  # of a wrapper that has already run its coroutine
 
         return locked
 

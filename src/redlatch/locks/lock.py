@@ -163,10 +163,10 @@ class BaseLock:
     # --- its loss ----------------------------------------------------------------------------------
 
     def _begin_care(self, anew: bool = False) -> None:
-        """Have this lock renewed, or its loss told, from now on: it is held, or was extended.
+        """Start to renew this lock, or to watch for its loss; called when it was acquired or extended.
 
         Args:
-            anew: whether it was acquired just now.
+            anew: whether it was just acquired.
         """
         care = self._care
         if care is not None:
@@ -181,7 +181,7 @@ class BaseLock:
             self._begin_care()
 
     def _let_run_out(self, why: str) -> None:
-        """Renew it no more: nobody is left who could release it. It runs out with its ttl, and that is reported."""
+        """Stop the renewal of a lock whose holder is gone. It runs out with its ttl, and the loss is reported."""
         care = self._care
         if care is not None and care.live():
             care.let_run_out(self, why)

@@ -144,7 +144,7 @@ class MultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; as `Lock.extend`, also where that is less.
+        """Let the lock live `ttl` seconds from now on, on all names; a shorter `ttl` works as in `Lock.extend`.
 
         Raises:
             LockLost: one of them is lost.
@@ -208,7 +208,7 @@ class AsyncMultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; as `AsyncLock.extend`, also where that is less.
+        """Let the lock live `ttl` seconds from now on, on all names; a shorter `ttl` works as in `AsyncLock.extend`.
 
         Raises:
             LockLost: one of them is lost.

@@ -1,7 +1,7 @@
-"""Who holds a lock that knows its holder: the thread, or the task, that made the call.
+"""The owner of a lock that knows its holder: the thread or task that made the call.
 
-An owner is an object that is gone when its thread is, or a task that can be asked whether it is done. It is never a
-number: the numbers of dead threads are given to new ones.
+An owner is an object that dies with its thread, or a task, which knows whether it is done. It is never a thread ident:
+the system reuses the idents of dead threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class ThreadOwner:
-    """Names one thread. Only that thread's local storage keeps it alive."""
+    """Identifies one thread. Only that thread's local storage keeps it alive."""
 
     __slots__ = ("__weakref__",)
 
@@ -25,8 +25,8 @@ class ThreadOwner:
 def of_threads() -> Callable[[], ThreadOwner]:
     """Return a function that returns the owner of the calling thread, always the same one.
 
-    Each caller of this has storage of its own, made now: gevent, which puts greenlets in the place of threads, may have
-    replaced `threading.local` since this module was imported.
+    Each call of `of_threads` makes its own storage. `threading.local` is looked up only then, because gevent may have
+    replaced it since this module was imported.
     """
     local = threading.local()
 
@@ -51,8 +51,8 @@ def running_task() -> asyncio.Task[Any] | None:
 def coroutine_function(method: AnyMethod) -> AnyMethod:
     """Mark a method that returns a coroutine, so that mocks and frameworks take it for an ``async def``.
 
-    What it does before it returns the coroutine is done in the task of the caller: `asyncio.wait_for` before Python
-    3.12, `asyncio.create_task` and `asyncio.gather` run the coroutine in another one.
+    The method itself runs in the caller's task. Its coroutine may run in another one: `asyncio.create_task`,
+    `asyncio.gather` and, before Python 3.12, `asyncio.wait_for` do that.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(method)

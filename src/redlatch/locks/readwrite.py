@@ -19,7 +19,7 @@ class RWLock(Generic[AnyLock]):
     Args:
         make: makes a lock, given its kind and what is put behind its key.
         family: `protocol.family` of the client's build.
-        owner: returns whoever calls: the thread, or the task (see `owner`). It is kept weakly.
+        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
     """
 
     def __init__(self, make: Callable[..., AnyLock], family: Any, owner: Callable[[], Any]) -> None:
@@ -33,17 +33,17 @@ class RWLock(Generic[AnyLock]):
         return f"<RWLock {self.name!r}>"
 
     def read(self) -> AnyLock:
-        """Make a reader's lock: any number may hold one, while no writer does, or waits for readers to leave.
+        """Make a reader's lock: any number of readers may hold one while no writer holds or waits for the lock.
 
-        The same thread, or task, may read again while it reads through this object, also while a writer waits. To
-        acquire it raises AlreadyHeld where it writes through this object: it would wait for itself.
+        A thread or task that reads through this object may read again, even while a writer waits. If it writes through
+        this object, acquiring the lock raises AlreadyHeld: it would wait for itself.
         """
         return self._make(kind=self._reader, suffix=SUFFIX)
 
     def write(self) -> AnyLock:
         """Make a writer's lock: one may hold it, while no reader does.
 
-        To acquire it raises AlreadyHeld where the same thread, or task, reads or writes through this object: it would
+        If the same thread or task reads or writes through this object, acquiring the lock raises AlreadyHeld: it would
         wait for itself.
         """
         return self._make(kind=self._writer, suffix=SUFFIX)

@@ -20,10 +20,10 @@ class BaseRLock(Generic[AnyLock]):
 
     Args:
         make: makes a lock on its name; every outermost acquire has one of its own.
-        owner: names whoever calls: the thread, or the task (see `owner`). It is kept weakly.
+        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
 
-    A holder that ends without a release leaves the table. Its lock is renewed no more and runs out with its ttl, and
-    that is reported as any loss.
+    If a holder ends without a release, its entry is removed. Its lock is no longer renewed and runs out with its ttl;
+    this is reported like any other loss.
     """
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
@@ -31,7 +31,7 @@ class BaseRLock(Generic[AnyLock]):
         self._owner = owner
         self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
         self._model = make()  # what the questions go to that need not be the holder's
-        self._gone = _forgetter(weakref.ref(self))  # called when an owner is no more
+        self._gone = _forgetter(weakref.ref(self))  # called when an owner has ended
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one process's")
@@ -73,17 +73,17 @@ class BaseRLock(Generic[AnyLock]):
         self.lock.check()
 
     def _of(self, owner: Any) -> tuple[AnyLock | None, int]:
-        """Return what an owner holds, and how often."""
+        """Return the lock that an owner holds, and its count; (None, 0) if it holds none."""
         return (None, 0) if owner is None else self._held.get(weakref.ref(owner), (None, 0))
 
     def _lock_of(self, owner: Any) -> AnyLock:
         lock, _ = self._of(owner)
         if lock is None:
-            raise NotOwned(f"{self.name!r} is not held by whoever asks; there is nothing to release", name=self.name)
+            raise NotOwned(f"{self.name!r} is not held by the caller; there is nothing to release", name=self.name)
         return lock
 
     def _again(self, owner: Any) -> bool:
-        """Count one more, where the owner holds it already."""
+        """Add one to the count if the owner holds the lock already; tell whether it does."""
         lock, count = self._of(owner)
         if lock is None:
             return False
@@ -114,14 +114,14 @@ class BaseRLock(Generic[AnyLock]):
         self._held.pop(weakref.ref(owner), None)
 
     def _forget(self, reference: weakref.ref[Any]) -> None:
-        """Let the lock of an owner run out that has ended without releasing it."""
+        """Let a lock run out whose owner has ended without releasing it."""
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
-            lock._let_run_out("whoever held it has ended without releasing it, so it was renewed no more and ran out")
+            lock._let_run_out("its holder ended without releasing it, so it was no longer renewed and ran out")
 
 
 def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[Any]], None]:
-    """Return what calls `_forget` of a lock, which it does not keep alive."""
+    """Return a function that calls `_forget` of a lock; it does not keep the lock alive."""
 
     def forget(owner: weakref.ref[Any]) -> None:
         lock = reference()
@@ -175,7 +175,7 @@ class RLock(BaseRLock[Any]):
                 self._released(owner, lock)
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on; as `Lock.extend`, also where that is less."""
+        """Let the lock live `ttl` seconds from now on; a shorter `ttl` works as in `Lock.extend`."""
         self.lock.extend(ttl)
 
     def __enter__(self) -> Self:
@@ -200,15 +200,15 @@ class RLock(BaseRLock[Any]):
 class AsyncRLock(BaseRLock[Any]):
     """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object.
 
-    The task that makes a call owns what comes of it, also where another task runs the coroutine, as in
-    ``asyncio.wait_for(rlock.acquire(), 1.0)``. A coroutine that was made outside of any task, or by one that has ended,
-    belongs to the task that runs it.
+    The task that calls `acquire` owns the lock, even if another task runs the coroutine, as in
+    ``asyncio.wait_for(rlock.acquire(), 1.0)``. A coroutine that was created outside any task, or by a task that has
+    ended, belongs to the task that runs it.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)
-        self._asking: set[Any] = set()  # tasks for which it is being acquired
-        self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # see _drop
+        self._asking: set[Any] = set()  # tasks with an unfinished acquire
+        self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # see `_drop`
         gone = self._gone
         self._ended: Callable[[asyncio.Task[Any]], None] = lambda task: gone(weakref.ref(task))
 
@@ -219,7 +219,7 @@ class AsyncRLock(BaseRLock[Any]):
         Raises:
             AlreadyHeld: another call of this task is still acquiring it.
             LockLost: this task held it, and has lost it.
-            NotOwned: this task has ended while another one acquired it; it was released again.
+            NotOwned: this task ended while another one acquired the lock for it; the lock was released again.
         """
         return self._acquire(running_task(), blocking, timeout)
 
@@ -235,13 +235,13 @@ class AsyncRLock(BaseRLock[Any]):
             self._asking.discard(owner)
         if won and owner.done():
             await lock.release(wait=False)
-            raise NotOwned(f"{self.name!r}: the task that asked for it has ended; it was released", name=self.name)
+            raise NotOwned(f"{self.name!r}: the calling task has ended; the lock was released", name=self.name)
         if won:
             self._won(owner, lock)
         return won
 
     def _begin(self, owner: Any) -> None:
-        """Note that it is being acquired for a task: a second call would wait for the first one's release."""
+        """Note that a task is acquiring the lock: a second call of that task would wait for the first."""
         if owner in self._asking:
             raise AlreadyHeld(
                 f"{self.name!r}: another call of this task is still acquiring it; await that one first", name=self.name
@@ -268,7 +268,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now on; as `AsyncLock.extend`, also where that is less."""
+        """Let the lock live `ttl` seconds from now on; a shorter `ttl` works as in `AsyncLock.extend`."""
         return self._extend(running_task(), ttl)
 
     async def _extend(self, caller: asyncio.Task[Any] | None, ttl: float | None) -> None:
@@ -308,7 +308,7 @@ class AsyncRLock(BaseRLock[Any]):
         owner.add_done_callback(self._ended)
 
     def _drop(self, owner: Any) -> None:
-        """Forget what an owner holds, but for a body that the loss of the lock may have cancelled: it ends later."""
+        """Forget what an owner holds; `__aexit__` still needs a lock whose loss may have cancelled its body."""
         lock, _ = self._of(owner)
         super()._drop(owner)
         owner.remove_done_callback(self._ended)
@@ -317,10 +317,10 @@ class AsyncRLock(BaseRLock[Any]):
 
 
 def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
-    """Return the task that a call is for: the one that made it, or else the one that runs it."""
+    """Return the task that owns the result of a call: the task that made the call, or else the task that runs it."""
     runs = asyncio.current_task()
     if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
         caller = runs
     if caller is None:
-        raise RuntimeError("rlock: it is held by a task, and there is none here")
+        raise RuntimeError("rlock: it belongs to a task, and no task is running")
     return caller

@@ -26,8 +26,8 @@ BACKSTOP_NS = SECOND
 # processes, who are told at once, the time to ask first.
 COURTESY = 2
 
-# A drop-in's waiter that is the first in line from the start asks the masters about the holder's key after so long.
-# Most hand-offs take less, so they cost no question. A waiter that becomes the first is woken by `Lines.expire`.
+# In a drop-in, a waiter that joins the line as its first asks the masters about the holder's key after this time. Most
+# hand-offs take less, so they need no such question. A waiter that becomes the first later is woken by `Lines.expire`.
 FIRST_LOOK_NS = 5 * MILLISECOND
 
 
@@ -127,7 +127,7 @@ def reach_the_head(
         courteous = False
     for _ in range(COURTESY if courteous else 0):
         yield from wait_for_change(policy, lines, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
-    if courteous and policy.polls:  # waiters of other processes look at the masters after a pause of their own
+    if courteous and policy.polls:  # waiters of other processes notice a free lock only at the end of their pause
         pause_ns = policy.retry.courtesy_ns(policy.random())
         yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
@@ -175,9 +175,9 @@ def _wait_in_line(
 
 
 def _wait_beside(policy: Policy, lines: Lines, turn: Turn, ttl_ms: int, until_ns: int) -> Steps:
-    """Wait for a turn in a client whose users delete keys by hand: until it has come, or its time is over.
+    """Wait for a turn in a client whose users delete keys by hand, until the turn comes or `until_ns`.
 
-    When the line has stood still for a while, its first waiter watches the key of the hold at the head, too.
+    When the line has not moved for a while, its first waiter also watches the key of the hold at the head.
     """
     hold = turn.hold
     turn.looks = True
@@ -201,15 +201,15 @@ def _wait_for_turn(policy: Policy, turn: Turn, pause_ns: int, until_ns: int) -> 
 
 
 def _is_over(policy: Policy, lines: Lines, turn: Turn, until_ns: int) -> bool:
-    """Tell whether the turn has come, its time is over, or the hold at the head need not be waited for any more."""
+    """Tell whether the turn has come, its time is over, or the hold has become the head of its line."""
     now = policy.clock.now()
     return turn.ballot.decided or now >= until_ns or lines.enter(turn.hold, now)
 
 
 def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: int, until_ns: int) -> Steps:
-    """Wait for a turn while the hold at the head has its key; a hold whose key is gone has lost it.
+    """Wait for a turn and watch the key of the hold at the head; if the key is gone, that hold has lost its lock.
 
-    A look that is registered for pushes counts each change as "gone". So a second look, which counts only answers,
+    A look that is registered for pushes counts every change as "gone". So a second look, which is not registered,
     confirms it.
     """
     key, since = turn.hold.key, head.since_ns
@@ -218,7 +218,7 @@ def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: 
     while not turn.ballot.decided and head.holds_since(since):
         now = policy.clock.now()
         look = Ballot(Look(key), policy.size, policy.quorum, min(now + policy.patience_ns(ttl_ms), until_ns))
-        turn.watch = look  # whoever calls the turn looks here afterwards
+        turn.watch = look  # the thread that calls the turn decides this look, too
         if not confirms:
             lines.watch(key, look)
         try:
@@ -246,7 +246,7 @@ def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: 
 def _wait_for_change_beside(policy: Policy, turn: Turn, look: Ballot, until_ns: int) -> Steps:
     now, jitter = policy.clock.now(), policy.retry.pause_ns(0, policy.random())
     look.watch(min(now + look.left_ns() + jitter, now + BACKSTOP_NS - jitter, until_ns))
-    if not turn.ballot.decided:  # asked after the watch began: it would forget a call before that
+    if not turn.ballot.decided:  # checked after `watch`, which undoes an earlier call of this look
         yield [look]
 
 

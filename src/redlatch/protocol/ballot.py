@@ -33,7 +33,7 @@ class Ballot:
         behind: a ballot that is put right behind this one, or None.
         farewell: the lock that was released by it without waiting; told if it turns out that it had been lost.
         resent: bit i says that master i got the full text of the script already.
-        hurry_ns: when masters that have not voted count as silent, since a quorum has voted; 0 before that.
+        hurry_ns: when the masters that have not voted are suspected; 0 until a quorum has voted.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Ballot:
 
     def left_ns(self) -> int:
         """Return after which time a quorum should say yes by itself: when so many of the keys looked at are gone."""
-        told = list((self.answers or {}).values())  # one call: another thread may count an answer meanwhile
+        told = list((self.answers or {}).values())  # one call: another thread may add an answer meanwhile
         answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
         missing = self.quorum - self.yes
         return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0  # else they told meanwhile
@@ -151,14 +151,15 @@ class Ballot:
         return self.size - self.yes - self.no - self.failed - self.undecided()
 
     def lone(self) -> bool:
-        """Tell whether one master is asked before the others."""
+        """Tell whether this ballot asks one master before the others."""
         return self.size == 1 and self.asked > 0
 
     def spares(self, suspects: int) -> bool:
-        """Tell whether a verdict is possible without `suspects` silent masters.
+        """Tell whether a ballot can be decided without the votes of `suspects` silent masters.
 
-        It is when they are the only ones missing and a quorum has voted: then an attempt is refused and tried again,
-        and a release is over. It is not for questions and extensions: there a late vote may still change the answer.
+        It can if a quorum has voted and only these masters are missing. An attempt then counts as refused and is tried
+        again; a release is done. Extensions, and questions such as `owned`, keep waiting: a late vote may still change
+        their result.
         """
         command = self.command
         if self.waits_for or not 0 < self.missing() <= suspects:

@@ -36,7 +36,7 @@ def acquire_many(
             where it is tried again: two that told each other would go round and round.
         holds: free ones; each is HELD or FREE when this returns.
         ticket: to claim them with; whoever runs this abandons them when it is interrupted, or raises.
-        left_ns: how long the caller waits at most.
+        left_ns: the time that is left of the caller's timeout.
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running on one of them.

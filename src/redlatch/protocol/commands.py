@@ -187,7 +187,7 @@ class Release(Command):
 
 
 class Extend(Command):
-    """Let the key live at least ttl_ms from now if it holds the token (PEXPIRE, which works at maxmemory too)."""
+    """Keep the key for at least ttl_ms from now if it holds the token (PEXPIRE, which also works at maxmemory)."""
 
     __slots__ = ("ttl_ms",)
 

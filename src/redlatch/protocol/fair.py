@@ -87,7 +87,7 @@ class Fair(Kind):
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Take a higher ticket where one is asked for; keep what else was answered."""
-        self._answers = dict(ballot.answers or {})  # a copy: another thread may count an answer meanwhile
+        self._answers = dict(ballot.answers or {})  # a copy: another thread may add an answer meanwhile
         highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
         if highest < self._ticket:
             self._place = KEPT

@@ -30,7 +30,8 @@ ALIVE_MS = 2500
 # When the time is over, what the masters answered is still heeded so many times.
 LATE = 8
 
-# A semaphore's slots are told of by so many, and one more bit says that all are taken: Lua rounds no number of 53 bits.
+# An answer reports this many slots of a semaphore, one bit each, and one more bit says that all slots are taken. Lua
+# represents integers of up to 53 bits exactly.
 WINDOW = 50
 FULL_BIT = 1 << WINDOW
 
@@ -45,8 +46,8 @@ class Kind:
         undoes: whether an attempt is undone although no master is known to have said yes. Not where the token was
             chosen: what is there may be of others, who chose the same one.
         passes: whether its lease may pass to the next of its kind in this client.
-        late: how many answers are still heeded when the time is over.
-        apart: whether an attempt that follows another one at once may meet those of others, and is to pause first.
+        late: how many more attempts may follow the masters' answers after the timeout.
+        apart: whether attempts in quick succession must pause, because those of rivals may collide with them.
     """
 
     queues = True
@@ -58,11 +59,11 @@ class Kind:
     apart = True
 
     def caller(self) -> Any:
-        """Return the thread or task that calls, where the kind has to know; else None."""
+        """Return the calling thread or task if the kind needs it; else None."""
         return None
 
     def called_by(self, caller: Any) -> None:
-        """Take note of the thread or task that has called acquire, before `begin`."""
+        """Note which thread or task has called acquire; called before `begin`."""
 
     def begin(self, policy: Policy, hold: Hold) -> None:
         """Take note that an acquire begins; or refuse."""
@@ -162,7 +163,7 @@ class Fenced(Kind):
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
         if ballot.yes >= ballot.quorum or not ballot.won():
             return None
-        answers = dict(ballot.answers or {})  # a copy: another thread may count an answer meanwhile
+        answers = dict(ballot.answers or {})  # a copy: another thread may add an answer meanwhile
         highest = max([hold.fence_end] + [-answer for answer in answers.values()])
         hold.fence, hold.fence_end = highest + 1, highest + 1 + hold.fence_end - hold.fence
         policy.fences.note(highest)
@@ -180,8 +181,8 @@ class ReaderOrWriter(Kind):
 
     Args:
         key: of who is in.
-        holders: the holds of each thread, or task, through one object; it keeps neither alive.
-        owner: returns the thread, or task, that calls.
+        holders: the holds that each thread or task has through one object; a weak mapping.
+        owner: returns the calling thread or task.
 
     Attributes:
         writes: whether it is a writer.
@@ -193,13 +194,13 @@ class ReaderOrWriter(Kind):
         self._keys = [key, key + b"\0writer", key + b"\0waits"]
         self._holders = holders
         self._owner = owner
-        self._mine: list[Hold] = []  # of the same thread or task; with the owner itself it would never be collected
+        self._mine: list[Hold] = []  # holds of the same thread or task; a reference to that would keep it alive
 
     def caller(self) -> Any:
         return self._owner()
 
     def called_by(self, caller: Any) -> None:
-        if caller is None:  # a coroutine that was made outside of any task belongs to the one that runs it
+        if caller is None:  # a coroutine that was created outside any task belongs to the task that runs it
             caller = self._owner()
         self._mine = [] if caller is None else self._holders.setdefault(caller, [])
 
@@ -207,11 +208,11 @@ class ReaderOrWriter(Kind):
         self._mine.append(hold)
 
     def end(self, hold: Hold) -> None:
-        if hold in self._mine:  # an interrupt may have struck before it was noted
+        if hold in self._mine:  # an interrupt may have struck before `won` added it
             self._mine.remove(hold)
 
     def _has(self, writes: bool, policy: Policy) -> bool:
-        """Tell whether the same thread, or task, writes, or reads."""
+        """Tell whether the same thread or task holds a write lock (`writes`) or a read lock (not `writes`)."""
         now = policy.clock.now()
         return any([mine.kind.writes == writes and mine.held(now) for mine in list(self._mine)])
 
@@ -220,10 +221,10 @@ class ReaderOrWriter(Kind):
 
 
 class Reader(ReaderOrWriter):
-    """One of any number of readers, while no writer is in or waits for them to leave.
+    """One of any number of readers. It waits while a writer holds the lock or waits for it.
 
-    One inside another read of its own thread, or task, does not wait for writers that wait: they wait for the outer
-    one, which would wait for the inner one. In the place of their flag it names a key that is never written.
+    A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read, which
+    cannot end before the nested one. In place of the waiting writers' key it names a key that is never written.
     """
 
     queues = False
@@ -253,11 +254,11 @@ class Reader(ReaderOrWriter):
 
 
 class Writer(ReaderOrWriter):
-    """The one writer, while nobody else is in; new readers are kept out while any writer waits."""
+    """The one writer, while there are no readers and no other writer; new readers stay out while any writer waits."""
 
     writes = True
 
-    _waiter = b""  # what the masters know it by while it waits: the token of its first attempt
+    _waiter = b""  # its name on the masters while it waits: the token of its first attempt
     _since_ns = 0
 
     def begin(self, policy: Policy, hold: Hold) -> None:
@@ -286,7 +287,7 @@ class Writer(ReaderOrWriter):
 
     def releasing(self, hold: Hold) -> Command:
         command = Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, self._waiter], NOTHING, True)
-        command.since_ns = self._since_ns  # a master may know it as waiting since its first attempt
+        command.since_ns = self._since_ns  # its first attempt may have named it as a waiting writer on a master
         return command
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
@@ -304,7 +305,7 @@ class Slot(Kind):
     def __init__(self, key: bytes, permits: int) -> None:
         self._keys = [key, key + b"\0tokens"]
         self._permits = permits
-        self.late = LATE + (permits - 1) // WINDOW  # a single attempt finds the one window with a free slot
+        self.late = LATE + (permits - 1) // WINDOW  # enough to look at every window
         self._slot = self._next = 0
         self._unseen: list[int] = []  # windows that nothing is known of yet
 
@@ -344,7 +345,7 @@ class Slot(Kind):
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Choose another slot; tell whether it may be free on a quorum: it looks so, or nothing is known of it yet."""
-        taken = [-answer for answer in list((ballot.answers or {}).values())]  # in one call, as in `second_round`
+        taken = [-answer for answer in list((ballot.answers or {}).values())]  # a copy, as in `second_round`
         lost = policy.size - policy.quorum
         if sum([mask >= FULL_BIT for mask in taken]) > lost:  # no slot can be free on a quorum
             self._start_over(policy)
@@ -372,7 +373,7 @@ class Slot(Kind):
 def acquire_of_kind(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: int | None) -> Steps:
     """Try until it is won or the time is over, as `acquire` does for the plain lock.
 
-    It is for the thread or task that calls this, also where another one runs the generator.
+    The thread or task that calls this owns the result, even if another one runs the generator.
     """
     return _acquire_for(hold.kind.caller(), policy, lines, hold, ttl_ms, give_up_ns)
 

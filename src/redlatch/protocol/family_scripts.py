@@ -1,13 +1,14 @@
 """The Lua scripts of the lock family: fair locks, readers and writers, semaphores.
 
-Longer than a module should be: the scripts of one kind share keys, and are read side by side.
+Longer than a module should be: the scripts of one kind share keys and are read side by side.
 
 They answer as those in `scripts` do. All that they write has a ttl: every key lives for as long as the latest of what
 is in it. `now` is the server's clock in milliseconds, by which its keys expire, too; what is over is pruned before
 anything is decided.
 
-As in `scripts`, a user who lacks a right leaves nothing half done. A command that does nothing (ZREM of a member "",
-which no key has) finds out whether its right is there. What cannot be tried so is undone, by a command that was tried.
+As in `scripts`, a missing right leaves nothing half done. A script tries a right with a command that changes nothing,
+such as ZREM of the member "", which no key has. If a command cannot be tried that way and fails, the script undoes what
+it wrote.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WAITER = b"\0waits:"
 
 # `next` returns the first in the queue who is alive, or is asking, and whether others were before, who are dead and
 # leave the queue. `call` calls the first who is alive; at maxmemory that may fail: then it looks for itself, within a
-# second. A client may stand in the queue only if it may leave it, too; `may_stand` and `may_leave` find that out. SET
+# second. `may_stand` and `may_leave` raise an error unless the user has the rights to enter and to leave the queue. SET
 # comes first there, so that an attempt is an error at maxmemory.
 _QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
 local function next(me)
@@ -160,8 +161,8 @@ return 0""",
 )
 
 # ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until it counts as dead. Release the lock if it is ours, and
-# stand in the queue again, unless that is for no time. The release comes first: it must not fail because a right that
-# only the place needs is missing.
+# stand in the queue again, unless that is for no time. The release comes first, so that it does not fail when a right
+# is missing that only the queue needs.
 FAIR_UNDO = Script(
     _QUEUE
     + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
@@ -183,7 +184,8 @@ end
 """
 )
 
-# `lengthen` gives a member the later of its end and the one that is asked for (as EXTEND in `scripts`, and why).
+# `lengthen` sets a member's end to the later of its present end and now + ms: an extension never shortens (see EXTEND
+# in `scripts`).
 _EXTENDS = (
     _IN
     + """local function lengthen(member,over,ms)
@@ -196,10 +198,10 @@ end
 # ARGV[1] how many. Are there so many, at least?
 FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
 
-# --- readers and writers: KEYS[1] who is in (each by when it is over), KEYS[2] the writer's token, KEYS[3] the writers
-# that wait (each by when it counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the writer. A
-# writer that waits is named in KEYS[3] by the token of its first attempt, so that only that writer takes its name away.
-# A refusal changes nothing of KEYS[1]: the server would then tell the client no more of what others do to that key.
+# --- readers and writers: KEYS[1] the holders (score: when the lock expires), KEYS[2] the writer's token, KEYS[3] the
+# waiting writers (score: when the writer counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the
+# writer. Members of KEYS[3] are the tokens of the writers' first attempts, so each writer removes only its own. A
+# refusal does not change KEYS[1]: after a change by this client, the server would push no change by others.
 
 # ARGV[1] token, [2] ttl. Let a reader in unless a writer is in, or waits.
 READ_ACQUIRE = Script(
@@ -224,9 +226,9 @@ return 1""",
 )
 READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
 
-# ARGV[1] token, [2] ttl, [3] milliseconds until a waiting writer counts as dead, [4] its name. Let the writer in if
-# nobody is, and take its name away; else note its name: readers stay out until it has left, or counts as dead. ZREM is
-# tried before anything is written, so that it can take "w" back where SET is refused.
+# ARGV[1] token, [2] ttl, [3] milliseconds until a waiting writer counts as dead, [4] its name. If there is no holder,
+# let the writer in and remove its name from KEYS[3]. Else add its name: readers stay out until it leaves or counts as
+# dead. ZREM is tried before the first write, so that it can remove "w" again if SET is refused.
 WRITE_ACQUIRE = Script(
     _IN
     + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
@@ -252,8 +254,8 @@ return 1""",
     keys=3,
 )
 
-# ARGV[1] token, [2] the name of a writer that waits no more, or "". Let the writer out. When the last writer that
-# waited has left, KEYS[1] is touched: so the servers tell the readers who were kept out.
+# ARGV[1] token, [2] the name of a writer that no longer waits, or "". Let the writer out. When the last waiting writer
+# leaves, the script changes KEYS[1] and changes it back, so that the server pushes to the readers that wait for it.
 WRITE_RELEASE = Script(
     """local mine=redis.call("get",KEYS[2])==ARGV[1]
 local over=tonumber(redis.call("zscore",KEYS[3],ARGV[2]) or 0)
@@ -286,8 +288,8 @@ WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else r
 
 # --- semaphores: KEYS[1] the slots that are taken (each by when it is over), KEYS[2] the token of each -
 
-# ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to be told of, 50 at most, [6] of all slots.
-# Take the slot if it is free; else answer minus the sum of 2^i of those that are taken, the i-th from the first, and of
+# ARGV[1] token, [2] ttl, [3] slot, [4] first and [5] number of the slots to report, 50 at most, [6] number of all
+# slots. Take the slot if it is free. Else answer minus a sum: 2^i for each taken slot, the i-th from the first, and
 # 2^50 if all slots are taken.
 SLOT_ACQUIRE = Script(
     _IN

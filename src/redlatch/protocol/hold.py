@@ -148,11 +148,11 @@ class Hold:
             self.deadline_ns = min(self.deadline_ns, now_ns)
 
     def holds_since(self, since_ns: int) -> bool:
-        """Tell whether it holds what was asked for at that time, and nothing newer."""
+        """Tell whether it still holds the lease of the attempt made at `since_ns`, and no newer one."""
         return self.state == HELD and self.since_ns == since_ns
 
     def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
-        """Note that somebody has deleted the key that was asked for at that time; a newer one is not meant."""
+        """Note that the key of the attempt made at `since_ns` was deleted; a newer lease stays as it is."""
         deadline_ns = min(self.deadline_ns, now_ns)
         if self.state == HELD and self.since_ns == since_ns:  # no call from here to the end
             self.lost_ns = now_ns
@@ -233,7 +233,7 @@ class Hold:
         nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
         try:
             return None if nothing else self.releasing()
-        finally:  # also where a second interrupt strikes
+        finally:  # also after a second interrupt
             self.free()
 
     def _may_be_of_others(self) -> bool:

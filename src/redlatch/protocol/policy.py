@@ -59,7 +59,7 @@ class Retry:
         return int(bound * random * SECOND)
 
     def courtesy_ns(self, random: float) -> int:
-        """Return how long to let pollers of other processes have a turn: so long that nearly all of them look once."""
+        """Return how long to pause for waiters of other processes that poll: nearly all of them look in that time."""
         return int(self.longest * (0.5 + random / 2) * SECOND)
 
     def again_ns(self, attempt: int, round_ns: int, random: float) -> int:
@@ -193,7 +193,7 @@ class Policy:
     Args:
         masters: their addresses, for messages.
         drift_factor: the share of the ttl that clocks may go wrong by.
-        attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, from 0.1 s to 1 s.
+        attempt_ns: how long one attempt waits for answers; None takes 5 % of the ttl, at least 0.1 s and at most 1 s.
         retry: the pauses between attempts.
         clock: tells the time.
         random: a float in [0, 1).
@@ -207,7 +207,7 @@ class Policy:
 
     Attributes:
         max_ttl_ms: the longest ttl.
-        polls: whether waiters look at the masters again and again, since no quorum of masters pushes changes.
+        polls: whether waiters poll, because fewer masters than a quorum push changes.
         doubted_ns: what was granted, or extended, before then has lost a vote; 0 is nothing.
         size, quorum: how many masters there are, and how many must agree.
         order: their indexes in an order that does not depend on that of the list.
@@ -303,25 +303,26 @@ class Policy:
     def patience_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers (the Redis page: small against the ttl).
 
-        It is 1 s at most: no caller waits longer for silent masters because its lock lives longer.
+        By default it is at most 1 s, so that a long ttl does not make callers wait long for silent masters.
         """
         if self.attempt_ns is not None:
             return self.attempt_ns
-        return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))  # compiled, a name would be no C number
+        return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))  # names would not be C integers
 
     def patience_within(self, ttl_ms: int, left_ns: int) -> int:
-        """Return how long an attempt waits for answers when its caller waits for `left_ns` more.
+        """Return how long an attempt waits for answers if `left_ns` of its caller's timeout are left.
 
-        It waits 100 ms at least, so that a caller with a short timeout gets one real attempt.
+        It waits for at least 100 ms (or `patience_ns`, if that is less), so that a caller with a short timeout gets
+        one real attempt.
         """
         return min(self.patience_ns(ttl_ms), max(100_000_000, left_ns))
 
     def lone_ns(self, patience_ns: int, round_ns: int) -> int:
-        """Return how long the master that is asked before the others has for its answer: it is only a short cut.
+        """Return how long to wait for the master that is asked first; then all the others are asked, too.
 
         Args:
-            patience_ns: how long a whole attempt waits.
-            round_ns: how long the last one took.
+            patience_ns: how long a whole attempt waits for answers.
+            round_ns: how long the last attempt took that asked all masters at once and was not won.
         """
         if self.attempt_ns is not None:
             return patience_ns // 10

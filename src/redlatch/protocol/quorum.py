@@ -69,13 +69,13 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     Raises:
         NotOwned: nothing is held.
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
-        QuorumUnavailable: too many masters failed; what was valid before still is.
+        QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
     """
     while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
         yield Pause(started + MILLISECOND)
     token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
     try:
-        # The caller has asked for this ttl, whatever the verdict. On the masters an extension takes no time away.
+        # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
         for again in (True, False):
             yield ballot

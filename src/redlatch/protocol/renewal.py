@@ -30,8 +30,8 @@ SLACK = 64
 class Care:
     """What is done for one lock, from when it was won until it is released.
 
-    A release does not end it. The hold leaves HELD in the step that begins the release, and from then on the care is
-    not live. So a release that was refused, or never began, ends nothing.
+    A release does not call `end`. The step that begins the release takes the hold out of HELD, and from then on the
+    care is not live. So a release that was refused, or never began, ends nothing.
 
     Args:
         lock: told of its loss by `mark_lost` and `tell_lost`; not kept alive.
@@ -42,9 +42,9 @@ class Care:
 
     Attributes:
         event: set when it is lost; None where nobody asked for it.
-        kept: the lock, kept alive to report its loss; None while others keep it.
+        kept: the lock, kept alive to report its loss; None before `let_run_out`.
         reason: why it was lost; None while it is not.
-        why: why it will run out; None where nothing but its ttl is known.
+        why: the reason to report when it runs out; None for the usual one.
         number: of its entry in the heap; others are of no use any more.
         renewing: whether a renewal is under way. What it asks for was right when it began: no second one waits for it.
         doubted: whether a vote that it stands on is void: then it is verified, by being extended to what is left.
@@ -116,19 +116,19 @@ class Care:
     def end(self) -> None:
         """Forget the lease: it is lost, or the lock was acquired again.
 
-        The second needs saying: a lease that was passed on and came back has the same token.
+        A new acquire must call this, because a lease that was handed off and came back has the same token.
         """
         self.token = None
         self.kept = None
 
     def let_run_out(self, lock: Any, why: str) -> None:
-        """Renew it no more, and keep the lock until its loss is reported: nobody is left who could release it."""
+        """Stop renewing a lock that has no holder any more, and keep its object alive until the loss is reported."""
         self.renews = False
         self.why = why
         self.kept = lock
 
     def live(self) -> bool:
-        """Tell whether the lease is still held, and no release of it has begun."""
+        """Tell whether the lease is still held and no release of it has begun."""
         return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
 
     def why_over(self, now_ns: int) -> str:

@@ -1,14 +1,14 @@
-"""What may be repeated of the words of a server, in a log or in an error.
+"""Filters for the text of servers that goes into a log or an error.
 
-A server may answer with what it was sent: one whose AUTH was renamed says "ERR unknown command 'AUTH', with args
-beginning with: 'default' 'the password'". It may also answer with control characters, or with a megabyte.
+A server may repeat what it was sent. One whose AUTH was renamed answers "ERR unknown command 'AUTH', with args
+beginning with: 'default' 'the password'". A server may also send control characters, or a megabyte of text.
 
-  * `said` is for replies, which may repeat a token or a password. Only words that servers are known to use in their
-    errors are kept, and names of commands; every other word becomes "...". So a secret is left out whatever it looks
-    like, and wherever a server cuts it.
-  * `said_of_login` is for the replies to commands that carry credentials. A password may be a word that servers use,
-    so only whole phrases are kept.
-  * `shown` is for what a server was not sent by this command, such as its role or a marker: made printable, and cut.
+  * `said` filters replies, which may repeat a token or a password. It keeps words that servers use in their errors, and
+    names of commands. Every other word becomes "...". So a secret is removed whatever it looks like, and wherever the
+    server cuts it.
+  * `said_of_login` filters replies to commands that carry credentials. A password may be a word that servers use, so
+    it keeps whole phrases only.
+  * `shown` makes other text printable and cuts it: text that cannot repeat a command, such as a role or a marker.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# A text is cut to so many characters.
+# The length in characters to which a text is cut.
 LONGEST = 200
 
-# So much of a text is looked at: no error of a server is longer.
+# How many characters of a text are read: no error of a server is longer.
 _LOOKED_AT = 1024
 
 _LEFT_OUT = "..."
 
-# The errors of Redis 5 to 8 and Valkey 7 to 9 that a lock client may meet; only their words count.
+# The errors of Redis 5 to 8 and Valkey 7 to 9 that a lock client may get; only their words matter.
 _ERRORS = """
 ERR unknown command. ERR unsupported command. unknown subcommand or wrong number of arguments, try HELP. syntax error.
 wrong number of arguments for this subcommand. value is not an integer or out of range. invalid expire time in command.
@@ -60,7 +60,7 @@ rate limit exceeded. too many requests. backend, upstream, proxy, connection, fa
 peer. shutting down. HTTP bad request. QUEUED PONG OK.
 """
 
-# What this client calls, and what its scripts call.
+# The commands that this client and its scripts call.
 _COMMANDS = """
 acl auth caching client del delex delifeq eval evalsha exists get hello incr info load off on optin noloop pexpire ping
 pttl px nx script select set setname strlen time tracking zadd zcard zcount zrange zrangebyscore zrank zrem zscore
@@ -72,10 +72,10 @@ _PART = r"[A-Za-z]+\d?(?:'[a-z]+)?"
 
 _KNOWN = frozenset(re.findall(_PART, f"{_ERRORS} {_COMMANDS}".lower()))
 
-# A word, such as "script|load" or "username-password", and what may stand round it.
+# A word, such as "script|load" or "username-password", with the punctuation that may surround it.
 _WORD = re.compile(rf"[(\[<`'\"]*({_PART}(?:[-|/]{_PART})*)[`'\")\]>]*[.,:;?!]*")
 
-# What comes behind this is what the server was sent.
+# The text after this phrase repeats what the server was sent.
 _ARGUMENTS = re.compile(r",? *with args beginning with", re.IGNORECASE)
 
 _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
@@ -100,18 +100,18 @@ _OF_LOGIN = re.compile(
 
 
 def shown(text: object, longest: int = LONGEST) -> str:
-    """Return a text in printable ASCII: no line break, no control character, nothing that changes its direction."""
+    """Return a text in printable ASCII: without line breaks, control characters or changes of text direction."""
     cut = str(text)[: longest + 1]
     plain = "".join([each if " " <= each <= "~" else each.encode("unicode_escape").decode() for each in cut])
     return plain if len(plain) <= longest else plain[:longest] + _LEFT_OUT
 
 
 def said(text: str) -> str:
-    """Return what may be repeated of an error, or of another reply, to a command that carries no credentials."""
+    """Return the safe part of a reply to a command that carries no credentials."""
     return _said(text[:_LOOKED_AT])
 
 
-@lru_cache(maxsize=128)  # a master that is out of memory says the same to each command
+@lru_cache(maxsize=128)  # a master that is out of memory sends the same error for each command
 def _said(text: str) -> str:
     told = _ARGUMENTS.split(text, maxsplit=1)[0]
     code = _CODE.match(told)
@@ -127,7 +127,7 @@ def _said(text: str) -> str:
 
 
 def said_of_login(text: str) -> str:
-    """Return what may be repeated of a reply to a command that carries credentials."""
+    """Return the safe part of a reply to a command that carries credentials."""
     text = text[:_LOOKED_AT]
     phrase = _OF_LOGIN.match(text)
     if phrase is not None:

@@ -4,8 +4,8 @@ Each takes the lock's key as KEYS[1] and answers 1 (yes) or 0 (no), unless it sa
 lock use GET, DEL, PTTL and PEXPIRE only, so that a minimal ACL user can run them and so that they work at maxmemory,
 where SET does not.
 
-A server runs a script to its end or to its first error, and takes nothing back. So each script runs every command that
-may be refused before its first write, or undoes what it wrote: a user who lacks a right leaves nothing half done.
+A server runs a script to its end or to its first error, and rolls nothing back. So each script runs every command that
+may be refused before its first write, or undoes what it wrote. A missing right leaves nothing half done.
 Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -38,9 +38,9 @@ class Script:
 # ARGV[1] token. Delete the key if it is still ours.
 RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end')
 
-# ARGV[1] token, ARGV[2] milliseconds. Let the key live at least that long from now if it is still ours; never create
-# it, never give a key to anybody else. It never shortens: a late copy of an extension may arrive behind a longer one.
-# PTTL costs 0.1 to 0.4 us; PEXPIRE's own GT needs Redis 7, and leaves a key without a ttl as it is.
+# ARGV[1] token, ARGV[2] milliseconds. Keep the key for at least that long from now if it is still ours. Never create
+# it, never extend another holder's key, and never shorten its ttl: a late copy of a short extension may arrive after a
+# longer one. PTTL costs 0.1 to 0.4 us. PEXPIRE GT needs Redis 7, and leaves a key without a ttl as it is.
 EXTEND = Script(
     """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
 if redis.call("pttl",KEYS[1])<tonumber(ARGV[2]) then redis.call("pexpire",KEYS[1],ARGV[2]) end

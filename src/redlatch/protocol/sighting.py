@@ -21,7 +21,7 @@ JUMP_NS = 10 * MILLISECOND
 # two looks at it.)
 STILL_NS = 100 * MILLISECOND
 
-# A master forgets after so long without replicas that it was one itself (repl-backlog-ttl), unless it says otherwise.
+# A master without replicas forgets after this time that it was a replica itself (the default of repl-backlog-ttl).
 BACKLOG_MS = 3_600_000
 
 # How much faster or slower than ours a clock may go, whatever the drift factor says.
@@ -57,11 +57,11 @@ class Marker:
         return json.dumps({"redlatch": 1} | vars(self), sort_keys=True, separators=(",", ":")).encode()
 
     def shown_master(self) -> str:
-        """Return the master's address, fit to be shown: anybody may have written the marker."""
+        """Return the master's address, made printable: anyone may have written the marker."""
         return shown(self.master)
 
     def shown_masters(self) -> str:
-        """Return the addresses of all, fit to be shown."""
+        """Return the addresses of all masters, made printable."""
         return shown(", ".join(self.masters), 2 * LONGEST)
 
     def origin(self) -> tuple[str, int]:
@@ -120,8 +120,8 @@ class Sighting(NamedTuple):
         marker: its text, or None.
         server_us: the server's clock, in microseconds since 1970, between `sent_ns` and `came_ns` of ours.
         persists: whether it has an append-only file.
-        promoted: whether it was a replica before, as far as it knows.
-        backlog_ms: for how long without replicas it knows that (repl-backlog-ttl).
+        promoted: whether it was a replica before, as far as it remembers.
+        backlog_ms: how long a master without replicas remembers that (repl-backlog-ttl).
     """
 
     run_id: str

@@ -10,8 +10,9 @@ Rules:
     does: a lease that was left is never passed to anybody else.
   * Nobody is forgotten. Who joins a line looks for the head afterwards, and who gives the head up looks into the line
     afterwards. A ballot is called in two steps: first `decided` is set, then the ballot is appended to `called`. Any
-    thread may take a ballot from `called`, so the sleeper that it wakes must find `decided` set. There is no call
-    between the two steps, so no interrupt can separate them. The ballot stays in `called` until its waiter was woken.
+    thread may take a ballot from `called`, and the sleeper that it wakes must find `decided` set. There is no call
+    between the two steps, so no interrupt can separate them. The driver for threads removes the ballot from `called`
+    after it has woken the waiter. (`_have_it_look` appends an undecided ballot: its waiter wakes up only to look.)
   * A watch waits for masters to say that a key has changed. They do not say it of what this client changed itself, so
     that is told here (`stir`).
 
@@ -40,7 +41,7 @@ MAX_SUCCESSORS = 1024
 MOST_HEADS = 1024
 
 UNKNOWN_NS = SECOND // 10  # after so long a head that held nothing is looked at again
-STILL_NS = 5 * MILLISECOND  # a line that has not moved for so long stands still
+STILL_NS = 5 * MILLISECOND  # after this time without a hand-off, the first in line watches the holder's key
 _NO_COMMAND = Command(b"", b"", 0)  # on which a line waits
 
 
@@ -53,8 +54,8 @@ class Turn:
         left: whether its owner is gone.
         lease: what came with it, as it was with the hold that gave it; None where the masters must be asked.
         courteous: whether other processes are to have a chance first.
-        looks: whether its owner is to watch the holder's key when it is the first in line.
-        watch: the question about the holder's key that its owner waits for, too; or None.
+        looks: whether its owner watches the holder's key when it is the first in line.
+        watch: the ballot on the holder's key that its owner is waiting for as well; or None.
     """
 
     __slots__ = ("ballot", "courteous", "hold", "lease", "left", "looks", "watch")
@@ -102,7 +103,7 @@ class Lines:
         self.called: deque[Ballot] = deque()  # decided; to be woken by the driver
         self.crowded: set[bytes] = set()  # keys that were refused when they were last asked for
         self._most = MOST_HEADS  # before those that are not busy are swept out
-        self.round_ns = 0  # how long the last attempt took that was not won
+        self.round_ns = 0  # how long the last attempt took that asked all masters at once and was not won
         self._shunned: dict[int, int] = {}  # until when, by index of the master
 
     # --- the line ----------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Lines:
                 return True
             if head.busy(now_ns):
                 return False
-            if self.heads.get(hold.key) is head:  # else it has passed its lease on since we looked
+            if self.heads.get(hold.key) is head:  # else it has handed its lease off since we looked
                 break
         line = self.lines.get(hold.key)
         if line is not None and _is_others(line, hold):
@@ -190,8 +191,9 @@ class Lines:
             return False
         line.move(now_ns)
         lease = hold.copy()
-        # No call from here until the turn is called, so that nothing comes in between: an interrupt finds the lease
-        # ours, or theirs; and a turn that another thread puts at the head, to ask the masters, gets no lease as well.
+        # No call from here until the turn is called, so neither an interrupt nor another thread can come in between.
+        # After an interrupt the lease belongs to exactly one of the two holds. If another thread has already put the
+        # turn at the head, to ask the masters, the check below fails and the turn gets no lease.
         if hold.key not in self.heads or self.heads[hold.key] is not hold:
             return False
         hold.state = PASSED
@@ -201,7 +203,7 @@ class Lines:
         self.heads[hold.key] = turn.hold
         lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
-        turn.ballot.decided = True  # before it is called
+        turn.ballot.decided = True  # before it is appended to `called`
         self.called.append(turn.ballot)
         if turn.watch is not None:
             self._call(turn.watch)
@@ -244,7 +246,7 @@ class Lines:
                 head.lose(now_ns)
 
     def is_next(self, hold: Hold) -> bool:
-        """Tell whether a hold that stands in line is the first there."""
+        """Tell whether a waiting hold is the first in its line."""
         line = self.lines.get(hold.key)
         return line is not None and not _is_others(line, hold)
 
@@ -260,7 +262,7 @@ class Lines:
             if turn is None:
                 return False
             line.move(now_ns)
-            if turn.ballot.decided:  # another thread has called it, or given it a lease
+            if turn.ballot.decided:  # another thread has called it, or handed it a lease
                 return True
             turn.courteous = courteous
             self.heads[turn.hold.key] = turn.hold  # no call from here until the turn is called
@@ -275,7 +277,7 @@ class Lines:
     def _dissolve(self, key: bytes, line: Line) -> None:
         """Forget a line where nobody stands."""
         try:
-            if not line.turns and self.lines[key] is line:  # no call before the next step: a thread might join
+            if not line.turns and self.lines[key] is line:  # no call before the next step: a thread could join
                 del self.lines[key]
         except KeyError:
             pass  # another thread was faster
@@ -286,7 +288,7 @@ class Lines:
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
             if head is None or not head.busy(now_ns):
-                if self.heads.get(key) is head:  # else another one has come to the head since we looked
+                if self.heads.get(key) is head:  # else the head has changed since we looked
                     self._call_next(line, now_ns, False)
                 head = None
             until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.deadline_ns
@@ -296,7 +298,7 @@ class Lines:
         return earliest
 
     def _have_it_look(self, line: Line, now_ns: int) -> bool:
-        """Wake the first in a line that stands still, to watch the holder's key; tell whether to call this again."""
+        """Wake the first waiter of an idle line to watch the holder's key; tell whether to call this again soon."""
         turn = _next(line)
         if turn is None or not turn.looks:
             return False

@@ -3,7 +3,7 @@
 Dialling is blocking code in a short-lived thread of its own for both faces, off the hot path; what it
 hands over is a non-blocking socket whose server is known.
 
-Longer than a module should be, so that a handshake and who makes it again have one text.
+Longer than a module should be, so that the handshake and the code that repeats it stand in one text.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def dial(master: Master, timeout: float, tracking: bool = True, errand: Errand |
         sock = master.connect(timeout)
     except (redis_errors.ResponseError, redis_errors.AuthenticationError) as error:
         refusal = said_of_login(str(error))
-    if refusal:  # of a Sentinel, which may repeat its password: nothing refers to the error itself
+    if refusal:  # a Sentinel's reply may repeat its password, so the new error must not refer to the old one
         raise redis_errors.ResponseError(refusal)
     try:
         traits = _shake_hands(_Talk(sock, timeout), master, tracking, errand)
@@ -99,13 +99,13 @@ class _Talk:
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.sock = sock
         self.until = time.monotonic() + timeout
-        self.logins = [0]  # so many of the next replies are to commands that carry credentials
+        self.logins = [0]  # how many of the next replies answer commands that carry credentials
         self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
         self.limits = Limits()
         self.sent_ns = 0  # before the last commands left
 
     def ask(self, commands: list[bytes], logins: int = 0) -> list[Any]:
-        """Send commands, of which the first `logins` carry credentials, and return the reply to each."""
+        """Send commands and return the reply to each; the first `logins` of them carry credentials."""
         self.logins[0] = logins
         self.sock.settimeout(max(0.001, self.until - time.monotonic()))
         self.sent_ns = now_ns()
@@ -199,15 +199,15 @@ def _asking_for(errand: Errand) -> list[bytes]:
 
 
 def _backlog_ms(reply: Any) -> int:
-    """Return for how long a master knows that it was a replica; the servers' default where it does not say."""
+    """Return for how long a master remembers that it was a replica; the default of servers if it does not say."""
     words = [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
     if not isinstance(words, list) or len(words) != 2 or not isinstance(words[1], bytes) or not words[1].isdigit():
         return BACKLOG_MS
-    return min(int(words[1]) * 1000, UNBOUNDED) or UNBOUNDED  # 0 is for ever
+    return min(int(words[1]) * 1000, UNBOUNDED) or UNBOUNDED  # 0 means for ever
 
 
 def _guarded(replies: list[Any], errand: Errand | None) -> tuple[int, bytes | None]:
-    """Take the answers about the marker off the end; return the server's clock and the marker."""
+    """Remove the replies about the guard's marker from the end; return the server's clock and the marker."""
     if errand is None:
         return 0, None
     clock, marker = replies.pop(), replies.pop()
@@ -295,8 +295,8 @@ class Dialler:
         self._failed = failed
         self._tracking = tracking
         self._closed = False
-        self._pauses: deque[_thread.LockType] = deque()  # one for each dialling thread: taken, and released to wake it
-        self._process = os.getpid()  # a fork copies the pauses, but not the threads
+        self._pauses: deque[_thread.LockType] = deque()  # a locked lock for each dialling thread; releasing it wakes it
+        self._process = os.getpid()  # a fork copies these locks, but not the threads
 
     def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds; `errand` as for `dial`."""
@@ -308,8 +308,8 @@ class Dialler:
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated.
 
-        In a forked child it only notes that: there are no threads to wake, and a lock that a thread of the parent was
-        using at the fork may never come free.
+        In a forked child this only sets a flag. The child has no dialling threads, and a lock that a thread of the
+        parent was using at the fork may never be released there.
         """
         self._closed = True
         if self._process == os.getpid():
@@ -319,7 +319,7 @@ class Dialler:
     def _run(self, index: int, seconds: float, errand: Errand | None) -> None:
         pause = _thread.allocate_lock()
         pause.acquire()
-        self._pauses.append(pause)  # before we ask whether it is closed: either we see that, or `close` sees the pause
+        self._pauses.append(pause)  # before the check: either we see that it is closed, or `close` sees this lock
         done = False
         try:
             while not done:
@@ -330,17 +330,17 @@ class Dialler:
                 seconds = longer(seconds)
         finally:
             self._pauses.remove(pause)
-            if not done:  # whatever has ended this thread: nobody else dials this master
+            if not done:  # an unexpected exception ends this thread: start another one for this master
                 self.start(index, longer(seconds), errand)
 
     def _try(self, index: int, errand: Errand | None) -> bool:
-        """Dial once; tell whether the master was reached. Whatever keeps it from voting is that master's cause."""
+        """Dial once; tell whether the master was reached. Report any failure as that master's cause."""
         try:
             connection = dial(self._masters[index], self._timeout, self._tracking, errand)
         except Exception as error:
             self._failed(index, error)
             return False
-        except BaseException as error:  # such as SystemExit: a credential provider is somebody else's code
+        except BaseException as error:  # a user's credential provider may raise SystemExit, for example
             cause = RuntimeError(f"dialling was ended by {type(error).__name__}")
             cause.__cause__ = error
             self._failed(index, cause)
@@ -353,4 +353,4 @@ def _release(pause: _thread.LockType) -> None:
     try:
         pause.release()
     except RuntimeError:
-        pass  # it was released before
+        pass  # it was released already

@@ -9,8 +9,8 @@ Rules:
   * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires or
     extends. An answer that shows that the master is not to be trusted, or a push that it was flushed, closes the
     connection before the votes that come behind are counted.
-  * A master that has not voted when a quorum has, and stays silent for several times as long as the others took, is
-    suspected: no attempt, release or look waits for its vote any more. Commands still go to it. Its next byte, or its
+  * A master is suspected when a quorum has voted without it and it then stays silent for several times the quorum's
+    round time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its
     next connection, ends the suspicion.
   * A release is never forgotten: one that got no answer on a connection that broke, or that came
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
@@ -47,28 +47,29 @@ from ..protocol.key import MAX_BYTES, MAX_SUFFIX
 from ..protocol.policy import SECOND, UNBOUNDED, Clock
 from . import net
 
-# A link that owes more than this counts as stopped, unless it answers a LEAST_SHARE of MAX_PENDING (or all that it
-# owed) within each STALL_NS: a master that takes commands and answers next to none must not hold the memory of the
-# whole process. One that is only busy may owe more.
+# Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
+# commands (or all outstanding ones) within each STALL_NS, or its connection is closed. A master that accepts commands
+# and answers hardly any must not fill the memory of the process. A master that is only busy may owe more.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
-LEAST_SHARE = 16  # one in 16: 4,096 replies a second
+LEAST_SHARE = 16  # 65,536 / 16: 4,096 replies a second
 
-# A link that owes more than this is given up at once, however busy it is. 512 tasks with a batch of 1,024 names each
-# owe 524,288 replies and have 56 MB to send.
+# Above these limits the connection is closed at once, even if the master is only busy. 512 tasks with a batch of 1,024
+# names each wait for 524,288 replies and have 56 MB to send.
 MOST_PENDING = 10 * MAX_PENDING
 MOST_UNSENT = 32 * MAX_UNSENT
 
-# When a quorum has voted, the others have SILENT_ROUNDS times as long as those took, but at least SILENT_NS.
+# After a quorum has voted, each missing master has SILENT_ROUNDS times the quorum's round time to vote, and at least
+# SILENT_NS. Then it is suspected.
 SILENT_ROUNDS = 4
 SILENT_NS = 10_000_000
 
 # A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
 _REPLACED = ("READONLY", "LOADING")
 
-# A master pushes once for each key that it was asked to note, and when it is flushed. One that has pushed so many times
-# more often is given up: it could keep this process busy with nothing else.
+# A master pushes once for each key that it was asked to track, and once for each flush. After this many pushes more
+# than it was asked for, its connection is closed: a flood of pushes could keep this process busy.
 PUSHES_AHEAD = 1024
 
 # So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
@@ -104,7 +105,7 @@ class Link:
         self.tail = b""  # the beginning of a line whose end has not come yet
         self.pending: list[Any] = []  # ballots in the order of the commands sent; before `head` None
         self.head = 0
-        self.pushes = 0  # so many more there may be
+        self.pushes = 0  # how many more pushes are accepted
         self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
         self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
         self.traits: Any = None  # what the handshake learned: run_id, version, ...
@@ -115,8 +116,9 @@ class Link:
         self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
         self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
         self.pulse: Any = None  # what it asks
-        self.suspected = False  # whether nobody waits for its votes
-        self.full_at, self.full_ns = -1, 0  # how many must have come a moment after it owed too much; when that began
+        self.suspected = False  # whether its votes are no longer waited for
+        # Above the limit: how many replies must have come STALL_NS after `full_ns`, or the link counts as stopped.
+        self.full_at, self.full_ns = -1, 0
 
     def __repr__(self) -> str:
         return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
@@ -153,9 +155,9 @@ class Fleet:
         self.resent = False  # whether a script was ever sent in full instead
         self.pulse_ns = UNBOUNDED  # when the next pulse is due
         self.suspects = 0  # how many links are suspected
-        self.hurried: list[Ballot] = []  # ballots that a quorum has voted on without a verdict
+        self.hurried: list[Ballot] = []  # ballots that a quorum has voted on, and that have no verdict yet
         self.hurry_ns = UNBOUNDED  # when the first of them is due (see `Ballot.hurry_ns`)
-        self.round_ns = 0  # how long a quorum took to vote on one of them
+        self.round_ns = 0  # how long a quorum took to vote on the last such attempt; see `_spares`
         # Constants as fields: the compiled build knows the types of those.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -187,7 +189,7 @@ class Fleet:
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
                 if full and self._stalled(link):
-                    self._drop(link, TimeoutError("the master takes commands and answers none, or too few"))
+                    self._drop(link, TimeoutError("the master accepts commands and answers too few of them"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
@@ -228,7 +230,7 @@ class Fleet:
         self.torn = False
 
     def hurry(self) -> None:
-        """Suspect masters that are silent for too long; for drivers that are told by an event loop."""
+        """Suspect masters that have been silent for too long; for drivers that run in an event loop."""
         self.torn = True
         self._suspect(self.clock.now())
         self.torn = False
@@ -294,7 +296,7 @@ class Fleet:
             self.torn = False
 
     def quorum_pushes(self) -> bool:
-        """Tell whether a quorum of masters is connected that push changes of keys."""
+        """Tell whether enough masters for a quorum are connected and push changes of keys."""
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     def unanswered(self) -> bool:
@@ -345,13 +347,13 @@ class Fleet:
         return Ballot(command, self.size, self.quorum)
 
     def _spares(self, ballot: Ballot) -> bool:
-        """Tell whether a ballot need not wait for the masters that are missing; note when it need not any more."""
+        """Tell whether only suspected masters are missing from a ballot; else note when to suspect those missing."""
         if self.suspects and ballot.spares(self._suspects_of(ballot)):
             return True
         if not ballot.hurry_ns and ballot.spares(self.size):
             now = self.clock.now()
             if ballot.command.undo() is not None:  # an attempt: its command was made just before it was sent
-                # A single late reply must not make the next silent master cost much more.
+                # The bound: one late reply must not make the client wait much longer for the next silent master.
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
             ballot.hurry_ns = now + max(SILENT_NS, SILENT_ROUNDS * self.round_ns)
             self.hurried.append(ballot)
@@ -363,7 +365,7 @@ class Fleet:
         return sum([link.suspected and ballot.asked >> link.index & 1 for link in self.links])
 
     def _suspect(self, now_ns: int) -> None:
-        """Suspect the masters that ballots have waited for long enough; decide the ballots that need no other."""
+        """Suspect the masters missing from ballots that are due; decide ballots that only lack suspected masters."""
         waiting = [ballot for ballot in self.hurried if not ballot.decided]
         if self.hurry_ns <= now_ns:
             for ballot in waiting:
@@ -379,13 +381,13 @@ class Fleet:
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
     def _trust(self, link: Link) -> None:
-        """Wait for the votes of a link again."""
+        """End the suspicion of a link: its votes are waited for again."""
         if link.suspected:
             link.suspected = False
             self.suspects -= 1
 
     def _stalled(self, link: Link) -> bool:
-        """Tell whether a link that owes too much answers next to nothing, or owes more than may be kept."""
+        """Tell whether a link above its limit answers too few commands, or has reached the hard limit."""
         came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
         if came >= link.full_at:
             link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
@@ -470,7 +472,7 @@ class Fleet:
 
         The parser is not asked: it would believe the lengths in it.
         """
-        what = ", a push that is not known"
+        what = ", an unknown push"
         found = _PUSH.match(came, start)
         if found is None:
             rest = came[start:]
@@ -480,7 +482,7 @@ class Fleet:
             what = ", and pushes more than it was asked to"
         elif found[1] is None:
             link.pushes -= 1
-            if self.changed[-1:] != [(link.index, None)]:  # of a flood of them one is passed on: it wakes everybody
+            if self.changed[-1:] != [(link.index, None)]:  # one of several in a row is enough: it wakes every watcher
                 self.changed.append((link.index, None))
             if link.watched is None:
                 return found.end()
@@ -570,7 +572,7 @@ class Fleet:
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 if self.wires.unsent(link.index) > self.most_unsent:
-                    self._drop(link, TimeoutError("too many scripts were missing, and could not be sent again"))
+                    self._drop(link, TimeoutError("too many scripts were missing to send them all again"))
                 return
         if ballot.command.tells == TIME:  # the guard would see nothing
             self._drop(link, error)

@@ -52,7 +52,7 @@ class Wires:
         self._by_fd: dict[int, int] = {}
         self._wake_in, self._wake_out = os.pipe()
         self._pipe: tuple[int, ...] = (self._wake_in, self._wake_out)
-        self._waking: list[None] = []  # one for each thread that is in `wake`
+        self._waking: list[None] = []  # one entry for each thread that is in `wake`
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
         self._poll.register(self._wake_in, select.POLLIN)
@@ -173,7 +173,7 @@ class Wires:
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once, or the next one."""
-        self._waking.append(None)  # before the question: either `close` sees this, or we see that it is closed
+        self._waking.append(None)  # before the check: either `close` sees the entry, or we see that it has closed
         try:
             if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
@@ -186,7 +186,7 @@ class Wires:
 
     def __del__(self) -> None:
         if hasattr(self, "_waking"):
-            self._waking.clear()  # no thread is in `wake`; an interrupt may have left an entry
+            self._waking.clear()  # an interrupt may have left an entry; no thread is in `wake` now
             self.close()
 
     def close(self) -> None:
@@ -201,11 +201,11 @@ class Wires:
     def _close_pipe(self) -> None:
         """Close the wake-up pipe, unless a thread may be writing to it.
 
-        Writing gives the GIL up first; meanwhile the descriptor could be closed and given to somebody else. The thread
-        that writes closes the pipe.
+        `os.write` releases the GIL before it writes. If the pipe were closed then, the system could give its descriptor
+        to another file. So the writing thread closes the pipe itself.
         """
         if not self._waking:
-            pipe, self._pipe = self._pipe, ()  # no call in between, so that only one thread closes it
+            pipe, self._pipe = self._pipe, ()  # no call in between, so only one thread closes it
             for fd in pipe:
                 os.close(fd)
 

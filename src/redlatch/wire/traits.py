@@ -20,17 +20,17 @@ _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOSCRIPT": redis_errors.NoScriptError,
 }
 
-# How servers say that a script called a command that its user may not use; up to Redis 7.0 they do not say which one.
+# Errors of servers for a script that calls a command without permission. Redis up to 7.0 does not name the command.
 _NOT_IN_SCRIPTS = "ACL failure in script", "executing the script can't run this command"
 
-# How a reply with a length begins, as far as it is shown.
+# The part that errors show of a reply with a length: its type and its length.
 _HEADER = re.compile(rb"[*%~>|$=!]\d{1,8}")
 
 
 def reply_error(text: str, login: bool = False) -> Exception:
-    """Make redis-py's exception of an error reply, so that causes look as their readers know them.
+    """Turn an error reply into redis-py's exception, so that causes look familiar to readers.
 
-    Every error reply passes here. Its text is not passed on as it is: a server may repeat what it was sent.
+    Every error reply passes through here. Its text is filtered, because a server may repeat what it was sent.
 
     Args:
         login: whether the command carried credentials.
@@ -45,7 +45,7 @@ def _kind_of(text: str) -> type[Exception]:
 
 
 def described(reply: object) -> str:
-    """Describe a reply that no command expects, for an error; what it says is not passed on as it is, either."""
+    """Describe an unexpected reply for an error message. Its text is filtered, too."""
     if isinstance(reply, (bytes, bytearray)):
         header = _HEADER.match(reply)
         return repr(said(reply.decode(errors="replace")) if header is None else bytes(header[0]).decode())
@@ -58,11 +58,11 @@ class Traits:
     Attributes:
         run_id: the server's own random name, new at every start.
         server, version: "valkey" or "redis", and its version as a tuple of numbers.
-        role: "master", or what else it said, fit to be shown.
+        role: "master", or the role that it reports, made printable.
         protocol: 3, or 2 where HELLO was refused.
         tracking: whether it says when a key that was looked at has changed.
         dialect: the cheapest way to call it (see protocol.commands).
-        evicts: its maxmemory_policy, fit to be shown, where that may take keys that have not run out; else "".
+        evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
         sighting: what the guard wants to know; None where there is none.
     """
 
