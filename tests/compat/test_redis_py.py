@@ -76,7 +76,8 @@ def test_what_users_put_on_a_lock_stays_there(server, name):
         assert in_thread(lambda lock=lock: hasattr(lock.local, "count")).result(PATIENCE) is (
             not lock.thread_local or isinstance(lock, AsyncLock)
         )
-    assert inspect.iscoroutinefunction(AsyncLock.acquire)
+    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert is_awaited(AsyncLock.acquire)
     assert inspect.iscoroutinefunction(AsyncLock.release)
 
 
@@ -381,6 +382,45 @@ def test_a_task_that_did_not_get_it_releases_nobodys(implementation, url, name):
                 await leaving
             assert await lock.owned()
             await lock.release()
+
+    run(work())
+
+
+async def _run_out(lock: AsyncLock) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await lock.acquire()
+
+
+async def _run_out_in_another_task(lock: AsyncLock) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(lock.acquire(), 0.05)
+
+
+async def _be_refused_in_another_task(lock: AsyncLock) -> None:
+    assert not await asyncio.create_task(lock.acquire(blocking=False))
+
+
+@pytest.mark.parametrize("try_in_vain", [_run_out, _run_out_in_another_task, _be_refused_in_another_task])
+@pytest.mark.parametrize("holds", [AsyncLock.acquire, lambda lock: asyncio.create_task(lock.acquire())])
+def test_a_task_that_gave_up_neither_owns_nor_releases_what_another_one_holds(
+    implementation, url, name, try_in_vain, holds
+):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            lock = AsyncLock(client, name, timeout=60)
+            assert await holds(lock)
+
+            async def give_up() -> None:
+                await try_in_vain(lock)
+                assert not await lock.owned()
+                with pytest.raises(LockError):
+                    await lock.release()
+
+            await asyncio.create_task(give_up())
+            assert await lock.owned()
+            await lock.release()
+            assert not await client.exists(name)
 
     run(work())
 

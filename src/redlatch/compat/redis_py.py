@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Literal
 
 import redis
@@ -38,6 +38,7 @@ import redis.lock
 from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
+from ..locks.owner import coroutine_function, running_task
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
@@ -274,17 +275,17 @@ class _Record(_Local):
 class _TaskLocal:  # what else is put on it is for all
     """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
 
-    So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
-    one task uses a lock object, and nothing has to be looked up.
+    So a task can release what another one has acquired for it. Mostly one task uses a lock object, and nothing has to
+    be looked up.
     """
 
     def __init__(self) -> None:
         self._last = _Record()
         self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
 
-    def note(self, lease: Any) -> None:
-        """Take note of what the current task has acquired, or that it did not get it (None)."""
-        task, last = asyncio.current_task(), self._last
+    def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
+        """Take note of what a task has acquired, or that it did not get it (None)."""
+        last = self._last
         if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:  # as it mostly is
             last.lease, last.task = lease, weakref.ref(task)
             return
@@ -328,29 +329,49 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
     _of_each = _TaskLocal
 
-    async def acquire(
+    @coroutine_function
+    def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
+    ) -> Coroutine[Any, Any, bool]:
+        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`.
+
+        It is acquired for the task that makes this call, also where another task runs the coroutine.
+        """
+        return self._acquire_for(running_task(), blocking, blocking_timeout, token)
+
+    async def _acquire_for(
+        self,
+        task: asyncio.Task[Any] | None,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: str | bytes | None,
     ) -> bool:
-        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, AsyncLock)
         if home is None or not _is_pause(self.sleep):
             return bool(await super().acquire(blocking, blocking_timeout, token))
-        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
+        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token, task)
 
-    async def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
+    async def _win(
+        self, home: Home, timeout: float | None, token: str | bytes | None, task: asyncio.Task[Any] | None
+    ) -> bool:
         lease = _lease(self, home, asyncio.get_running_loop(), token)
+        won = False
         try:
-            won: bool = await lease.acquire(timeout=timeout)
+            won = await lease.acquire(timeout=timeout)
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
-        if won or self.thread_local:
-            self.local.note(lease if won else None)
+        finally:  # a task that was cancelled, too, has tried, and is not to release what another one holds
+            if self.thread_local:
+                caller = task if task is not None and not task.done() else running_task()
+                self.local.note_for(caller, lease if won else None)
+            elif won:
+                self.local.note(lease)
         return won
 
     async def do_acquire(self, token: str | bytes) -> bool:
         """Make one attempt with this token."""
         home = home_of(self.redis)
-        return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token)
+        return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token, None)
 
     async def owned(self) -> bool:
         """Tell whether this lock holds the key, by the server and by our own clock."""
