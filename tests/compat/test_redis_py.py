@@ -185,6 +185,47 @@ def test_a_subclass_with_a_do_acquire_of_its_own_has_it_called(server, name):
     assert not server.exists(name)
 
 
+RELEASES_AND_COUNTS = 'redis.call("incr",KEYS[1].."-released") return redis.call("del",KEYS[1])'
+
+
+class Counted(Lock):
+    lua_release = None
+    LUA_RELEASE_SCRIPT = RELEASES_AND_COUNTS
+
+
+class AsyncCounted(AsyncLock):
+    lua_release = None
+    LUA_RELEASE_SCRIPT = RELEASES_AND_COUNTS
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+@pytest.mark.parametrize("whose", ["subclass", "instance"])
+def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(server, name, whose, timeout):
+    lock = (Counted if whose == "subclass" else Lock)(server, name, timeout=timeout)
+    if whose == "instance":
+        lock.lua_release = server.register_script(RELEASES_AND_COUNTS)
+    for count in (1, 2):
+        assert lock.acquire(blocking=False)
+        waiter = Lock(server, name, timeout=60)
+        waits = in_thread(lambda waiter=waiter: waiter.acquire() and waiter.release() is None)
+        lock.release()
+        assert waits.result(PATIENCE)
+        assert int(server.get(name + "-released")) == count
+    assert lock.local.token is None
+    server.delete(name + "-released")
+
+
+def test_so_is_one_of_asyncio(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            async with AsyncCounted(client, name, timeout=60):
+                pass
+            assert await client.getdel(name + "-released") == b"1"
+            assert not await client.exists(name)
+
+    run(work())
+
+
 def test_a_client_whose_connections_are_not_redis_pys_keeps_redis_pys_way(server, name):
     class Connection(redis.Connection):
         """Somebody's own, such as fakeredis'."""

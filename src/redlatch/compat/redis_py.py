@@ -19,7 +19,8 @@ Both are subclasses: names, attributes, messages and hooks are redis-py's. What 
 
 redis-py's algorithm is kept for clusters and for clients with connections that are not redis-py's. It is kept, too, for
 clients with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key,
-and for subclasses with a `do_acquire` or `do_release` of their own.
+and for subclasses with a `do_acquire` or `do_release` of their own. A Lua script that a subclass or an instance has of
+its own is run.
 
 Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
 """
@@ -44,6 +45,10 @@ from .shared import let_go, redis_error_of, shown_token
 
 # A server's numbers end here.
 LONGEST_TTL_MS = (1 << 63) - 1
+
+# Subclasses replace the texts of scripts; users of single locks replace the registered scripts.
+_SCRIPTS = ("LUA_RELEASE_SCRIPT", "LUA_EXTEND_SCRIPT", "LUA_REACQUIRE_SCRIPT")
+_has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdisjoint
 
 
 class _Local:
@@ -484,8 +489,14 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own."""
-    return "lua_extend" in vars(lock)
+    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own, and subclasses may."""
+    if not _has_no_script(vars(lock)):
+        return True
+    kind = type(lock)
+    if kind is Lock or kind is AsyncLock:
+        return False
+    face = Lock if isinstance(lock, Lock) else AsyncLock
+    return any([getattr(kind, script) != getattr(face, script) for script in _SCRIPTS])
 
 
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
