@@ -381,3 +381,21 @@ def test_row_52_fields_of_a_template_may_have_attributes_indexes_and_formats(
             return found
 
         assert f"{name}{expected}".encode() in keys(7, 5, {"day": 3, "a.b": 4})
+
+
+def test_a_name_without_fields_needs_no_arguments_that_another_decorator_passes(implementation, url, name):
+    def passing(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any) -> Any:
+            return function("context", *args)
+
+        return wrapper
+
+    with Client(url) as client:
+
+        @client.locked(name + "{{x}}")
+        @passing
+        def job(context: str, day: int) -> tuple[str, int, int]:
+            return context, day, ask(url).exists(name + "{x}")
+
+        assert job(3) == ("context", 3, 1)

@@ -45,7 +45,8 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"locked: {_name_of(function)} has no signature that can be read: {error}") from None
-    for field in _fields_of(template):
+    fields = _fields_of(template)
+    for field in fields:
         found = _FIELD.fullmatch(field)
         if field and found is None:
             raise ConfigurationError(f"template: {template!r} is malformed: {{{field}}} is no field")
@@ -54,6 +55,10 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
             raise ConfigurationError(
                 f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
             )
+
+    if not fields:  # a decorator below may pass arguments of its own, so a call need not fit the signature
+        fixed = template.format()
+        return lambda *args, **named: fixed
 
     def name(*args: Any, **named: Any) -> str:
         bound = signature.bind(*args, **named)
