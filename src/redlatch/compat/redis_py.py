@@ -366,7 +366,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         finally:  # a task that was cancelled, too, has tried, and is not to release what another one holds
-            if self.thread_local:
+            if isinstance(self.local, _TaskLocal):
                 caller = task if task is not None and not task.done() else running_task()
                 self.local.note_for(caller, lease if won else None)
             elif won:
