@@ -362,7 +362,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         lease = _lease(self, home, asyncio.get_running_loop(), token)
         won = False
         try:
-            won = await lease.acquire(timeout=timeout)
+            won = bool(await lease.acquire(timeout=timeout))
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
         finally:  # a task that was cancelled, too, has tried, and is not to release what another one holds
