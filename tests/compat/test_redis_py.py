@@ -215,6 +215,22 @@ def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(
     server.delete(name + "-released")
 
 
+def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(server, name, monkeypatch, caplog):
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    lock = Counted(server, name)
+    assert lock.acquire()
+    care = lock.local.lease._care
+    lock.release()
+    assert not care.live()
+    other = Lock(server, name + "-2")
+    assert other.acquire()
+    threading.Event().wait(0.6)  # both would have been due by now
+    assert other.owned()
+    other.release()
+    assert not caplog.records
+    server.delete(name + "-released")
+
+
 def test_so_is_one_of_asyncio(implementation, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:

@@ -221,6 +221,7 @@ class Lock(_WithLocal, redis.lock.Lock):
             super().do_release(expected_token)
         finally:
             _let_go(self, None, expected_token)
+        _end_lease(self, expected_token)
 
     def _release(self, lease: Any, token: Any) -> None:
         try:
@@ -401,6 +402,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
             await super().do_release(expected_token)
         finally:
             _let_go(self, loop, expected_token)
+        _end_lease(self, expected_token)
 
     async def _release(self, lease: Any, local: _Local) -> None:
         try:
@@ -535,6 +537,16 @@ def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> 
         client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
         if client.held_here(key, token, _ttl_ms(lock)) is not None:
             client.broken(key)
+
+
+def _end_lease(lock: Any, token: bytes) -> None:
+    """Renew its lease no more, and report no loss: redis-py's own script has released the lock."""
+    local = lock.local.mine()
+    lease = local.lease
+    if lease is not None and lease._hold.token == token:
+        local.drop(lease)
+        if lease._care is not None:
+            lease._care.end()
 
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:
