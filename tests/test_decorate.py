@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import types
@@ -104,6 +105,8 @@ LATE: dict[str, Any] = {
     "an async generator function": async_generator_function,
     "a wrapper round an async generator function": wrapped(async_generator_function),
     "a coroutine made of a generator": generator_coroutine,
+    "a context manager made of a generator function": contextlib.contextmanager(generator_function),
+    "an async context manager": contextlib.asynccontextmanager(async_generator_function),
 }
 
 
@@ -138,6 +141,18 @@ def test_row_52_a_future_that_a_function_returns_is_cancelled(implementation, ur
             assert ran == []
 
     asyncio.run(main())
+
+
+def test_row_52_an_awaitable_that_is_refused_is_not_closed(implementation, url, name):
+    class Pool(Awaitable):
+        async def close(self) -> None:
+            ran.append("close")
+
+    with Client(url) as client:
+        with pytest.raises(TypeError, match="returned an awaitable"):
+            client.locked(name)(lambda: Pool())()
+        gc.collect()  # a coroutine of close() that nobody awaits would warn now
+    assert ran == []
 
 
 @pytest.mark.parametrize(
@@ -259,6 +274,46 @@ def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refu
     assert ran == []
 
 
+@pytest.mark.parametrize(
+    "late",
+    [coroutine_function, generator_function, async_generator_function],
+    ids=["coroutine", "generator", "async generator"],
+)
+def test_row_52_what_a_coroutine_function_returns_is_refused_where_it_has_yet_to_run(implementation, url, name, late):
+    async def later() -> Any:
+        return late()
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            with pytest.raises(TypeError, match=r"later returned an? (awaitable|generator), which would run without"):
+                await client.locked(name)(later)()
+        gc.collect()  # a coroutine that was not closed would warn now
+
+    asyncio.run(main())
+    assert ran == []
+    assert not ask(url).exists(name)
+
+
+def test_row_52_a_coroutine_function_may_return_a_task_or_an_object_that_can_be_awaited(implementation, url, name):
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            pool = Awaitable()
+
+            @client.locked(name)
+            async def connect() -> Awaitable:
+                return pool
+
+            @client.locked(name)
+            async def begin() -> asyncio.Task[str]:
+                return asyncio.get_running_loop().create_task(coroutine_function())
+
+            assert await connect() is pool
+            assert await (await begin()) == "done"
+
+    asyncio.run(main())
+    assert ran == ["coroutine"]
+
+
 # --- decorated objects and templates --------------------------------------------------------------------------
 
 
@@ -328,3 +383,21 @@ def test_row_52_fields_of_a_template_may_have_attributes_indexes_and_formats(
             return found
 
         assert f"{name}{expected}".encode() in keys(7, 5, {"day": 3, "a.b": 4})
+
+
+def test_a_name_without_fields_needs_no_arguments_that_another_decorator_passes(implementation, url, name):
+    def passing(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any) -> Any:
+            return function("context", *args)
+
+        return wrapper
+
+    with Client(url) as client:
+
+        @client.locked(name + "{{x}}")
+        @passing
+        def job(context: str, day: int) -> tuple[str, int, int]:
+            return context, day, ask(url).exists(name + "{x}")
+
+        assert job(3) == ("context", 3, 1)

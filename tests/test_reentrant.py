@@ -9,13 +9,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 from faces import PATIENCE, await_true, in_thread
 
-from redlatch import AlreadyHeld, AsyncClient, Client, LockLost, NotOwned
+from redlatch import AlreadyHeld, AsyncClient, Client, LockBusy, LockLost, NotOwned
 from redlatch.locks.reentrant import AsyncRLock
 
 SHORT = 0.4  # a ttl that expires during a test
@@ -397,3 +398,58 @@ def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_rele
             await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_row_55_a_lost_body_that_released_the_rlock_and_acquired_it_again_says_so(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
+            with pytest.raises(LockLost):
+                async with lock:
+                    with pytest.raises(asyncio.CancelledError):
+                        await asyncio.sleep(PATIENCE)
+                    with pytest.raises(LockLost):
+                        await lock.release()
+                    await lock.acquire()
+            task = asyncio.current_task()
+            assert task is not None
+            assert not task.cancelling()
+            assert lock.count == 0
+
+    asyncio.run(main())
+
+
+def test_row_55_leaving_the_with_in_another_thread_raises_and_does_not_end_in_silence(implementation, three, name):
+    with Client(three) as client, ThreadPoolExecutor(1) as enters, ThreadPoolExecutor(1) as leaves:
+        lock = client.rlock(name, ttl=LONG)
+        enters.submit(lock.__enter__).result(PATIENCE)
+        with pytest.raises(NotOwned):
+            leaves.submit(lock.__exit__, None, None, None).result(PATIENCE)
+        body = ZeroDivisionError()
+        leaves.submit(lock.__exit__, ZeroDivisionError, body, None).result(PATIENCE)
+        assert "NotOwned when the lock was released" in body.__notes__[0]
+        enters.submit(lock.__exit__, None, None, None).result(PATIENCE)
+        with pytest.raises(NotOwned):
+            enters.submit(lock.__exit__, None, None, None).result(PATIENCE)
+
+
+def test_row_55_leaving_the_with_in_another_task_raises_and_does_not_end_in_silence(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.rlock(name, ttl=LONG)
+            async with lock:
+                with pytest.raises(NotOwned):
+                    await asyncio.create_task(lock.__aexit__(None, None, None))
+                assert lock.count == 1
+            assert lock.count == 0
+
+    asyncio.run(main())
+
+
+def test_row_55_a_with_that_did_not_get_the_rlock_was_not_entered(implementation, three, name):
+    with Client(three) as client, client.lock(name, ttl=LONG):
+        lock = client.rlock(name, ttl=LONG, timeout=0)
+        with pytest.raises(LockBusy), lock:
+            pass
+        with pytest.raises(NotOwned):
+            lock.__exit__(None, None, None)

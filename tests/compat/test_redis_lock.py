@@ -124,6 +124,24 @@ def test_reset_lets_those_who_wait_here_ask(server, name):
         pass
 
 
+@pytest.mark.parametrize("right", ["del", "pexpire", "expire", "lpush"])
+def test_row_58_a_reset_by_a_user_who_lacks_a_right_leaves_no_signal_without_a_ttl(server, url, name, right):
+    user = f"no-{right}"
+    server.execute_command("ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", f"-{right}")
+    try:
+        with Lock(server, name, expire=60), redis.Redis.from_url(url, username=user, password="pw") as few:
+            if right != "expire":
+                with pytest.raises(redis.ResponseError, match="permission"):
+                    Lock(few, name).reset()
+            if right != "pexpire":
+                with pytest.raises(redis.ResponseError, match="permission"):
+                    redis_lock.reset_all(few)
+            assert not server.exists(f"lock-signal:{name}")
+            assert server.exists(f"lock:{name}")
+    finally:
+        server.execute_command("ACL", "DELUSER", user)
+
+
 def test_what_was_acquired_elsewhere_is_extended_and_released_by_its_id(server, name):
     server.set(f"lock:{name}", "theirs", ex=60)
     lock = Lock(server, name, id="theirs")

@@ -77,7 +77,8 @@ def test_what_users_put_on_a_lock_stays_there(server, name):
         assert in_thread(lambda lock=lock: hasattr(lock.local, "count")).result(PATIENCE) is (
             not lock.thread_local or isinstance(lock, AsyncLock)
         )
-    assert inspect.iscoroutinefunction(AsyncLock.acquire)
+    is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert is_awaited(AsyncLock.acquire)
     assert inspect.iscoroutinefunction(AsyncLock.release)
 
 
@@ -183,6 +184,63 @@ def test_a_subclass_with_a_do_acquire_of_its_own_has_it_called(server, name):
     assert server.get(name) == lock.local.token
     lock.release()
     assert not server.exists(name)
+
+
+RELEASES_AND_COUNTS = 'redis.call("incr",KEYS[1].."-released") return redis.call("del",KEYS[1])'
+
+
+class Counted(Lock):
+    lua_release = None
+    LUA_RELEASE_SCRIPT = RELEASES_AND_COUNTS
+
+
+class AsyncCounted(AsyncLock):
+    lua_release = None
+    LUA_RELEASE_SCRIPT = RELEASES_AND_COUNTS
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+@pytest.mark.parametrize("whose", ["subclass", "instance"])
+def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(server, name, whose, timeout):
+    lock = (Counted if whose == "subclass" else Lock)(server, name, timeout=timeout)
+    if whose == "instance":
+        lock.lua_release = server.register_script(RELEASES_AND_COUNTS)
+    for count in (1, 2):
+        assert lock.acquire(blocking=False)
+        waiter = Lock(server, name, timeout=60)
+        waits = in_thread(lambda waiter=waiter: waiter.acquire() and waiter.release() is None)
+        lock.release()
+        assert waits.result(PATIENCE)
+        assert int(server.get(name + "-released")) == count
+    assert lock.local.token is None
+    server.delete(name + "-released")
+
+
+def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(server, name, monkeypatch, caplog):
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    lock = Counted(server, name)
+    assert lock.acquire()
+    care = lock.local.lease._care
+    lock.release()
+    assert not care.live()
+    other = Lock(server, name + "-2")
+    assert other.acquire()
+    threading.Event().wait(0.6)  # both would have been due by now
+    assert other.owned()
+    other.release()
+    assert not caplog.records
+    server.delete(name + "-released")
+
+
+def test_so_is_one_of_asyncio(implementation, url, name):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            async with AsyncCounted(client, name, timeout=60):
+                pass
+            assert await client.getdel(name + "-released") == b"1"
+            assert not await client.exists(name)
+
+    run(work())
 
 
 def test_a_client_whose_connections_are_not_redis_pys_keeps_redis_pys_way(server, name):
@@ -382,6 +440,45 @@ def test_a_task_that_did_not_get_it_releases_nobodys(implementation, url, name):
                 await leaving
             assert await lock.owned()
             await lock.release()
+
+    run(work())
+
+
+async def _run_out(lock: AsyncLock) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await lock.acquire()
+
+
+async def _run_out_in_another_task(lock: AsyncLock) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(lock.acquire(), 0.05)
+
+
+async def _be_refused_in_another_task(lock: AsyncLock) -> None:
+    assert not await asyncio.create_task(lock.acquire(blocking=False))
+
+
+@pytest.mark.parametrize("try_in_vain", [_run_out, _run_out_in_another_task, _be_refused_in_another_task])
+@pytest.mark.parametrize("holds", [AsyncLock.acquire, lambda lock: asyncio.create_task(lock.acquire())])
+def test_a_task_that_gave_up_neither_owns_nor_releases_what_another_one_holds(
+    implementation, url, name, try_in_vain, holds
+):
+    async def work() -> None:
+        async with redis.asyncio.Redis.from_url(url) as client:
+            lock = AsyncLock(client, name, timeout=60)
+            assert await holds(lock)
+
+            async def give_up() -> None:
+                await try_in_vain(lock)
+                assert not await lock.owned()
+                with pytest.raises(LockError):
+                    await lock.release()
+
+            await asyncio.create_task(give_up())
+            assert await lock.owned()
+            await lock.release()
+            assert not await client.exists(name)
 
     run(work())
 

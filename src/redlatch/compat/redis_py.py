@@ -19,7 +19,7 @@ Both are subclasses: names, attributes, messages and hooks are redis-py's. What 
 
 The drop-in uses redis-py's algorithm for clusters, for clients with connections that are not redis-py's, for clients
 with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key, and for
-subclasses with a `do_acquire` or `do_release` of their own.
+subclasses with a `do_acquire` or `do_release` of their own. A Lua script of a subclass or of an instance is run.
 
 Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
 """
@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Literal
 
 import redis
@@ -38,11 +38,16 @@ import redis.lock
 from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
+from ..locks.owner import coroutine_function, running_task
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
 # The largest ttl that a server accepts.
 LONGEST_TTL_MS = (1 << 63) - 1
+
+# Subclasses replace the texts of scripts; users of single locks replace the registered scripts.
+_SCRIPTS = ("LUA_RELEASE_SCRIPT", "LUA_EXTEND_SCRIPT", "LUA_REACQUIRE_SCRIPT")
+_has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdisjoint
 
 
 class _Local:
@@ -215,6 +220,7 @@ class Lock(_WithLocal, redis.lock.Lock):
             super().do_release(expected_token)
         finally:
             _let_go(self, None, expected_token)
+        _end_lease(self, expected_token)
 
     def _release(self, lease: Any, token: Any) -> None:
         try:
@@ -274,17 +280,17 @@ class _Record(_Local):
 class _TaskLocal:  # what else is put on it is for all
     """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
 
-    So a task can release what another one has acquired for it, as `asyncio.wait_for` has it before Python 3.12. Mostly
-    one task uses a lock object, and nothing has to be looked up.
+    So a task can release what another one has acquired for it. Mostly one task uses a lock object, and nothing has to
+    be looked up.
     """
 
     def __init__(self) -> None:
         self._last = _Record()
         self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
 
-    def note(self, lease: Any) -> None:
-        """Take note of what the current task has acquired, or that it did not get it (None)."""
-        task, last = asyncio.current_task(), self._last
+    def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
+        """Take note of what a task has acquired, or that it did not get it (None)."""
+        last = self._last
         if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:  # as it mostly is
             last.lease, last.task = lease, weakref.ref(task)
             return
@@ -328,29 +334,49 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
     _of_each = _TaskLocal
 
-    async def acquire(
+    @coroutine_function
+    def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
+    ) -> Coroutine[Any, Any, bool]:
+        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`.
+
+        It is acquired for the task that makes this call, also where another task runs the coroutine.
+        """
+        return self._acquire_for(running_task(), blocking, blocking_timeout, token)
+
+    async def _acquire_for(
+        self,
+        task: asyncio.Task[Any] | None,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: str | bytes | None,
     ) -> bool:
-        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, AsyncLock)
         if home is None or not _is_pause(self.sleep):
             return bool(await super().acquire(blocking, blocking_timeout, token))
-        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token)
+        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token, task)
 
-    async def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
+    async def _win(
+        self, home: Home, timeout: float | None, token: str | bytes | None, task: asyncio.Task[Any] | None
+    ) -> bool:
         lease = _lease(self, home, asyncio.get_running_loop(), token)
+        won = False
         try:
-            won: bool = await lease.acquire(timeout=timeout)
+            won = bool(await lease.acquire(timeout=timeout))
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
-        if won or self.thread_local:
-            self.local.note(lease if won else None)
+        finally:  # a task that was cancelled, too, has tried, and is not to release what another one holds
+            if isinstance(self.local, _TaskLocal):
+                caller = task if task is not None and not task.done() else running_task()
+                self.local.note_for(caller, lease if won else None)
+            elif won:
+                self.local.note(lease)
         return won
 
     async def do_acquire(self, token: str | bytes) -> bool:
         """Make one attempt with this token."""
         home = home_of(self.redis)
-        return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token)
+        return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token, None)
 
     async def owned(self) -> bool:
         """Tell whether this lock holds the key, by the server and by our own clock."""
@@ -375,6 +401,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
             await super().do_release(expected_token)
         finally:
             _let_go(self, loop, expected_token)
+        _end_lease(self, expected_token)
 
     async def _release(self, lease: Any, local: _Local) -> None:
         try:
@@ -463,8 +490,14 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own."""
-    return "lua_extend" in vars(lock)
+    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own, and subclasses may."""
+    if not _has_no_script(vars(lock)):
+        return True
+    kind = type(lock)
+    if kind is Lock or kind is AsyncLock:
+        return False
+    face = Lock if isinstance(lock, Lock) else AsyncLock
+    return any([getattr(kind, script) != getattr(face, script) for script in _SCRIPTS])
 
 
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
@@ -503,6 +536,16 @@ def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> 
         client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
         if client.held_here(key, token, _ttl_ms(lock)) is not None:
             client.broken(key)
+
+
+def _end_lease(lock: Any, token: bytes) -> None:
+    """Renew its lease no more, and report no loss: redis-py's own script has released the lock."""
+    local = lock.local.mine()
+    lease = local.lease
+    if lease is not None and lease._hold.token == token:
+        local.drop(lease)
+        if lease._care is not None:
+            lease._care.end()
 
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:

@@ -6,11 +6,13 @@ refused: when the function is decorated, if that is possible then; otherwise whe
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
 from ..errors import ConfigurationError
@@ -43,7 +45,8 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"locked: {_name_of(function)} has no signature that can be read: {error}") from None
-    for field in _fields_of(template):
+    fields = _fields_of(template)
+    for field in fields:
         found = _FIELD.fullmatch(field)
         if field and found is None:
             raise ConfigurationError(f"template: {template!r} is malformed: {{{field}}} is no field")
@@ -52,6 +55,10 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
             raise ConfigurationError(
                 f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
             )
+
+    if not fields:  # a decorator below may pass arguments of its own, so a call need not fit the signature
+        fixed = template.format()
+        return lambda *args, **named: fixed
 
     def name(*args: Any, **named: Any) -> str:
         bound = signature.bind(*args, **named)
@@ -109,23 +116,42 @@ def _refuse_others(function: Any) -> None:
         )
 
 
-def _refuse_result(function: Any, result: Any) -> None:
+def _refuse_result(function: Any, result: Any, hint: str) -> None:
     """Refuse a returned awaitable or generator, and close it, so that it never runs.
+
+    Args:
+        hint: what to do if the result is an awaitable.
 
     Raises:
         TypeError: the result is an awaitable or a generator.
     """
-    if inspect.isawaitable(result):
-        end, what = getattr(result, "close", None) or getattr(result, "cancel", None), "an awaitable"
-        hint = "use an AsyncClient for it"
-    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
-        end, what = getattr(result, "close", None), "a generator"
-        hint = "use a with statement in its body"
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        what, hint = "a generator", "use a with statement in its body"
+    elif inspect.isawaitable(result):
+        what = "an awaitable"
     else:
         return
-    if end is not None:
-        end()
+    if isinstance(result, (Coroutine, Generator)):
+        result.close()
+    elif asyncio.isfuture(result):  # other awaitables, such as a pool, may have a close() that means something else
+        result.cancel()
     raise TypeError(f"locked: {_name_of(function)} returned {what}, which would run without the lock; {hint}")
+
+
+def _refuse_context(function: Any, result: Any) -> None:
+    """Refuse the context manager that `contextlib` makes of a generator function: its body has not run yet.
+
+    Raises:
+        TypeError: the result is one.
+    """
+    inner = inspect.unwrap(function)
+    if not (inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)):
+        return
+    if isinstance(result, (AbstractContextManager, AbstractAsyncContextManager)):
+        raise TypeError(
+            f"locked: {_name_of(function)} returned a context manager, whose body would run without the lock; "
+            "use a with statement in its body"
+        )
 
 
 def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunction]:
@@ -155,7 +181,8 @@ def locking(
         def locked(*args: Any, **named: Any) -> Any:
             with make(name(*args, **named), ttl, options):
                 result = function(*args, **named)
-                _refuse_result(function, result)
+                _refuse_result(function, result, "use an AsyncClient for it")
+                _refuse_context(function, result)
                 return result
 
         return locked
@@ -180,10 +207,11 @@ def async_locking(
         async def locked(*args: Any, **named: Any) -> Any:
             async with make(name(*args, **named), ttl, options):
                 result = function(*args, **named)
-                if inspect.isawaitable(result):
-                    return await result
-                _refuse_result(function, result)
-                return result  # of a wrapper that has already run its coroutine
+                if inspect.isawaitable(result):  # else a wrapper has run its coroutine to the end
+                    result = await result
+                if not inspect.isawaitable(result) or inspect.iscoroutine(result):  # a pool, or a task, may be one
+                    _refuse_result(function, result, "await it in the function")
+                return result
 
         return locked
 

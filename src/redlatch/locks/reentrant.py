@@ -1,4 +1,7 @@
-"""Re-entrant locks: one lease, and a count for whoever holds it."""
+"""Re-entrant locks: one lease, and a count for whoever holds it.
+
+Longer than a module should be: both faces are read side by side.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ class BaseRLock(Generic[AnyLock]):
         self._make = make
         self._owner = owner
         self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
+        self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # open with statements
         self._model = make()  # what the questions go to that need not be the holder's
         self._gone = _forgetter(weakref.ref(self))  # called when an owner has ended
 
@@ -105,6 +109,36 @@ class BaseRLock(Generic[AnyLock]):
             return None
         return lock
 
+    def _enter(self, owner: Any) -> None:
+        """Note that an owner has entered a ``with``."""
+        self._inside[owner] = self._inside.get(owner, 0) + 1
+
+    def _exit(self, owner: Any) -> bool:
+        """Note that an owner has left a ``with``; return whether it was inside one."""
+        inside = self._inside.pop(owner, 0)
+        if inside > 1:
+            self._inside[owner] = inside - 1
+        return inside > 0
+
+    def _leave(self, owner: Any, error: BaseException | None) -> AnyLock | None:
+        """Leave a ``with``; return the lock where it is to be released now.
+
+        Args:
+            error: what the body raised.
+
+        Raises:
+            NotOwned: another thread, or task, has entered it, and the body raised nothing.
+        """
+        if self._exit(owner) and not self._of(owner)[1]:  # the body has released it
+            return None
+        try:
+            return self._outermost(owner)
+        except NotOwned as failure:
+            if error is None:
+                raise
+            note_failure(error, failure)
+            return None
+
     def _released(self, owner: Any, lock: BaseLock) -> None:
         """Forget a lock that was released, or lost; one whose release failed may be released again."""
         if not lock._left_to_release and self._of(owner)[0] is lock:
@@ -179,7 +213,14 @@ class RLock(BaseRLock[Any]):
         self.lock.extend(ttl)
 
     def __enter__(self) -> Self:
-        if not self.acquire():
+        owner, won = self._owner(), False
+        self._enter(owner)  # first: an interrupt between the acquire and this would leave the lock held
+        try:
+            won = self.acquire()
+        finally:
+            if not won:
+                self._exit(owner)
+        if not won:
             raise self._model._not_won()
         return self
 
@@ -187,9 +228,7 @@ class RLock(BaseRLock[Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         owner = self._owner()
-        if not self._of(owner)[1]:  # the body has released it
-            return
-        lock = self._outermost(owner)
+        lock = self._leave(owner, error)
         if lock is not None:
             try:
                 lock.__exit__(kind, error, traceback)
@@ -276,32 +315,32 @@ class AsyncRLock(BaseRLock[Any]):
 
     async def __aenter__(self) -> Self:
         owner = _owner_for(running_task())
-        if self._again(owner):
-            return self
-        lock = self._make()
-        self._begin(owner)
-        try:
-            await lock.__aenter__()
-        finally:
-            self._asking.discard(owner)
-        self._won(owner, lock)
+        if not self._again(owner):
+            lock = self._make()
+            self._begin(owner)
+            try:
+                await lock.__aenter__()
+            finally:
+                self._asking.discard(owner)
+            self._won(owner, lock)
+        self._enter(owner)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         owner = _owner_for(running_task())
-        if not self._of(owner)[1]:  # the body has released it
-            scoped = self._scoped.pop(owner, None)
+        lock = self._leave(owner, error)
+        scoped = None if owner in self._inside else self._scoped.pop(owner, None)
+        try:
+            if lock is not None:
+                try:
+                    await lock.__aexit__(kind, error, traceback)
+                finally:
+                    self._released(owner, lock)
+        finally:
             if scoped is not None:
                 await scoped.__aexit__(kind, error, traceback)
-            return
-        lock = self._outermost(owner)
-        if lock is not None:
-            try:
-                await lock.__aexit__(kind, error, traceback)
-            finally:
-                self._released(owner, lock)
 
     def _won(self, owner: Any, lock: Any) -> None:
         super()._won(owner, lock)

@@ -37,7 +37,9 @@ _original = shared.original("redis_lock")
 _acquire_logger = logging.getLogger("redis_lock.acquire")
 _release_logger = logging.getLogger("redis_lock.release")
 
+# PEXPIRE and EXPIRE come before LPUSH, too: a user without the right to them leaves no list without a ttl.
 RESET_SCRIPT = """redis.call("del",KEYS[2])
+redis.call("pexpire",KEYS[2],ARGV[2])
 redis.call("lpush",KEYS[2],1)
 redis.call("pexpire",KEYS[2],ARGV[2])
 return redis.call("del",KEYS[1])"""
@@ -46,6 +48,7 @@ RESET_ALL_SCRIPT = """local locks=redis.call("keys","lock:*")
 for _,lock in ipairs(locks) do
 local signal="lock-signal:"..string.sub(lock,6)
 redis.call("del",signal)
+redis.call("expire",signal,1)
 redis.call("lpush",signal,1)
 redis.call("expire",signal,1)
 redis.call("del",lock)
