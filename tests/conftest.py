@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import itertools
 import os
@@ -215,6 +216,7 @@ def closed_ports() -> Iterator[Callable[[int], list[str]]]:
             return found
 
         yield reserve
+        gc.collect()  # drop-ins dial until they are collected, and somebody else may get these ports next
 
 
 _numbers = itertools.count()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from faces import PATIENCE, ask, await_true
+from faces import PATIENCE, Faced, ask, await_true
 from proxy import Proxy, end_of
 
 from redlatch import QuorumUnavailable
@@ -68,8 +68,19 @@ def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, 
     return calls()[-1]
 
 
-def await_answers(before: list[Proxy]) -> None:
-    """Wait until every master has answered all commands, so that a gate holds back only later ones."""
+def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: list[Proxy], name: str) -> None:
+    """Acquire a lock with the votes of all masters, so that a gate holds back only later commands."""
+    first = client.lock(f"first-{name}")
+
+    def asks_all() -> bool:  # a master that connects late is not asked
+        assert first.acquire()
+        asked = all(ask(url).exists(f"first-{name}") for url in three)
+        first.release()
+        return asked
+
+    await_true(asks_all)
+    assert lock.acquire()
+    await_true(lambda: all(ask(url).keys(f"{name}*") for url in three))
     await_true(lambda: all(len(proxy.answered) == len(proxy.commands) for proxy in before))
 
 
@@ -77,9 +88,9 @@ def await_answers(before: list[Proxy]) -> None:
 def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, three, proxies, name, kind):
     make, script = KINDS[kind]
     before = proxies(three)
-    lock = make(connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None), name)
-    assert lock.acquire()
-    await_answers(before)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    lock = make(client, name)
+    acquire_everywhere(client, lock, three, before, name)
     for proxy in before:
         proxy.requests.clear()
     with pytest.raises(QuorumUnavailable):
@@ -114,9 +125,9 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
 
     for index, proxy in enumerate(before):
         proxy.spoil = spoil_at(index)
-    lock = make(connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None), name)
-    assert lock.acquire()
-    await_answers(before)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    lock = make(client, name)
+    acquire_everywhere(client, lock, three, before, name)
     for proxy, url in zip(before, three, strict=True):
         proxy.replies.clear()
         ask(url).script_flush()
@@ -139,10 +150,10 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
 
 def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxies, name):
     before = proxies(three)
-    lock = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None).lock(name, ttl=LONG)
+    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    lock = client.lock(name, ttl=LONG)
     rival = connect(three).lock(name)
-    assert lock.acquire()
-    await_answers(before)
+    acquire_everywhere(client, lock, three, before, name)
     for proxy in before:
         proxy.requests.clear()
     with pytest.raises(QuorumUnavailable):
