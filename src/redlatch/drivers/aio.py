@@ -574,6 +574,8 @@ class Driver:
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
         line_ns = self.lines.expire(now)
+        if line_ns:  # behind a lock that is acquired meanwhile, or in a line that begins, it may be due earlier
+            line_ns = min(line_ns, now + LONGEST_NS)
         self._wake_called()
         due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now)) if due_ns]
         if due:
