@@ -217,6 +217,17 @@ def test_row_42_how_late_a_vote_is_says_nothing_once_its_connection_is_gone(rig:
     assert link.late_ns == 0
 
 
+def test_row_42_a_release_that_nobody_waits_for_hears_what_a_suspected_master_says(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    ballot = rig.submit("Release")
+    ballot.waiter, ballot.farewell = None, object()
+    rig.reply(0, b":1\r\n")
+    rig.reply(1, b":0\r\n")
+    wait_out(rig, ballot)
+    rig.reply(2, b"+OK\r\n", b":0\r\n")
+    assert rig.fleet.lost == [ballot]
+
+
 def test_row_42_a_master_that_is_dialled_for_long_is_suspected_too(rig: Rig) -> None:
     rig.lose(2)
     ballot = split_vote(rig)

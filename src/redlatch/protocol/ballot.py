@@ -159,11 +159,14 @@ class Ballot:
 
         It is when they are the only ones missing and a quorum has voted: then an attempt is refused and tried again,
         and a release is over. It is not for questions and extensions: there a late vote may still change the answer.
+        Nor for a release whose lock is to be told: nobody waits for it, and a late vote may say that it had been lost.
         """
         command = self.command
         if self.waits_for or not 0 < self.missing() <= suspects:
             return False
         if not (command.releases or command.tells == NO or command.undo() is not None):
+            return False
+        if self.farewell is not None:
             return False
         return self.lone() or self.yes + self.no + self.undecided() >= self.quorum
 
