@@ -367,7 +367,7 @@ class Fleet:
                 # A single late reply must not make the next silent master cost much more.
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
             patience = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
-            ballot.hurry_ns = now + max([SILENT_ROUNDS * self.round_ns, *patience])
+            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(patience, default=SILENT_NS))
             self.hurried.append(ballot)
             self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
         return False
