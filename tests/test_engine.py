@@ -184,6 +184,50 @@ def test_row_42_a_new_connection_ends_the_suspicion(rig: Rig) -> None:
     assert not split_vote(rig).decided
 
 
+def test_row_42_a_master_that_votes_late_each_time_is_far_away_and_waited_for(rig: Rig) -> None:
+    link = rig.fleet.links[2]
+    patience = link.silent_ns
+    for _ in range(2):
+        assert link.silent_ns == patience
+        wait_out(rig, split_vote(rig))
+        link.missed_ns -= 30_000_000  # it is so much later
+        rig.reply(2, b"+OK\r\n")
+    assert patience + 30_000_000 < link.silent_ns / 2 < patience + 250_000_000
+    ballot = split_vote(rig)
+    assert ballot.hurry_ns - rig.now_ns() > 30_000_000
+
+
+def test_row_42_a_master_that_had_stopped_is_not_waited_for_any_longer(rig: Rig) -> None:
+    link = rig.fleet.links[2]
+    patience = link.silent_ns
+    for late_ns in (30_000_000, 300_000_000, 30_000_000, 300_000_000):
+        wait_out(rig, split_vote(rig))
+        link.missed_ns -= late_ns
+        rig.reply(2, b"+OK\r\n")
+    assert link.silent_ns == patience
+
+
+def test_row_42_how_late_a_vote_is_says_nothing_once_its_connection_is_gone(rig: Rig) -> None:
+    link = rig.fleet.links[2]
+    wait_out(rig, split_vote(rig))
+    rig.lose(2)
+    rig.adopt(2)
+    rig.submit()
+    rig.reply(2, b"+OK\r\n")
+    assert link.late_ns == 0
+
+
+def test_row_42_a_release_that_nobody_waits_for_hears_what_a_suspected_master_says(rig: Rig) -> None:
+    wait_out(rig, split_vote(rig))
+    ballot = rig.submit("Release")
+    ballot.waiter, ballot.farewell = None, object()
+    rig.reply(0, b":1\r\n")
+    rig.reply(1, b":0\r\n")
+    wait_out(rig, ballot)
+    rig.reply(2, b"+OK\r\n", b":0\r\n")
+    assert rig.fleet.lost == [ballot]
+
+
 def test_row_42_a_master_that_is_dialled_for_long_is_suspected(rig: Rig) -> None:
     rig.lose(2)
     ballot = split_vote(rig)

@@ -6,7 +6,7 @@ The orders in which two threads may take their steps are played one by one.
 from __future__ import annotations
 
 import itertools
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -847,3 +847,18 @@ def test_row_57_the_first_in_line_is_next(world: World) -> None:
     assert world.lines.is_next(second.hold)
     world.lines.drop(second)
     assert not world.lines.is_next(head)
+
+
+@pytest.mark.parametrize("over", ["decided", "cancelled"])
+def test_what_nobody_waits_for_is_forgotten_behind_one_that_waits_for_long(
+    implementation: impl.Implementation, over: str
+) -> None:
+    world = World(implementation)
+    deadlines = implementation.module("drivers.deadlines").Deadlines()
+    for number in range(10_000):
+        ballot = world.ballots.Ballot(world.play.commands.Look(OTHER), 3, 2, BEGINNING + 1000 * SECOND + number)
+        ballot.waiter = SimpleNamespace(done=bool(number) and over == "cancelled")
+        ballot.decided = bool(number) and over == "decided"
+        deadlines.add(ballot, BEGINNING + number)
+    assert deadlines.earliest() == BEGINNING + 1000 * SECOND
+    assert len(deadlines.clear()) < 1000

@@ -397,6 +397,12 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
     assert (others.size, others.quorum) == (4, 2)
 
 
+def test_what_is_raised_counts_all_masters_where_one_was_asked_before_the_others(play: Play) -> None:
+    first = play.policy.order[crc32(KEY) % 5]
+    with pytest.raises(QuorumUnavailable, match=r"of 5 masters 4 did not answer within .*; 3 must agree"):
+        play.acquire("nnnnn", "".join(".y"[index == first] for index in range(5)), give_up_ns=None)
+
+
 def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play: Play) -> None:
     assert play.acquire("nn!", give_up_ns=0) is False
 

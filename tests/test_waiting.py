@@ -496,6 +496,15 @@ def expired_by_itself(client, urls, name):
     return lambda: None
 
 
+def test_a_lock_that_runs_out_is_had_though_others_wait_behind_one_that_lives_long(connect, farm, name):
+    client = connect(farm.urls(1))
+    held_by(client, name)
+    queue_up(client, name, 1)
+    time.sleep(0.5)  # meanwhile the client has looked when to look again
+    held_by(client, f"{name}-short", ttl=SHORT)
+    assert client.lock(f"{name}-short", ttl=SHORT).acquire(timeout=PATIENCE / 2)
+
+
 @pytest.mark.parametrize(
     "hold",
     [

@@ -439,10 +439,8 @@ class AsyncClient(BaseClient):
         steps = batch.releasing(wait)
         try:
             await self._driver.run(steps)
-        except LockError:
-            raise
-        except BaseException:
-            batch.insist()
+        except BaseException as error:
+            batch.insist(error)
             raise
         return batch.verdicts()
 

@@ -404,10 +404,8 @@ class Client(BaseClient):
         steps = batch.releasing(wait)
         try:
             self._driver.run(steps)
-        except LockError:
-            raise
-        except BaseException:
-            batch.insist()
+        except BaseException as error:
+            batch.insist(error)
             raise
         return batch.verdicts()
 

@@ -680,6 +680,37 @@ def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxi
         connect([first.url, second.url, third.url]).lock("name").acquire()
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_row_34_a_release_that_a_refused_master_cuts_short_goes_on(many, connect, three, proxies, name, monkeypatch):
+    monkeypatch.setattr("redlatch.drivers.roster.DIAL_TIMEOUT", PATIENCE)
+    first, second, twin = before = proxies(three)
+    twin.lead_to(three[0])
+    twin.replies.clear()
+    client = connect([proxy.url for proxy in before], guard=None, attempt_timeout=PATIENCE / 10)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    token = lock.token
+    first.replies.clear()
+    second.replies.clear()
+    release = client.start("release_many", [lock.raw]) if many else lock.start("release")
+    await_true(lambda: sent_after_set(first, token) and sent_after_set(second, token))
+    twin.replies.set()
+    with pytest.raises(ConfigurationError, match="same server"):
+        release.result(PATIENCE)
+    first.replies.set()
+    second.replies.set()
+    twin.lead_to(three[2])
+
+    def usable():
+        with contextlib.suppress(ConfigurationError):
+            client.connect()
+            return True
+
+    await_true(usable)
+    assert client.lock(name, ttl=LONG).acquire(timeout=PATIENCE / 2)
+    lock.release()  # as after any release that was interrupted
+
+
 def test_row_34_one_address_twice_is_refused_before_anything_is_dialled(connect, three):
     with pytest.raises(ConfigurationError, match="already"):
         connect([three[0], three[1], three[0]])

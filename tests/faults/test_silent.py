@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from faces import PATIENCE, at_once
+from faces import PATIENCE, ask, at_once
 
 from redlatch import Guard, QuorumUnavailable
 
@@ -60,3 +62,13 @@ def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, f
         masters.resume(1)
     assert caught.value.elapsed < PATIENCE / 10  # 0.1.0 waited 5 % of the ttl
     assert set(caught.value.causes) == {url.removeprefix("redis://") for url in masters.urls[:2]}
+
+
+def test_a_far_master_has_its_vote_where_a_near_one_keeps_a_key_that_nobody_has(connect, three, proxies, name):
+    """Such as that of a process that was killed between two votes."""
+    [far] = proxies(three[2:])
+    far.spoil = lambda command, reply: time.sleep(0.03) or reply
+    with ask(three[0]) as near:
+        near.set(name, "nobody's", px=60_000)
+    client = connect([*three[:2], far.url])
+    assert client.lock(name).acquire(timeout=PATIENCE)

@@ -174,7 +174,9 @@ class _Schedule:
             thread = self._start(host, f"thread {number}", partial(self._work, f"thread {number}", client, uses))
             self.mains.setdefault(host, thread)
         for client, at in plan.interrupts:
-            world.at(begun + int(at * SECOND), kernel.interrupt, self.mains[self.hosts[client]])
+            main = self.mains.get(self.hosts[client])
+            if main is not None:  # else the schedule was made smaller
+                world.at(begun + int(at * SECOND), kernel.interrupt, main)
         if plan.ending is not None:
             client, at, what = plan.ending
             world.at(begun + int(at * SECOND), getattr(self, f"_{what}"), client)

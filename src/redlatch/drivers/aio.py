@@ -43,7 +43,7 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
-from ..protocol.hold import HELD, Hold
+from ..protocol.hold import HELD, RELEASING, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
 from ..protocol.quorum import Answer, Pause, Steps, Tell
 from ..protocol.waiting import Lines, Turn
@@ -230,7 +230,7 @@ class Driver:
         if hold is not None and ticket is not None:
             leaves = hold.is_claimed_by(ticket)
             command = hold.abandon(ticket)  # a release behind whatever was sent
-        elif hold is not None and not isinstance(error, LockError):
+        elif hold is not None and (not isinstance(error, LockError) or self._cut_short(hold)):
             leaves = True
             command = hold.insist()
         if command is not None:
@@ -239,6 +239,10 @@ class Driver:
             self.lines.leave(hold, self._clock.now(), False)
         if self.lines.called:
             self._wake_called()
+
+    def _cut_short(self, hold: Hold) -> bool:
+        """Tell whether a release ended because this client cannot be used (any more), in the middle of it."""
+        return hold.state == RELEASING and not self._roster.usable
 
     def leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""
@@ -576,6 +580,8 @@ class Driver:
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
         line_ns = self.lines.expire(now)
+        if line_ns:  # behind a lock that is acquired meanwhile, or in a line that begins, it may be due earlier
+            line_ns = min(line_ns, now + LONGEST_NS)
         self._wake_called()
         due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now)) if due_ns]
         if due:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..protocol.ballot import Ballot
 from ..protocol.policy import MILLISECOND
 
-# After so many ballots those that are decided are forgotten, all at once.
+# After so many ballots those that nobody waits for any more are forgotten, all at once.
 SWEEP = 256
 
 
@@ -13,7 +13,8 @@ class Deadlines:
     """The ballots that wait, by how long they wait: equal waits end in the order they began.
 
     So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. What is
-    decided is forgotten now and then, from the heads of the queues.
+    decided, or has lost its waiter, is forgotten now and then: from the heads of the queues, and everywhere once there
+    are twice as many as waited when that was done last.
     """
 
     def __init__(self) -> None:
@@ -21,6 +22,7 @@ class Deadlines:
         self._patience = -1  # of the queue that was added to last,
         self._queue: list[Ballot] = []  # and that queue
         self._added = 0
+        self._most = SWEEP
 
     def add(self, ballot: Ballot, now_ns: int) -> None:
         """Add a ballot that waits until its `until_ns`."""
@@ -34,18 +36,24 @@ class Deadlines:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget what is decided; a queue that is empty then, too."""
+        """Forget what nobody waits for; a queue that is empty then, too."""
         self._added = 0
         self._patience, self._queue = -1, []
+        left = 0
         for patience, queue in list(self._queues.items()):
-            decided = 0
+            over = 0
             for ballot in queue:
-                if not (ballot.decided or ballot.waits_for):  # a watch has a timer of its own
+                if not _is_over(ballot):
                     break
-                decided += 1
-            del queue[:decided]
+                over += 1
+            del queue[:over]
+            left += len(queue)
             if not queue:
                 del self._queues[patience]
+        if left > self._most:  # most of them behind one that waits for long
+            for queue in self._queues.values():
+                queue[:] = [ballot for ballot in queue if not _is_over(ballot)]
+            self._most = SWEEP + 2 * sum([len(queue) for queue in self._queues.values()])
 
     def earliest(self) -> int | None:
         """Return the earliest deadline of a ballot that is not decided; forget those that are."""
@@ -69,3 +77,8 @@ class Deadlines:
         self._queues.clear()
         self._patience, self._queue = -1, []
         return ballots
+
+
+def _is_over(ballot: Ballot) -> bool:
+    """Tell whether nobody waits for a ballot here: it is decided, its task was cancelled, or it has its own timer."""
+    return bool(ballot.decided or ballot.waits_for or (ballot.waiter is not None and ballot.waiter.done))

@@ -76,7 +76,7 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
-from ..protocol.hold import ASKING, HELD, Hold
+from ..protocol.hold import ASKING, HELD, RELEASING, Hold
 from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..protocol.waiting import Lines, Turn
@@ -184,9 +184,9 @@ class Driver:
     def _let_go(self, hold: Hold, steps: Steps) -> None:
         try:
             self.run(steps)
-        except LockError:
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, LockError) and not self._cut_short(hold):
+                raise
             try:
                 again = hold.insist()
                 if again is not None:
@@ -194,6 +194,10 @@ class Driver:
             finally:  # as in `acquire`
                 self.leave_line(hold)
             raise
+
+    def _cut_short(self, hold: Hold) -> bool:
+        """Tell whether a release ended because this client cannot be used (any more), in the middle of it."""
+        return hold.state == RELEASING and not self._roster.usable
 
     def leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from ..errors import LockError, QuorumUnavailable
+from ..errors import ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.commands import Command
-from ..protocol.hold import HELD
+from ..protocol.hold import HELD, RELEASING
 from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
@@ -107,19 +107,23 @@ class Batch(Generic[AnyLock]):
 
     def undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed."""
-        undone = [lock._hold.abandon(self._ticket) for lock in self._present()]
-        self._tell([command for command in undone if command is not None])
+        locks = self._present()
+        self._tell(locks, [lock._hold.abandon(self._ticket) for lock in locks])
 
-    def insist(self) -> None:
-        """Let releases that were interrupted go on without their caller."""
-        again = [lock._hold.insist() for lock in self._present()]
-        self._tell([command for command in again if command is not None])
+    def insist(self, error: BaseException) -> None:
+        """Let releases go on without their caller that were interrupted, or that a refused master cut short."""
+        locks = self._present()
+        if isinstance(error, LockError):
+            refused = isinstance(error, ConfigurationError)
+            locks = [lock for lock in locks if refused and lock._hold.state == RELEASING]
+        if locks:
+            self._tell(locks, [lock._hold.insist() for lock in locks])
 
-    def _tell(self, releases: list[Command]) -> None:
-        """Send releases that nobody waits for, and let those who wait for their keys go on."""
-        self._driver.tell(releases)
+    def _tell(self, locks: list[AnyLock], releases: list[Command | None]) -> None:
+        """Send releases that nobody waits for, and let those who wait for these locks' keys go on."""
+        self._driver.tell([command for command in releases if command is not None])
         lines, now = self._driver.lines, self._shared.policy.clock.now()
-        for lock in self._present():
+        for lock in locks:
             lines.leave(lock._hold, now, False)
         self._driver.tell([])
 

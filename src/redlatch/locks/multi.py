@@ -136,10 +136,8 @@ class MultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks)
         try:
             self._shared.driver.run(batch.releasing(wait))
-        except LockError:
-            raise
-        except BaseException:
-            batch.insist()
+        except BaseException as error:
+            batch.insist(error)
             raise
         self._judge(batch, batch.verdicts(), "released")
 
@@ -200,10 +198,8 @@ class AsyncMultiLock(BaseMultiLock):
         batch = Batch(self._shared, self._locks)
         try:
             await self._shared.driver.run(batch.releasing(wait))
-        except LockError:
-            raise
-        except BaseException:
-            batch.insist()
+        except BaseException as error:
+            batch.insist(error)
             raise
         self._judge(batch, batch.verdicts(), "released")
 

@@ -159,12 +159,15 @@ class Ballot:
 
         It can if a quorum has voted and only these masters are missing. An attempt then counts as refused and is tried
         again; a release is done. Extensions, and questions such as `owned`, keep waiting: a late vote may still change
-        their result.
+        their result. So does a release that reports its lock as lost: no caller waits for it, and a late vote may prove
+        the loss.
         """
         command = self.command
         if self.waits_for or not 0 < self.missing() <= suspects:
             return False
         if not (command.releases or command.tells == NO or command.undo() is not None):
+            return False
+        if self.farewell is not None:
             return False
         return self.lone() or self.yes + self.no + self.undecided() >= self.quorum
 

@@ -229,7 +229,7 @@ def no_quorum(
     told = [f"{ballot.failed} failed"] if ballot.failed else []
     told += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
     return QuorumUnavailable(
-        f"{what} of {hold.name!r}: of {ballot.size} masters {' and '.join(told)}; {ballot.quorum} must agree",
+        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(told)}; {policy.quorum} must agree",
         name=hold.name,
         elapsed=max(elapsed_ns, waited_ns) / SECOND,
         causes=_causes(policy, ballot, waited_ns),

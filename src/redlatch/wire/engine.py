@@ -11,7 +11,8 @@ Rules:
     connection before the votes that come behind are counted.
   * A master is suspected when a quorum has voted without it and it then stays silent for several times the quorum's
     round time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its
-    next connection, ends the suspicion.
+    next connection, ends the suspicion. A master that is only far away answers soon after each suspicion: from the
+    second time on, attempts wait for it as long as it takes, so that its vote counts.
   * A release is never forgotten: one that got no answer on a connection that broke, or that came
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
@@ -65,6 +66,9 @@ MOST_UNSENT = 32 * MAX_UNSENT
 SILENT_ROUNDS = 4
 SILENT_NS = 10_000_000
 
+# Whose vote comes later than this had stopped, and was not far away.
+FAR_NS = 250_000_000
+
 # A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
 _REPLACED = ("READONLY", "LOADING")
 
@@ -117,6 +121,10 @@ class Link:
         self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
         self.pulse: Any = None  # what it asks
         self.suspected = False  # whether its votes are no longer waited for
+        self.missed = -1  # the number of the command whose vote is missing since the suspicion; -1 once the vote has come
+        self.missed_ns = 0  # the time of that suspicion
+        self.late_ns = 0  # how long after it the vote came; 0 if it came so late that the master must have stopped
+        self.silent_ns = SILENT_NS  # the shortest silence that counts
         # Above the limit: how many replies must have come STALL_NS after `full_ns`, or the link counts as stopped.
         self.full_at, self.full_ns = -1, 0
 
@@ -224,6 +232,8 @@ class Fleet:
                 if data is not None:
                     self._trust(link)
                     self._feed(link, data)
+                    if link.missed >= 0:
+                        self._heed(link)
         self.wires.taken = False
         if self.hurried:
             self._suspect(self.clock.now())
@@ -240,8 +250,11 @@ class Fleet:
         self.torn = True
         data = self.wires.receive(index)
         if data is not None:
-            self._trust(self.links[index])
-            self._feed(self.links[index], data)
+            link = self.links[index]
+            self._trust(link)
+            self._feed(link, data)
+            if link.missed >= 0:
+                self._heed(link)
         self.torn = False
 
     def adopt(self, index: int, sock: Any, traits: Any, dialect: int, watched: Any = None) -> None:
@@ -355,7 +368,8 @@ class Fleet:
             if ballot.command.undo() is not None:  # an attempt: its command was made just before it was sent
                 # The bound: one late reply must not make the client wait much longer for the next silent master.
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
-            ballot.hurry_ns = now + max(SILENT_NS, SILENT_ROUNDS * self.round_ns)
+            patience = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
+            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(patience, default=SILENT_NS))
             self.hurried.append(ballot)
             self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
         return False
@@ -371,20 +385,41 @@ class Fleet:
             for ballot in waiting:
                 if ballot.hurry_ns <= now_ns:
                     for link in self.links:
-                        if not link.suspected and (ballot in link.pending[link.head :] or ballot in link.parked):
-                            link.suspected = True
-                            self.suspects += 1
+                        if not link.suspected:
+                            self._give_up(link, ballot, now_ns)
             for ballot in waiting:
                 self._tally(ballot)
             waiting = [ballot for ballot in waiting if not ballot.decided and ballot.hurry_ns > now_ns]
         self.hurried = waiting
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
+    def _give_up(self, link: Link, ballot: Ballot, now_ns: int) -> None:
+        """Wait for the votes of a link no more if it has not voted on a ballot."""
+        sent = ballot in link.pending[link.head :]
+        if sent and link.missed < 0:
+            link.missed_ns = now_ns
+            link.missed = link.cut + link.pending.index(ballot, link.head)
+        if sent or ballot in link.parked:
+            link.suspected = True
+            self.suspects += 1
+
     def _trust(self, link: Link) -> None:
         """End the suspicion of a link: its votes are waited for again."""
         if link.suspected:
             link.suspected = False
             self.suspects -= 1
+
+    def _heed(self, link: Link) -> None:
+        """Learn how far away a master is from a vote that was not waited for: of two that were late the lesser says it.
+
+        So one that was late only once is not waited for any longer when it stops.
+        """
+        if link.cut + link.head > link.missed:
+            late_ns = self.clock.now() - link.missed_ns
+            late_ns = link.silent_ns + late_ns if late_ns < FAR_NS else 0
+            link.silent_ns = max(link.silent_ns, min(2 * min(link.late_ns, late_ns), 2 * FAR_NS))
+            link.late_ns = late_ns
+            link.missed = -1
 
     def _stalled(self, link: Link) -> bool:
         """Tell whether a link above its limit answers too few commands, or has reached the hard limit."""
@@ -634,6 +669,7 @@ class Fleet:
             return
         link.cause = cause
         link.lost_ns = self.clock.now()
+        link.missed = -1
         self._trust(link)
         while link.owing():
             ballot = link.pending[link.head]

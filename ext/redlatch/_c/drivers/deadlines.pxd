@@ -11,8 +11,12 @@ cdef class Deadlines:
     cdef long long _patience
     cdef list _queue
     cdef int _added
+    cdef Py_ssize_t _most
 
     @cython.locals(patience=cython.longlong)
     cpdef add(self, Ballot ballot, long long now_ns)
-    @cython.locals(queue=list, ballot=Ballot, decided=Py_ssize_t)
+    @cython.locals(queue=list, ballot=Ballot, over=Py_ssize_t, left=Py_ssize_t)
     cdef _sweep(self)
+
+
+cdef bint _is_over(Ballot ballot) except -1

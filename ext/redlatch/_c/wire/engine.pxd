@@ -31,6 +31,10 @@ cdef class Link:
     cdef public object watched     # or None
     cdef public Command pulse      # or None
     cdef public bint suspected
+    cdef public long long missed
+    cdef public long long missed_ns
+    cdef public long long late_ns
+    cdef public long long silent_ns
     cdef public long long full_at
     cdef public long long full_ns
 
@@ -73,6 +77,7 @@ cdef class Fleet:
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
     cpdef hurry(self)
+    @cython.locals(link=Link)
     cpdef receive(self, int index)
     cpdef mend(self)
     @cython.locals(left=cython.longlong)
@@ -106,12 +111,17 @@ cdef class Fleet:
     cdef _missed(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
+    @cython.locals(now=cython.longlong)
     cdef bint _spares(self, Ballot ballot) except -1
     @cython.locals(link=Link)
     cdef int _suspects_of(self, Ballot ballot) except -1
     @cython.locals(ballot=Ballot, link=Link)
     cdef _suspect(self, long long now_ns)
+    @cython.locals(sent=bint)
+    cdef _give_up(self, Link link, Ballot ballot, long long now_ns)
     cdef _trust(self, Link link)
+    @cython.locals(late_ns=cython.longlong)
+    cdef _heed(self, Link link)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)
