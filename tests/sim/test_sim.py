@@ -20,7 +20,7 @@ SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1  # what sani
 # Plans that show a limit of what docs/safety.md promises.
 NOT_PROMISED = {"row 50: swapped"}
 PLANS = {name: plan for name, plan in found.load().items() if not plan.prompt and name not in NOT_PROMISED}
-SEEDS = {"c": 14_000 // SLOWER, "python": 6_000 // SLOWER}
+SEEDS = {"c": 6_000 // SLOWER, "python": 2_000 // SLOWER}
 
 
 @pytest.fixture(autouse=True)

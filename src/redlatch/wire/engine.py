@@ -121,9 +121,9 @@ class Link:
         self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
         self.pulse: Any = None  # what it asks
         self.suspected = False  # whether its votes are no longer waited for
-        self.missed = -1  # the number of the command whose vote is missing since the suspicion; -1 once the vote has come
-        self.missed_ns = 0  # the time of that suspicion
-        self.late_ns = 0  # how long after it the vote came; 0 if it came so late that the master must have stopped
+        self.missed = -1  # the number of the command whose vote was missing then; -1 once the vote has come
+        self.missed_ns = 0  # when the master was suspected
+        self.late_ns = 0  # how long after that the vote came; 0 if it came so late that the master must have stopped
         self.silent_ns = SILENT_NS  # the shortest silence that counts
         # Above the limit: how many replies must have come STALL_NS after `full_ns`, or the link counts as stopped.
         self.full_at, self.full_ns = -1, 0
