@@ -46,6 +46,7 @@ class ThreadHost(Host):
 
     Attributes:
         threads: the threads that have not ended.
+        clients: the clients that were made in it.
         finalizing: whether its interpreter is shutting down.
         pid: its process id, which changes at a fork.
     """
@@ -68,6 +69,7 @@ class ThreadHost(Host):
         self.pid = 100 * (number + 1)
         self.paused_until = 0
         self.ended: Callable[[Thread], object] = _nothing
+        self.clients: list[ThreadClient] = []
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -112,6 +114,14 @@ class ThreadHost(Host):
         """Unregister a connection that has ended."""
         self.connections.pop(connection, None)
 
+    def interrupted(self) -> None:
+        """Let a client close its connections if an operation on them was cut short."""
+        for client in self.clients:
+            fleet = client._driver._fleet
+            if fleet is not None and (fleet.torn or fleet.wires.taken):
+                for connection in self.connections:
+                    connection.excused = True
+
     def kill(self) -> None:
         """Kill the process, as SIGKILL does."""
         self.kernel.vanish(list(self.threads))
@@ -145,6 +155,7 @@ class ThreadClient(Client):
     def __init__(self, host: ThreadHost, masters: list[Any], **options: Any) -> None:
         self._host = host
         super().__init__(masters, **options)
+        host.clients.append(self)
 
     @staticmethod
     def _masters_of(masters: Any) -> Any:

@@ -194,6 +194,7 @@ class Kernel:
             self.world.note(self.world.now, me.host.name, f"{me.name} is interrupted")
             if self.world.tracing:
                 self.world.remark(me.host.name, f"{me.name} stands {self._where()}")
+            me.host.interrupted()
             raise KeyboardInterrupt
 
     def _another(self, me: Thread) -> None:
