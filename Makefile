@@ -19,11 +19,11 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*) \
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
 
-# Two at a time: most of them wait most of the time.
-TWO := -n 2 --dist worksteal
+# Three at a time, on two cores: most of them wait most of the time.
+THREE := -n 3 --dist worksteal
 
 test: $(VENV)/.with-test $(VENV)/.peers
-	$(BIN)/python -m pytest $(TWO) $(TESTS)
+	$(BIN)/python -m pytest $(THREE) $(TESTS)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/redlatch bench $(BENCH)
@@ -48,7 +48,7 @@ sanitize:
 	    REDLATCH_CFLAGS="-fsanitize=address,undefined -g -O1" .venv-asan/.with-test
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	    .venv-asan/bin/python -m pytest --timeout 3600 $(TWO) $(UNSANITIZED:%=--deselect %) $(TESTS)
+	    .venv-asan/bin/python -m pytest --timeout 3600 $(THREE) $(UNSANITIZED:%=--deselect %) $(TESTS)
 
 # Anything that went wrong fails it; a summary every minute.
 HOURS ?= 1

@@ -546,8 +546,8 @@ def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation,
         sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize("ttl", [0.1, 0.25])
-def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name, ttl):
+def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name):
+    ttl = 0.6  # due after 0.2 s, so earlier than a look at all that is cared for; and 0.4 s are left for a slow machine
     client = connect(three)
     beside = client.lock(name + "-long", ttl=PATIENCE, auto_renew=True)
     lock = client.lock(name, ttl=ttl, auto_renew=True)

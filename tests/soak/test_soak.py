@@ -1,4 +1,4 @@
-"""A minute of the soak; and that its judge sees what it is there to see. For longer: `make soak HOURS=1`."""
+"""A hundred seconds of the soak; and that its judge sees what it is there to see. For longer: `make soak HOURS=1`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sim.grants import Grant
 
 from soak.run import Judge, soak
 
-SECONDS = 60.0
+SECONDS = 100.0  # a process counts as warm after half a minute, and is measured for a minute
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sizes of processes are read from /proc")
-def test_a_minute_of_faults_breaks_nothing() -> None:
+def test_a_hundred_seconds_of_faults_break_nothing() -> None:
     result = soak(SECONDS, masters=5, processes=8, every=3.0, seed=1, tell=print)
     assert not result.wrong
     assert result.figures["grants"] > 1000
