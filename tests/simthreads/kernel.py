@@ -402,10 +402,14 @@ def _rank(thread: Thread) -> float:
     return thread.rank
 
 
+# Finalizers, and the callback of a re-entrant lock's weak references.
+_FINALIZERS = ("__del__", "forget")
+
+
 def _finalizes() -> bool:
     """Return whether a finalizer runs, in which an exception would only be printed."""
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "__del__":
+    while frame is not None and frame.f_code.co_name not in _FINALIZERS:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
 
