@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from .catalogue import MUTANTS
-from .catalogue_threads import THREADS
-from .farm import SEEDS, hunt
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from mutants.catalogue import MUTANTS
+from mutants.catalogue_threads import THREADS
+from mutants.farm import SEEDS, hunt
 
 
 @click.command()

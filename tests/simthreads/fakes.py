@@ -96,7 +96,11 @@ class Lock:
         return self._locked
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        """Acquire the lock; between this and the body of its `with` nothing can be raised."""
+        if self._locked:
+            self._wait(-1)
+        self._locked = True
+        return True
 
     def __exit__(self, *_: object) -> None:
         self.release()

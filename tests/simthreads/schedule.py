@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -498,6 +499,16 @@ class _Schedule:
         grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
 
 
+class _Shown:
+    """A global set of which one process sees what is its own; others may add to it meanwhile."""
+
+    def __init__(self, whole: weakref.WeakSet[Any], items: list[Any]) -> None:
+        self.add, self._items = whole.add, items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+
 class _only:
     """Reduce a global set of the package to the object of one process, as that process would see it."""
 
@@ -506,10 +517,8 @@ class _only:
 
     def __enter__(self) -> None:
         self._all = getattr(self._module, self._name)
-        mine: weakref.WeakSet[Any] = weakref.WeakSet()
-        if self._item in self._all:
-            mine.add(self._item)
-        setattr(self._module, self._name, mine)
+        mine = [self._item] if self._item in self._all else []
+        setattr(self._module, self._name, _Shown(self._all, mine))
 
     def __exit__(self, *_: object) -> None:
         setattr(self._module, self._name, self._all)

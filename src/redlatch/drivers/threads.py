@@ -163,15 +163,24 @@ class Driver:
             begin = acquire if hold.kind is None else acquire_of_kind
             self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
-            if hold.is_claimed_by(ticket):
-                try:
-                    undo = hold.abandon(ticket)  # a release behind whatever was sent
-                    if undo is not None:
-                        self.tell([undo])
-                finally:  # also after a second interrupt: others may wait behind this hold
-                    self.leave_line(hold)
+            try:
+                self._abandon(hold, ticket)
+            except BaseException:  # a second interrupt
+                self._abandon(hold, ticket)
+                raise
             raise
         return hold.state == HELD
+
+    def _abandon(self, hold: Hold, ticket: object) -> None:
+        """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
+        if hold.is_claimed_by(ticket):
+            try:
+                undo = hold.undoing()  # a release behind whatever was sent
+                if undo is not None:
+                    self.tell([undo])
+            finally:  # others may wait behind this hold
+                self.leave_line(hold)
+            hold.free()  # last: until then all of this can be done once more
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
         """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""
@@ -182,18 +191,32 @@ class Driver:
         self._let_go(hold, quorum.part(self._policy, self.lines, hold, farewell))
 
     def _let_go(self, hold: Hold, steps: Steps) -> None:
+        ticket = hold.ticket
         try:
             self.run(steps)
         except BaseException as error:
             if isinstance(error, LockError) and not self._cut_short(hold):
                 raise
             try:
+                self._insist(hold, ticket)
+            except BaseException:  # a second interrupt
+                self._insist(hold, ticket)
+                raise
+            raise
+
+    def _insist(self, hold: Hold, ticket: object) -> None:
+        """Have an interrupted release go on without its caller. If interrupted, it may be repeated.
+
+        Args:
+            ticket: of the claim that is released. The lock object may have been acquired anew since then.
+        """
+        if hold.ticket is None or hold.is_claimed_by(ticket):
+            try:
                 again = hold.insist()
                 if again is not None:
                     self.tell([again])
-            finally:  # as in `acquire`
+            finally:  # others may wait behind this hold
                 self.leave_line(hold)
-            raise
 
     def _cut_short(self, hold: Hold) -> bool:
         """Tell whether a release ended because this client cannot be used (any more), in the middle of it."""

@@ -33,7 +33,6 @@ class Hold:
     """
 
     __slots__ = (
-        "_ticket",
         "asked_ns",
         "deadline_ns",
         "elapsed_ns",
@@ -50,6 +49,7 @@ class Hold:
         "shown",
         "since_ns",
         "state",
+        "ticket",
         "token",
     )
 
@@ -70,15 +70,15 @@ class Hold:
         self.passed = 0  # from how many holds to how many the lease has been passed
         self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
         self.lost_ns = 0  # what was asked for before then is lost: somebody has deleted the key
-        self._ticket: object = None
+        self.ticket: object = None  # of the acquire that has the claim
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
         if self.state in (SETTLING, PASSED):
             self.state = FREE  # one step after the question, so that of two threads only one gives the old claim up
             self.free()
-        if self._ticket is None:
-            self._ticket = ticket
+        if self.ticket is None:
+            self.ticket = ticket
             return
         raise AlreadyHeld(
             f"{self.name!r} is held, or asked for, through this lock object already; "
@@ -213,11 +213,11 @@ class Hold:
         self.deadline_ns = 0
         if self.kind is not None:
             self.kind.end(self)
-        self._ticket = None
+        self.ticket = None
 
     def is_claimed_by(self, ticket: object) -> bool:
         """Tell whether the acquire that has this ticket has the claim."""
-        return self._ticket is ticket
+        return self.ticket is ticket
 
     def abandon(self, ticket: object) -> Command | None:
         """Give up whatever an interrupted acquire may have left on the masters.
@@ -228,13 +228,17 @@ class Hold:
         Returns:
             The command that undoes it, or None where nothing was sent.
         """
-        if self._ticket is not ticket:
+        if self.ticket is not ticket:
             return None
-        nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
         try:
-            return None if nothing else self.releasing()
+            return self.undoing()
         finally:  # also after a second interrupt
             self.free()
+
+    def undoing(self) -> Command | None:
+        """Return the command that undoes an acquire that was interrupted, or None where nothing was sent."""
+        nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
+        return None if nothing else self.releasing()
 
     def _may_be_of_others(self) -> bool:
         """Tell whether what is under its token may have been acquired by others, who chose the same one."""
@@ -261,10 +265,11 @@ class Hold:
         """Settle for an interrupted release: return the command to send again, or None where there is none."""
         if self.state == PASSED:
             self.free()
-        if self.state not in (HELD, RELEASING):
+        if self.state not in (HELD, RELEASING, SETTLING):
             return None
-        self.state = SETTLING
-        return self.releasing()
+        command = self.releasing()
+        self.state = SETTLING  # last: a second interrupt before it changes nothing
+        return command
 
     def held(self, now_ns: int) -> bool:
         """Tell whether the holder may still believe that the lock is its own."""

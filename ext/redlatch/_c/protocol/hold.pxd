@@ -26,7 +26,7 @@ cdef class Hold:
     cdef public long long passed
     cdef public bint shown
     cdef public long long lost_ns
-    cdef object _ticket
+    cdef readonly object ticket
 
     cpdef claim(self, ticket)
     cpdef ask(self, bytes token, long long since_ns)
@@ -51,6 +51,7 @@ cdef class Hold:
     cpdef bint busy(self, long long now_ns)
     cpdef bint is_claimed_by(self, ticket)
     cpdef abandon(self, ticket)
+    cpdef Command undoing(self)
     cpdef tuple begin_release(self, long long now_ns)
-    cpdef insist(self)
+    cpdef Command insist(self)
     cpdef bint held(self, long long now_ns)
