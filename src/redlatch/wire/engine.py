@@ -382,24 +382,27 @@ class Fleet:
         """Suspect the masters missing from ballots that are due; decide ballots that only lack suspected masters."""
         waiting = [ballot for ballot in self.hurried if not ballot.decided]
         if self.hurry_ns <= now_ns:
-            for ballot in waiting:
-                if ballot.hurry_ns <= now_ns:
-                    for link in self.links:
-                        if not link.suspected:
-                            self._give_up(link, ballot, now_ns)
+            for link in self.links:
+                if not link.suspected:
+                    self._give_up(link, now_ns)
             for ballot in waiting:
                 self._tally(ballot)
             waiting = [ballot for ballot in waiting if not ballot.decided and ballot.hurry_ns > now_ns]
         self.hurried = waiting
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
-    def _give_up(self, link: Link, ballot: Ballot, now_ns: int) -> None:
-        """Wait for the votes of a link no more if it has not voted on a ballot."""
-        sent = ballot in link.pending[link.head :]
-        if sent and link.missed < 0:
-            link.missed_ns = now_ns
-            link.missed = link.cut + link.pending.index(ballot, link.head)
-        if sent or ballot in link.parked:
+    def _give_up(self, link: Link, now_ns: int) -> None:
+        """Suspect a link that has not voted on a ballot that is due. One pass: much may be on its way."""
+        late = -1
+        for at in range(link.head, len(link.pending)):
+            ballot = link.pending[at]
+            if 0 < ballot.hurry_ns <= now_ns and not ballot.decided:
+                late = at
+                break
+        if late >= 0 and link.missed < 0:
+            link.missed, link.missed_ns = link.cut + late, now_ns
+        parked = [ballot for ballot in link.parked if 0 < ballot.hurry_ns <= now_ns and not ballot.decided]
+        if late >= 0 or parked:
             link.suspected = True
             self.suspects += 1
 

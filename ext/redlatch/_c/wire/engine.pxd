@@ -117,8 +117,8 @@ cdef class Fleet:
     cdef int _suspects_of(self, Ballot ballot) except -1
     @cython.locals(ballot=Ballot, link=Link)
     cdef _suspect(self, long long now_ns)
-    @cython.locals(sent=bint)
-    cdef _give_up(self, Link link, Ballot ballot, long long now_ns)
+    @cython.locals(at=Py_ssize_t, late=Py_ssize_t, ballot=Ballot)
+    cdef _give_up(self, Link link, long long now_ns)
     cdef _trust(self, Link link)
     @cython.locals(late_ns=cython.longlong)
     cdef _heed(self, Link link)
