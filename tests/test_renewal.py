@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, Faced, await_true, in_thread
+from faces import PATIENCE, Faced, ask, await_true, in_thread
 
 from redlatch import (
     AsyncClient,
@@ -23,6 +23,7 @@ from redlatch import (
     LockLost,
     QuorumUnavailable,
     WrongLoop,
+    embedded,
 )
 
 SHORT = 0.4  # a ttl that a test can outlive
@@ -544,6 +545,20 @@ def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation,
                 assert one.result(PATIENCE) is two.result(PATIENCE)
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_loss_says_why_the_last_renewal_failed(connect, name):
+    reasons: list[str] = []
+    with embedded.masters(1) as [url]:
+        ask(url).execute_command("ACL", "SETUSER", "few", "reset", "on", ">s3cr3t", "~*", "&*", "+@all", "-pttl")
+        client = connect(url.replace("//", "//few:s3cr3t@"), guard=None)
+        lock = client.lock(name, ttl=0.3, auto_renew=True, on_lost=lambda _, reason: reasons.append(reason))
+        assert lock.acquire()
+        await_true(lambda: bool(reasons))
+        assert reasons[0].startswith("its validity ran out; its last renewal failed: ")
+        assert "'pttl'" in reasons[0]
+        with pytest.raises(LockLost, match="its last renewal failed"):
+            lock.check()
 
 
 def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name):

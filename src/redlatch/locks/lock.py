@@ -213,10 +213,12 @@ class BaseLock:
 
     def _loss(self) -> LockLost:
         """Return the error that tells of its loss."""
-        reason = self._care.reason if self._care is not None else None
-        if reason is None and self._shared.policy.doubts(self._hold.asked_ns):
+        policy, care = self._shared.policy, self._care
+        reason = care.reason if care is not None else None
+        if reason is None and policy.doubts(self._hold.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
-        reason = reason or "its validity ran out"
+        if reason is None:
+            reason = "its validity ran out" if care is None else care.why_over(policy.clock.now())
         return LockLost(f"{self.name!r} was lost: {reason}", name=self.name)
 
     # --- what the calls do, for the faces to run ---------------------------------------------------

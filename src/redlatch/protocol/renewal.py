@@ -42,6 +42,7 @@ class Care:
 
     Attributes:
         event: set when it is lost; None where nobody asked for it.
+        failure: why its last renewal failed; None if that succeeded, or was not needed yet.
         kept: the lock, kept alive to report its loss; None before `let_run_out`.
         reason: why it was lost; None while it is not.
         why: the reason to report when it runs out; None for the usual one.
@@ -56,6 +57,7 @@ class Care:
         "doubted",
         "due_ns",
         "event",
+        "failure",
         "hold",
         "kept",
         "lock",
@@ -92,6 +94,7 @@ class Care:
         self.event: Any = None
         self.reason: str | None = None
         self.why: str | None = None
+        self.failure: LockError | None = None
         self.scope: Any = None
         self.kept: Any = None
         self.doubted = self.renewing = False
@@ -104,6 +107,7 @@ class Care:
             self.began_ns = now_ns
             self.token = self.hold.token
             self.reason = None
+            self.failure = None
             if self.event is not None and self.event.is_set():  # it told of an earlier loss
                 self.event = None
         self.plan(self.hold.deadline_ns - self.ttl_ms * MILLISECOND * 2 // 3)
@@ -138,7 +142,7 @@ class Care:
         drift_ns = self.ttl_ms * MILLISECOND // 20  # of the last renewal's ttl, and more
         if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns - drift_ns:
             return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
-        return "its validity ran out"
+        return "its validity ran out" + ("" if self.failure is None else f"; its last renewal failed: {self.failure}")
 
     def ttl_left_ms(self, policy: Policy, now_ns: int) -> int:
         """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held.
@@ -235,8 +239,10 @@ class Agenda:
             late = now_ns >= care.hold.deadline_ns and not isinstance(error, LockLost)
             if late or isinstance(error, LockLost):
                 care.end()
-                lost.append((lock, "its validity ran out" if late else "a quorum has forgotten it"))
+                care.failure = error or care.failure
+                lost.append((lock, care.why_over(now_ns) if late else "a quorum has forgotten it"))
                 continue
+            care.failure = error
             if error is None:
                 care.doubted = False  # if it is again, since the renewal began, that is seen
                 care.begin(now_ns)
