@@ -160,6 +160,24 @@ def test_two_names_of_one_server_are_found_out_when_connecting(implementation: i
             client.close()
 
 
+def test_a_client_whose_with_cannot_begin_is_closed(implementation: impl.Implementation, url: str) -> None:
+    twice = [url, url.replace("127.0.0.1", "localhost")]
+    client, aclient = Client(twice, guard=None), AsyncClient(twice, guard=None)
+
+    async def enter() -> None:
+        with pytest.raises(ConfigurationError):
+            async with aclient:
+                pass
+        with pytest.raises(ClientClosed):
+            await aclient.connect()
+
+    with pytest.raises(ConfigurationError), client:
+        pass
+    with pytest.raises(ClientClosed):
+        client.connect()
+    asyncio.run(enter())
+
+
 @pytest.fixture(scope="module")
 def replica() -> Iterator[str]:
     """A server that has been told to follow another one, which does not exist."""

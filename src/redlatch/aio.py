@@ -484,7 +484,11 @@ class AsyncClient(BaseClient):
         await self._driver.close()
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:  # the body does not run, and neither does __aexit__
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

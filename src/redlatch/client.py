@@ -449,7 +449,11 @@ class Client(BaseClient):
         self._driver.close()
 
     def __enter__(self) -> Self:
-        self.connect()
+        try:
+            self.connect()
+        except BaseException:  # the body does not run, and neither does __exit__
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
