@@ -28,6 +28,7 @@ class World:
     def __init__(self, build: impl.Implementation, masters: int = 3, **options: Any) -> None:
         self.play = Play(masters, build=build)
         self.lines: Any = self.play.lines
+        self.waiting = build.module("protocol.waiting")
         self.holds: ModuleType = self.play.holds
         self.ballots: ModuleType = self.play.ballots
         self.now = BEGINNING
@@ -67,8 +68,14 @@ class World:
         """Return the turn of one that stands in line."""
         hold = self.hold(key)
         assert not self.lines.enter(hold, self.now)
-        turn = self.lines.join(self.policy, hold, self.now, until_ns)
+        turn = self.join(hold, until_ns)
         assert not self.lines.enter(hold, self.now)
+        return turn
+
+    def join(self, hold: Any, until_ns: int = FOR_EVER) -> Any:
+        """Put a hold into its line and return its turn."""
+        turn = self.waiting.Turn(hold, until_ns)
+        self.lines.join(self.policy, turn, self.now)
         return turn
 
     def head(self, key: bytes = KEY) -> Any:
@@ -192,7 +199,7 @@ def test_no_more_may_join_than_the_policy_says(implementation: impl.Implementati
     turns = [world.waiter() for _ in range(most)]
     for _ in range(2):
         with pytest.raises(LockBusy) as caught:
-            world.lines.join(world.policy, world.hold(), world.now, FOR_EVER)
+            world.join(world.hold())
         assert (caught.value.depth, caught.value.name) == (most, NAME)
     assert bool(world.lines.lines) == bool(most)
     for turn in turns:
@@ -219,14 +226,14 @@ def test_who_would_wait_for_too_long_is_refused(implementation: impl.Implementat
     pace = world.lines.lines[KEY].pace_ns
     assert 0.99 * SECOND < pace <= SECOND
     with pytest.raises(LockBusy) as caught:
-        world.lines.join(world.policy, world.hold(), world.now, world.now + 3 * pace - 1)
+        world.join(world.hold(), world.now + 3 * pace - 1)
     assert caught.value.depth == 2
-    world.lines.join(world.policy, world.hold(), world.now, world.now + 3 * pace)
+    world.join(world.hold(), world.now + 3 * pace)
 
 
 def test_without_being_asked_to_nobody_is_refused_for_being_late(implementation: impl.Implementation) -> None:
     world = paced(implementation)
-    world.lines.join(world.policy, world.hold(), world.now, world.now + 1)
+    world.join(world.hold(), world.now + 1)
 
 
 # --- leases that pass --------------------------------------------------------------------------------
@@ -441,7 +448,7 @@ def test_who_joins_while_the_head_leaves_becomes_the_head(world: World) -> None:
     head, hold = world.holder(), world.hold()
     assert not world.lines.enter(hold, world.now)  # it is to join,
     world.leave(head)  # and nobody is in line yet
-    turn = world.lines.join(world.policy, hold, world.now, FOR_EVER)
+    turn = world.join(hold)
     assert world.lines.enter(hold, world.now)
     assert world.head() is hold
     world.lines.drop(turn)
@@ -451,7 +458,7 @@ def test_who_joins_while_the_head_leaves_becomes_the_head(world: World) -> None:
 def test_who_has_joined_when_the_head_leaves_is_called_before_it_looks(world: World) -> None:
     head, hold = world.holder(), world.hold()
     assert not world.lines.enter(hold, world.now)
-    turn = world.lines.join(world.policy, hold, world.now, FOR_EVER)
+    turn = world.join(hold)
     world.leave(head)
     assert world.called() == [turn.ballot]
     assert world.lines.enter(hold, world.now)
@@ -459,7 +466,7 @@ def test_who_has_joined_when_the_head_leaves_is_called_before_it_looks(world: Wo
 
 def test_who_was_given_a_lease_before_it_looked_finds_it(world: World) -> None:
     head, hold = world.holder(), world.hold()
-    turn = world.lines.join(world.policy, hold, world.now, FOR_EVER)
+    turn = world.join(hold)
     assert world.pass_on(head)
     assert world.lines.enter(hold, world.now)
     assert turn.lease is not None
@@ -469,7 +476,7 @@ def test_two_that_join_when_the_head_is_gone_are_not_both_the_head(world: World)
     head, first, second = world.holder(), world.hold(), world.hold()
     assert not world.lines.enter(first, world.now) and not world.lines.enter(second, world.now)
     world.leave(head)
-    turns = [world.lines.join(world.policy, hold, world.now, FOR_EVER) for hold in (first, second)]
+    turns = [world.join(hold) for hold in (first, second)]
     assert [world.lines.enter(hold, world.now) for hold in (first, second)] == [True, False]
     world.lines.drop(turns[0])
     world.leave(first)
@@ -544,7 +551,7 @@ class Crowd(World):
             if self.lines.enter(hold, self.now):
                 self.win(number)
             else:
-                self.turns[number] = self.lines.join(self.policy, hold, self.now, FOR_EVER)
+                self.turns[number] = self.join(hold)
                 self.came[hold.key].append(number)
                 assert not self.lines.enter(hold, self.now)
         elif what == "pass" and number in self.busy and self.pass_on(hold):

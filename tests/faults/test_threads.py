@@ -136,6 +136,33 @@ def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
     assert head.insist() is not None  # the head releases its lease as usual
 
 
+def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_released(world: World) -> None:
+    head, hold = world.holder(), world.hold()
+    steps = world.play.acquire_module.acquire(world.policy, world.lines, hold, 30_000, FOR_EVER)
+    turn = next(steps)
+    assert turn.hold is hold
+    world.lines.heads = interpose(dict, "get", lambda _: pass_on(world, head), before=True)(world.lines.heads)
+    effect = steps.send(None)  # the waiter's time is over: its turn has not come
+    assert [(ballot.command.releases, ballot.command.token) for ballot in effect.ballots] == [(True, b"token")]
+    assert turn.lease is None and world.head() is hold
+
+
+def test_row_37_an_interrupt_while_a_waiter_joins_its_line_leaves_no_turn_there(world: World) -> None:
+    world.holder()
+
+    def strike(_: object) -> None:
+        raise KeyboardInterrupt
+
+    hold, kind = world.hold(), interpose(dict, "get", strike)
+    steps = world.play.acquire_module.acquire(world.policy, world.lines, hold, 30_000, FOR_EVER)
+    line = impl.current.module("protocol.waiting").Line()
+    line.turns = interpose(deque, "append", lambda turns: setattr(world.lines, "lines", kind(world.lines.lines)))()
+    world.lines.lines[KEY] = line
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert not line.turns
+
+
 @pytest.mark.parametrize("who", ["enter", "expire"])
 def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_during_the_check(
     world: World, monkeypatch: pytest.MonkeyPatch, who: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import HOLD, POLICY, WAITING, Mutant
+from .catalogue import ACQUIRE, HOLD, POLICY, WAITING, Mutant
 
 DRIVER, JANITOR, WARDEN, SLEEPER = "drivers/threads.py", "drivers/janitor.py", "drivers/warden.py", "drivers/sleeper.py"
 
@@ -74,8 +74,8 @@ THREADS = (
         "a turn may join a line that was dissolved",
         "missing re-check",
         WAITING,
-        r"(?ms)^            if self\.lines\.get\(hold\.key\) is line:[^\n]*\n                return turn\n",
-        "            return turn\n",
+        r"(?ms)^            if self\.lines\.get\(hold\.key\) is line:[^\n]*\n                return\n",
+        "            return\n",
     ),
     _bug(
         "a lease given to an abandoned turn stays there",
@@ -104,18 +104,18 @@ THREADS = (
         threads="interrupts",
     ),
     _bug(
+        "an interrupt leaves a turn in line",
+        "interrupt",
+        ACQUIRE,
+        "        try:\n            lines.join(policy, turn, now)\n",
+        "        lines.join(policy, turn, now)\n        try:\n",
+        threads="interrupts",
+    ),
+    _bug(
         "a second interrupt ends the undo of an acquire",
         "interrupt",
         DRIVER,
         "                self._abandon(hold, ticket)\n                raise\n",
-        "                raise\n",
-        threads="interrupts",
-    ),
-    _bug(
-        "a second interrupt ends an interrupted release",
-        "interrupt",
-        DRIVER,
-        "                self._insist(hold, ticket)\n                raise\n",
         "                raise\n",
         threads="interrupts",
     ),

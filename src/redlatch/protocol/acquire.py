@@ -144,13 +144,15 @@ def _wait_in_line(
     turn: Turn
     while True:
         now = policy.clock.now()
-        turn = lines.join(policy, hold, now, until_ns)
+        turn = Turn(hold, until_ns)
         try:
+            lines.join(policy, turn, now)
             if not lines.enter(hold, now):
                 if policy.hearsay:
                     yield turn
                 else:
                     yield from _wait_beside(policy, lines, turn, ttl_ms, until_ns)
+            called = turn.ballot.decided  # read first: a lease is there before that, and nobody gives one after it
             if turn.lease is not None:
                 hold.inherit(turn.lease)  # before it is taken, so that an interrupt finds it here or there
                 turn.take()
@@ -164,8 +166,11 @@ def _wait_in_line(
             return False
         if lines.heads.get(hold.key) is hold:
             lines.drop(turn)
+            lease = turn.take()
+            if lease is not None:  # it came with the head since we looked; the masters are asked anew, behind this
+                yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
             return turn.courteous
-        if not turn.ballot.decided:
+        if not called:
             now = policy.clock.now()
             lease = lines.step_out(turn, now)
             if lease is not None:  # it came too late

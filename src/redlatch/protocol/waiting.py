@@ -134,13 +134,13 @@ class Lines:
                 self.heads.pop(key, None)
         self._most = MOST_HEADS + 2 * len(self.heads)
 
-    def join(self, policy: Policy, hold: Hold, now_ns: int, give_up_ns: int) -> Turn:
-        """Take the last place in the line.
+    def join(self, policy: Policy, turn: Turn, now_ns: int) -> None:
+        """Put a turn at the end of its line; the caller has it already, to step out with if this is interrupted.
 
         Raises:
             LockBusy: as many as may wait here.
         """
-        turn = Turn(hold, give_up_ns)
+        hold, give_up_ns = turn.hold, turn.ballot.until_ns
         while True:
             line = self.lines.get(hold.key)
             if line is None:
@@ -154,7 +154,7 @@ class Lines:
                 raise _busy(hold, depth, f"each takes {line.pace_ns / SECOND:.6f} s, too long for the timeout")
             line.turns.append(turn)
             if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it
-                return turn
+                return
 
     def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
         """Leave the line; return a lease that was given too late, or None.

@@ -79,8 +79,12 @@ class Wires:
         self._unsent[index] = bytearray()  # not cleared: at a fork another thread may have been sending from it
         if fd < 0:
             return None
-        if self._by_fd.pop(fd, None) is not None:  # else an interrupt struck below, the last time
-            self._poll.unregister(fd)
+        if fd in self._by_fd:  # else an interrupt struck below, the last time
+            try:
+                self._poll.unregister(fd)
+            except KeyError:
+                pass  # an interrupt struck right behind it
+            del self._by_fd[fd]  # last: `wait` must know whatever is polled
         self._fds[index], self._tls[index] = -1, None
         return tls or socket.socket(fileno=fd)
 

@@ -47,8 +47,8 @@ cdef class Lines:
     cpdef bint enter(self, Hold hold, long long now_ns) except -1
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
-    @cython.locals(line=Line, depth=Py_ssize_t)
-    cpdef Turn join(self, Policy policy, Hold hold, long long now_ns, long long give_up_ns)
+    @cython.locals(hold=Hold, line=Line, depth=Py_ssize_t, give_up_ns=cython.longlong)
+    cpdef join(self, Policy policy, Turn turn, long long now_ns)
     @cython.locals(lease=Hold)
     cpdef Hold step_out(self, Turn turn, long long now_ns)
     @cython.locals(line=Line)
