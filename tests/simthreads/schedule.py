@@ -363,7 +363,12 @@ class _Schedule:
         if not self._acquired(name, use, lock, asked):
             self._say(host, name, "did not get it")
             return
-        parts = lock._locks if use.kind == "multi" else [lock.lock if use.kind == "rlock" else lock]
+        # No call of the package from here to the `try`: an interrupt in it would be the user's to deal with.
+        parts = [lock]
+        if use.kind == "multi":
+            parts = lock._locks
+        elif use.kind == "rlock":
+            parts = [held for held, _ in lock._held.values()]
         grants = [self._granted(name, host, use, part, asked) for part in parts]
         try:
             if use.hold:
