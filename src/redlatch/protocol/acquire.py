@@ -138,6 +138,8 @@ def _wait_in_line(
 ) -> Generator[Effect, None, bool]:
     """Wait until the hold has got a lease, or is at the head, or its time is over.
 
+    Longer than a function should be: each look and the step after it are in an order that loses no lease.
+
     Returns:
         Whether other processes are to have a chance first.
     """
