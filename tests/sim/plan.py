@@ -31,7 +31,8 @@ def draw_foreign(seed: int) -> Plan:
     theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
     # A late release deletes the key of a later attempt that chose the same token: the server cannot distinguish them.
     # So no connection goes astray in plans with chosen tokens. With such a token, a key may also stay on a silent
-    # master until its ttl; nothing else is promised.
+    # master until its ttl; nothing else is promised. So may one that another process releases: its release may reach
+    # a silent master before the command that acquires.
     if plan.prompt and theme == "flushing":
         theme = "anything"
     dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
@@ -41,13 +42,19 @@ def draw_foreign(seed: int) -> Plan:
     chosen = theme == "flushing" or not (plan.goes_astray() or plan.prompt)
     if theme == "flushing":
         faults += [Fault(chance.uniform(0, 0.1), "forget_scripts", (at % len(plan.masters),)) for at in range(20)]
-    clients = range(len(plan.clients))
+    clients = range(0 if plan.prompt else len(plan.clients))
+    tasks = [
+        (client, tuple(_foreign(chance, action, clients, theme, chosen) for action in actions))
+        for client, actions in plan.tasks
+    ]
+    if any(fault.what == "kill" for fault in faults):  # a lock whose releaser is killed would be renewed for ever
+        tasks = [
+            (client, tuple(replace(action, renew=action.renew and action.here) for action in actions))
+            for client, actions in tasks
+        ]
     return replace(
         plan,
-        tasks=tuple(
-            (client, tuple(_foreign(chance, action, clients, theme, chosen) for action in actions))
-            for client, actions in plan.tasks
-        ),
+        tasks=tuple(tasks),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         foreign=True,
     )
