@@ -9,26 +9,28 @@ from ..client import Lock
 from ..protocol.hold import HELD
 
 
-class Lease(Lock):
+class _Forgotten:
+    """What both faces do when a lock object is collected."""
+
+    __slots__ = ()
+    _hold: Any
+
+    def __del__(self) -> None:
+        hold = self._hold
+        if hold.state == HELD and not hold.shown:
+            _forget(self, hold)
+
+
+class Lease(_Forgotten, Lock):
     """A lock for threads; once its object is collected, waiters of this process no longer wait behind it."""
 
     __slots__ = ()
 
-    def __del__(self) -> None:
-        hold = self._hold
-        if hold.state == HELD and not hold.shown:
-            _forget(self, hold)
 
-
-class AsyncLease(AsyncLock):
+class AsyncLease(_Forgotten, AsyncLock):
     """The same for asyncio."""
 
     __slots__ = ()
-
-    def __del__(self) -> None:
-        hold = self._hold
-        if hold.state == HELD and not hold.shown:
-            _forget(self, hold)
 
 
 def _forget(lease: Any, hold: Any) -> None:

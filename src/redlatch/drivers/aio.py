@@ -43,7 +43,7 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
-from ..protocol.hold import HELD, RELEASING, Hold
+from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
 from ..protocol.quorum import Answer, Pause, Steps, Tell
 from ..protocol.waiting import Lines, Turn
@@ -228,9 +228,9 @@ class Driver:
         command = None
         leaves = False  # whether it may be at the head of its line still
         if hold is not None and ticket is not None:
-            leaves = hold.is_claimed_by(ticket)
+            leaves = hold.ticket is ticket
             command = hold.abandon(ticket)  # a release behind whatever was sent
-        elif hold is not None and (not isinstance(error, LockError) or self._cut_short(hold)):
+        elif hold is not None and (not isinstance(error, LockError) or self._roster.cuts_short(hold)):
             leaves = True
             command = hold.insist()
         if command is not None:
@@ -239,10 +239,6 @@ class Driver:
             self.lines.leave(hold, self._clock.now(), False)
         if self.lines.called:
             self._wake_called()
-
-    def _cut_short(self, hold: Hold) -> bool:
-        """Tell whether a release ended because this client cannot be used (any more), in the middle of it."""
-        return hold.state == RELEASING and not self._roster.usable
 
     def leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""

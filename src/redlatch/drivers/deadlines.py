@@ -5,16 +5,16 @@ from __future__ import annotations
 from ..protocol.ballot import Ballot
 from ..protocol.policy import MILLISECOND
 
-# After so many ballots those that nobody waits for any more are forgotten, all at once.
+# After this many new ballots, those that no task waits for are removed.
 SWEEP = 256
 
 
 class Deadlines:
     """The ballots that wait, by how long they wait: equal waits end in the order they began.
 
-    So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. What is
-    decided, or has lost its waiter, is forgotten now and then: from the heads of the queues, and everywhere once there
-    are twice as many as waited when that was done last.
+    So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. Ballots that
+    are decided, or have lost their waiter, are removed from the heads of the queues now and then. They are removed from
+    everywhere when the queues have become twice as long as after the last such removal.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Deadlines:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget what nobody waits for; a queue that is empty then, too."""
+        """Remove ballots that no task waits for, and queues that are empty then."""
         self._added = 0
         self._patience, self._queue = -1, []
         left = 0
@@ -80,5 +80,5 @@ class Deadlines:
 
 
 def _is_over(ballot: Ballot) -> bool:
-    """Tell whether nobody waits for a ballot here: it is decided, its task was cancelled, or it has its own timer."""
+    """Tell whether no task waits for a ballot here: it is decided, its task was cancelled, or it has its own timer."""
     return bool(ballot.decided or ballot.waits_for or (ballot.waiter is not None and ballot.waiter.done))

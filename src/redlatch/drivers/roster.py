@@ -12,6 +12,7 @@ from typing import Any
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..protocol.guard import Gate
+from ..protocol.hold import RELEASING, Hold
 from ..protocol.policy import SECOND, Clock
 from ..protocol.said import shown
 from ..protocol.sighting import Sighting
@@ -111,6 +112,10 @@ class Roster:
         now = self._clock.now()
         for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
             self._dial(index)
+
+    def cuts_short(self, hold: Hold) -> bool:
+        """Tell whether a release has ended in the middle because this client cannot be used."""
+        return hold.state == RELEASING and not self.usable
 
     def is_quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""

@@ -76,7 +76,7 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.family import acquire_of_kind
-from ..protocol.hold import ASKING, HELD, RELEASING, Hold
+from ..protocol.hold import ASKING, HELD, Hold
 from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.quorum import Answer, Steps, Tell
 from ..protocol.waiting import Lines, Turn
@@ -163,9 +163,9 @@ class Driver:
             begin = acquire if hold.kind is None else acquire_of_kind
             self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         except BaseException:
-            try:
+            try:  # here and not in a function: a second interrupt may strike where that begins
                 self._abandon(hold, ticket)
-            except BaseException:  # a second interrupt
+            except BaseException:
                 self._abandon(hold, ticket)
                 raise
             raise
@@ -173,7 +173,7 @@ class Driver:
 
     def _abandon(self, hold: Hold, ticket: object) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
-        if hold.is_claimed_by(ticket):
+        if hold.ticket is ticket:
             try:
                 undo = hold.undoing()  # a release behind whatever was sent
                 if undo is not None:
@@ -195,11 +195,11 @@ class Driver:
         try:
             self.run(steps)
         except BaseException as error:
-            if isinstance(error, LockError) and not self._cut_short(hold):
+            if isinstance(error, LockError) and not self._roster.cuts_short(hold):
                 raise
             try:
                 self._insist(hold, ticket)
-            except BaseException:  # a second interrupt
+            except BaseException:  # a second interrupt, as in `acquire`
                 self._insist(hold, ticket)
                 raise
             raise
@@ -210,17 +210,13 @@ class Driver:
         Args:
             ticket: of the claim that is released. The lock object may have been acquired anew since then.
         """
-        if hold.ticket is None or hold.is_claimed_by(ticket):
+        if hold.ticket is None or hold.ticket is ticket:
             try:
                 again = hold.insist()
                 if again is not None:
                     self.tell([again])
             finally:  # others may wait behind this hold
                 self.leave_line(hold)
-
-    def _cut_short(self, hold: Hold) -> bool:
-        """Tell whether a release ended because this client cannot be used (any more), in the middle of it."""
-        return hold.state == RELEASING and not self._roster.usable
 
     def leave_line(self, hold: Hold) -> None:
         """Let the next in line have its turn."""

@@ -215,10 +215,6 @@ class Hold:
             self.kind.end(self)
         self.ticket = None
 
-    def is_claimed_by(self, ticket: object) -> bool:
-        """Tell whether the acquire that has this ticket has the claim."""
-        return self.ticket is ticket
-
     def abandon(self, ticket: object) -> Command | None:
         """Give up whatever an interrupted acquire may have left on the masters.
 

@@ -66,7 +66,7 @@ MOST_UNSENT = 32 * MAX_UNSENT
 SILENT_ROUNDS = 4
 SILENT_NS = 10_000_000
 
-# Whose vote comes later than this had stopped, and was not far away.
+# A suspected master whose vote comes later than this after the suspicion had stopped. One that is earlier is far away.
 FAR_NS = 250_000_000
 
 # A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
@@ -392,7 +392,7 @@ class Fleet:
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
     def _give_up(self, link: Link, now_ns: int) -> None:
-        """Suspect a link that has not voted on a ballot that is due. One pass: much may be on its way."""
+        """Suspect a link if it has not voted on a ballot that is due. One pass finds out: it may owe many votes."""
         late = -1
         for at in range(link.head, len(link.pending)):
             ballot = link.pending[at]
@@ -413,9 +413,9 @@ class Fleet:
             self.suspects -= 1
 
     def _heed(self, link: Link) -> None:
-        """Learn how far away a master is from a vote that was not waited for: of two that were late the lesser says it.
+        """Learn from a late vote how far away its master is: the smaller of its last two delays counts.
 
-        So one that was late only once is not waited for any longer when it stops.
+        So a single late vote does not make the client wait longer for that master when it stops.
         """
         if link.cut + link.head > link.missed:
             late_ns = self.clock.now() - link.missed_ns

@@ -47,7 +47,6 @@ cdef class Driver:
     cpdef acquiring(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _recover(self, Hold hold, ticket, error)
-    cdef bint _cut_short(self, Hold hold) except -1
     cpdef part(self, Hold hold, farewell)
     cpdef tell(self, list commands)
     @cython.locals(ballot=Ballot)

@@ -50,7 +50,6 @@ cdef class Driver:
     cpdef release(self, Hold hold, long long ttl_ms)
     cpdef part(self, Hold hold, farewell)
     cdef _let_go(self, Hold hold, steps)
-    cdef bint _cut_short(self, Hold hold) except -1
     cpdef run(self, steps)
     cdef _perform(self, steps)
     cdef _withdraw(self, Sleeper sleeper)

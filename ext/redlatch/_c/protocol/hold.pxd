@@ -49,7 +49,6 @@ cdef class Hold:
     @cython.locals(ballot=Ballot)
     cpdef adopt(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
-    cpdef bint is_claimed_by(self, ticket)
     cpdef abandon(self, ticket)
     cpdef Command undoing(self)
     cpdef tuple begin_release(self, long long now_ns)
