@@ -109,6 +109,8 @@ class Proxy:
             server.settimeout(None)
             passage = Passage(self, client, server)
             self._passages.append(passage)
+            if self.closed:  # asked after it was put there: either we see this, or `close` sees the passage
+                passage.end()
             self._start(passage.carry_requests)
             self._start(passage.carry_replies)
 

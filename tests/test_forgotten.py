@@ -10,7 +10,7 @@ import warnings
 import weakref
 
 import pytest
-from faces import PATIENCE
+from faces import PATIENCE, await_true
 
 from redlatch import AsyncClient
 
@@ -33,6 +33,17 @@ def run(request, implementation):
             gc.collect()
 
     return bounded
+
+
+@pytest.fixture
+def loop(implementation):
+    """An event loop that the test runs piece by piece, and closes; a warning fails the test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop = asyncio.new_event_loop()
+        yield loop
+        loop.close()
+        gc.collect()
 
 
 def descriptors():
@@ -169,3 +180,39 @@ def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(ru
         await come_true(lambda: not keys(three, name))
 
     run(main)
+
+
+def test_row_51_a_client_that_is_forgotten_while_its_loop_stands_still_leaves_nothing(loop, three, name):
+    async def main():
+        await used(AsyncClient(three), name)
+
+    gc.collect()
+    before = descriptors()
+    loop.run_until_complete(main())
+    await_true(lambda: gc.collect() == 0)
+    loop.close()  # the sockets were to be closed by its next turn, which never comes
+    await_true(lambda: descriptors() < before)
+
+
+def test_row_51_connections_that_are_made_after_their_loop_has_ended_are_closed(loop, proxies, three):
+    before = proxies(three)
+    forgotten = [AsyncClient([proxy.url for proxy in before])]
+
+    async def main():
+        connecting = asyncio.ensure_future(forgotten[0].connect())
+        await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+
+    for proxy in before:
+        proxy.replies.clear()
+    loop.run_until_complete(main())
+    await_true(lambda: all(proxy.commands for proxy in before))
+    threads, opened = _thread._count(), descriptors()
+    for proxy in before:
+        proxy.replies.set()
+    await_true(lambda: _thread._count() <= threads - len(three))  # those that dialled have ended
+    loop.close()
+    forgotten.clear()
+    await_true(lambda: gc.collect() == 0)
+    await_true(lambda: descriptors() <= opened - len(three))

@@ -145,10 +145,6 @@ _DRIVER_CLOSE = '''\
                 self._take_all()
         finally:
             self._roster.close()
-            while self._arrivals:  # what was dialled meanwhile, and delivered to us before that
-                _, outcome = self._arrivals.popleft()
-                if isinstance(outcome, Connection):
-                    outcome.sock.close()
             self._role.pop(_ROLE, None)
             self._wake_all()
             while self._sleepers:

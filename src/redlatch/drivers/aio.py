@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import weakref
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -32,11 +31,11 @@ from redlatch.drivers.roster import (
     Roster,
     renewal_failed,
     tell_all,
+    turn_away,
     weakly,
 )
 from redlatch.errors import LockError, WrongLoop
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -78,7 +77,7 @@ class Driver:
         self._timer_ns = 0  # when it goes off
         self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
         self._hurry_ns = UNBOUNDED  # when it goes off
-        self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
+        self._arrivals = self._roster.arrivals
         self._agenda = Agenda(policy)
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
         self._attending_ns = 0  # and when that is
@@ -336,7 +335,6 @@ class Driver:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
         self._roster.close()
-        self._turn_away()
         for timer in (self._timer, self._attending, self._hurry):
             if timer is not None:
                 timer.cancel()
@@ -611,7 +609,7 @@ class Driver:
         except RuntimeError:  # the loop is closed, and with it this client
             self._roster.close()
         if self._roster.closed:  # asked after it was put there: either we see this, or who closes sees that
-            self._turn_away()
+            turn_away(outcome)
 
     def _arrive(self) -> None:
         if self._roster.closed:
@@ -628,12 +626,6 @@ class Driver:
         if not self._roster.unsettled:
             self._complete.set()
 
-    def _turn_away(self) -> None:
-        """Close connections that came too late."""
-        for _, outcome in list(self._arrivals):
-            if isinstance(outcome, Connection):
-                outcome.sock.close()
-
 
 def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
     driver = reference()
@@ -641,18 +633,28 @@ def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
         getattr(driver, name)(*args)
 
 
+class _Dismissal:
+    """Closes a socket of a collected driver, in its loop; or when the loop forgets this, as loops that close do."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        self._loop = loop
+        self._sock = sock
+
+    def __call__(self) -> None:
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+
+    def __del__(self) -> None:
+        self._sock.close()
+
+
 def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
     """Close a socket of a collected driver, from any thread, after the loop has stopped watching it."""
     try:
-        loop.call_soon_threadsafe(_close_in_loop, loop, sock)
+        loop.call_soon_threadsafe(_Dismissal(loop, sock))
     except RuntimeError:  # the loop is closed and watches no socket
         sock.close()
-
-
-def _close_in_loop(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    loop.remove_reader(sock.fileno())
-    loop.remove_writer(sock.fileno())
-    sock.close()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

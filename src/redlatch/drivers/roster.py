@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -74,6 +75,7 @@ class Roster:
         self._dialled: list[int] = []
         self._tidings = Tidings(masters, quorum, tracking)
         self._gate = None if gate is None else gate(partial(tell_set_back, masters))  # which does not keep us alive
+        self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
         self._waiting: dict[int, Connection] = {}  # at the gate
         self._tried: set[int] = set()  # who has been dialled, whatever came of it
         self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
@@ -282,7 +284,10 @@ class Roster:
         self.usable = False
 
     def close(self) -> None:
-        """Stop dialling and close every socket; harmless when repeated."""
+        """Stop dialling and close every socket; harmless when repeated.
+
+        Whoever appends to `arrivals` asks afterwards whether this is `closed`, and then closes what it has brought.
+        """
         self.retire()
         self.closed = True
         self._dialler.close()
@@ -291,10 +296,12 @@ class Roster:
             self.fleet.wires.close()
 
     def _turn_away(self) -> None:
-        """Close what waits at the gate."""
+        """Close what waits at the gate, and what no driver has taken yet."""
         while self._waiting:
             _, connection = self._waiting.popitem()
             connection.sock.close()
+        for _, outcome in list(self.arrivals):
+            turn_away(outcome)
 
     def __del__(self) -> None:
         if hasattr(self, "_dialler"):
@@ -315,6 +322,12 @@ class Roster:
         self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
 
 
+def turn_away(outcome: Outcome) -> None:
+    """Close a connection that came too late; harmless when repeated."""
+    if isinstance(outcome, Connection):
+        outcome.sock.close()
+
+
 def weakly(driver: Any) -> Deliver:
     """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
     reference = weakref.ref(driver)
@@ -323,8 +336,8 @@ def weakly(driver: Any) -> Deliver:
         driver = reference()
         if driver is not None:
             driver.deliver(index, outcome)
-        elif isinstance(outcome, Connection):
-            outcome.sock.close()
+        else:
+            turn_away(outcome)
 
     return deliver
 

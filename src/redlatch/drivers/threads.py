@@ -64,12 +64,12 @@ from redlatch.drivers.roster import (
     Roster,
     renewal_failed,
     tell_all,
+    turn_away,
     weakly,
 )
 from redlatch.drivers.warden import Warden
 from redlatch.errors import ClientUnusable, LockError
 from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
-from redlatch.wire.connect import Connection
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
@@ -128,7 +128,7 @@ class Driver:
         self._fleet: Any = None  # made by connect()
         self._role: dict[int, int] = {}  # the ident of the thread that drives; empty when none does
         self._inbox: deque[Ballot] = deque()  # ballots to submit
-        self._arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads
+        self._arrivals = self._roster.arrivals
         self._sleepers: deque[Sleeper] = deque()
         self._ready: deque[Sleeper] = deque()  # whose ballot is decided, and who are woken one by one
         self._apart_ns = 0  # until when they are woken all at once
@@ -379,10 +379,6 @@ class Driver:
                 self._take_all()
         finally:
             self._roster.close()
-            while self._arrivals:  # connections dialled meanwhile; only the thread with the role takes them
-                _, outcome = self._arrivals.popleft()
-                if isinstance(outcome, Connection):
-                    outcome.sock.close()
             self._role.pop(_ROLE, None)
             self._wake_everybody()
             self._janitor.ring()  # it ends
@@ -844,8 +840,8 @@ class Driver:
     def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of a dialling thread, in that thread."""
         self._arrivals.append((index, outcome))
-        if self._roster.closed and isinstance(outcome, Connection):
-            outcome.sock.close()
+        if self._roster.closed:
+            turn_away(outcome)
             return
         self._serve()
 
