@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from faces import PATIENCE, ask, at_once
+from faces import PATIENCE, ask, at_once, await_true
 
 from redlatch import Guard, QuorumUnavailable
+from redlatch.protocol.family_scripts import WRITE_RELEASE
 
 LONG = 600.0  # 0.1.0 waited 5 % of the ttl in each round, which is longer than a test may take
 GUARD = Guard(max_ttl=LONG)
@@ -44,6 +45,29 @@ def test_row_42_a_contended_name_goes_on_beside_stopped_masters(connect, kind, c
     finally:
         for index in range(stopped):
             masters.resume(index)
+
+
+def test_row_42_a_reader_whose_entry_another_master_has_taken_is_told_that_no_writer_waits(
+    connect, fleet, name, no_backstop
+):
+    """It was let in where another one reads, and has left again: that master tells it nothing more."""
+    masters = fleet(3)
+    client = connect(masters.urls, ttl=LONG, guard=GUARD)
+    client.connect()
+    keys = [f"{name}\0rw", f"{name}\0rw\0writer", f"{name}\0rw\0waits"]
+    over = (time.time() + LONG) * 1000
+    with ask(masters.urls[0]) as first, ask(masters.urls[1]) as second:
+        for server, key in ((first, keys[2]), (second, keys[0])):
+            server.zadd(key, {"another": over})
+            server.pexpire(key, int(LONG * 1000))
+        masters.pause(2)
+        try:
+            waiting = client.rw_lock(name).read().start("acquire")
+            await_true(lambda: first.info("stats")["tracking_total_keys"] and second.zcard(keys[0]) == 1)
+            first.eval(WRITE_RELEASE.text.decode(), 3, *keys, "", "another")
+            assert waiting.result(PATIENCE)
+        finally:
+            masters.resume(2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -294,7 +294,7 @@ MUTANTS = (
         "no look but by a push",
         "26, 27, row 32",
         ACQUIRE,
-        "    look.watch(min(now + left_ns + jitter, now + BACKSTOP_NS - jitter, until_ns))\n",
+        "    look.watch(min(now + left_ns + jitter, now + longest_ns, until_ns))\n",
         "    look.watch(until_ns)\n",
     ),
     # --- renewal and loss ------------------------------------------------------------------------------------

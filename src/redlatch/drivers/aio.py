@@ -29,13 +29,11 @@ from redlatch.drivers.roster import (
     MakeGate,
     Outcome,
     Roster,
-    renewal_failed,
-    tell_all,
     turn_away,
     weakly,
 )
 from redlatch.errors import LockError, WrongLoop
-from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care
+from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care, renewal_failed, tell_all
 
 from ..protocol import batch, quorum
 from ..protocol.acquire import acquire

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..config import Master
-from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
+from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
 from ..protocol.guard import Gate
 from ..protocol.hold import RELEASING, Hold
 from ..protocol.policy import SECOND, Clock
@@ -340,19 +340,3 @@ def weakly(driver: Any) -> Deliver:
             turn_away(outcome)
 
     return deliver
-
-
-def renewal_failed(error: Exception) -> LockError:
-    """Return why a renewal failed; a mistake is logged, and then tried again as any failure, until the loss is told."""
-    if isinstance(error, LockError):
-        return error
-    logger.error("a renewal failed", exc_info=error)
-    return LockError(f"the renewal failed: {type(error).__name__}")
-
-
-def tell_all(lost: list[tuple[Any, str]]) -> None:
-    """Tell of locks that are lost, each with the reason: all are marked before anybody is called."""
-    for lock, reason in lost:
-        lock.mark_lost(reason)
-    for lock, reason in lost:
-        lock.tell_lost(reason)

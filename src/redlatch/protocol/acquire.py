@@ -308,12 +308,13 @@ def wait_for_change(
 
 
 def wait_for_pushes(
-    policy: Policy, look: Ballot, left_ns: int, attempts: int, until_ns: int
+    policy: Policy, look: Ballot, left_ns: int, attempts: int, until_ns: int, sure: bool = True
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters push that a key they were asked about has changed, or for a while.
 
     Args:
         left_ns: when they should say so at the latest.
+        sure: whether they will; if not, it is waited for a short while.
 
     Returns:
         Whether that was worth waiting for: not where it was only a pause, or where a quorum had said that the key is
@@ -325,7 +326,8 @@ def wait_for_pushes(
         return False
     jitter = policy.retry.pause_ns(0, policy.random())
     kept = list(look.answers or ())
-    look.watch(min(now + left_ns + jitter, now + BACKSTOP_NS - jitter, until_ns))
+    longest_ns = BACKSTOP_NS - jitter if sure else policy.retry.pause_ns(attempts, policy.random())
+    look.watch(min(now + left_ns + jitter, now + longest_ns, until_ns))
     yield [look]
     left = look.answers or {}
-    return look.yes < look.quorum or any([index not in left for index in kept])
+    return (sure and look.yes < look.quorum) or any([index not in left for index in kept])

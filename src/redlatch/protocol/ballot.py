@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import NO, REFUSAL, VOTE, Command
+from .commands import GONE, NO, REFUSAL, VOTE, Command
 
 # What whoever put the ballot waits for.
 VERDICT, CHANGE, ALL = range(3)
@@ -125,9 +125,9 @@ class Ballot:
         missing = self.quorum - self.yes
         return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0  # else they told meanwhile
 
-    def disregard_gone(self) -> None:
-        """Wait for no change of keys that were gone: what has become of them since we have done, and are not told."""
-        self.answers = {index: answer for index, answer in list((self.answers or {}).items()) if answer >= 0}
+    def standing(self) -> int:
+        """Count the masters that will say when the key changes, and where it was not gone."""
+        return sum([answer != GONE for answer in list((self.answers or {}).values())])
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:
         """Count a number that is neither `yes` nor `no`; `pushes` says that the master will tell when it changes."""

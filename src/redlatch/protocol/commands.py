@@ -24,6 +24,8 @@ _NEVER_SAID = b"+NEVER\r\n"
 # What a number is that is neither `yes` nor `no` (see `Command.tells`).
 NOTHING, VOTE, REFUSAL, NO, TIME = range(5)
 
+GONE = -2  # what PTTL answers for a key that is not there
+
 # Names hold no NUL, so that no name is another one's counter.
 COUNTER = b"\0fence"
 
@@ -253,7 +255,7 @@ class Look(Command):
 
     def __init__(self, key: bytes, any_change: bool = False) -> None:
         self._concern(key, b"", 0)
-        self.yes = _NEVER if any_change else -2
+        self.yes = _NEVER if any_change else GONE
         self.yes_line = _NEVER_SAID if any_change else b":-2\r\n"
         self.no = None
         self.tells = NO

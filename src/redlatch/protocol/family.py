@@ -139,9 +139,9 @@ class Kind:
             yield from attempt(policy, lines, hold, ttl_ms, times, look)
             if hold.state == ASKING:
                 yield [look]
-                if look.quorum < policy.quorum:
-                    look.disregard_gone()
-                waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, times[0])
+                # Where this attempt has changed the key and changed it back, nothing more is told. It was gone there.
+                sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
+                waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, times[0], sure)
         finally:
             lines.unwatch(hold.key, look)
         return waited

@@ -8,6 +8,7 @@ answered before the old deadline, it never brings back a key that is gone, and i
 from __future__ import annotations
 
 import heapq
+import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +26,8 @@ LONGEST_NS = 250 * MILLISECOND
 
 # The heap may have so many entries, and two for each lock that is cared for, before it is cleared of the others.
 SLACK = 64
+
+logger = logging.getLogger("redlatch")
 
 
 class Care:
@@ -290,3 +293,19 @@ def _may_renew(policy: Policy, care: Care, now_ns: int) -> bool:
     if care.doubted:
         return ttl_ms > 0
     return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > care.hold.deadline_ns
+
+
+def renewal_failed(error: Exception) -> LockError:
+    """Return why a renewal failed; a mistake is logged, and then tried again as any failure, until the loss is told."""
+    if isinstance(error, LockError):
+        return error
+    logger.error("a renewal failed", exc_info=error)
+    return LockError(f"the renewal failed: {type(error).__name__}")
+
+
+def tell_all(lost: list[tuple[Any, str]]) -> None:
+    """Tell of locks that are lost, each with the reason: all are marked before anybody is called."""
+    for lock, reason in lost:
+        lock.mark_lost(reason)
+    for lock, reason in lost:
+        lock.tell_lost(reason)

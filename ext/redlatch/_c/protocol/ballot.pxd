@@ -31,7 +31,7 @@ cdef class Ballot:
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
     cpdef bint watchable(self)
     cpdef left_ns(self)
-    cpdef disregard_gone(self)
+    cpdef int standing(self) except -1
     cpdef tell(self, int index, long long answer, bint pushes)
     cpdef int undecided(self)
     cpdef int missing(self)
