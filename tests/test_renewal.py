@@ -584,3 +584,22 @@ def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(connect, three
     passed(0.9)  # four renewals, one each fifth of a second
     assert before[0].count(b"EVALSHA", name, b"600") - sent <= 6
     lock.release()
+
+
+def test_an_extension_has_its_turn_where_one_renewal_follows_the_other(connect, three, proxies, name):
+    before = proxies(three)
+    lock = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE).lock(name, ttl=1.5, auto_renew=True)
+    assert lock.acquire()
+
+    def late(command: tuple[bytes, ...], reply: bytes) -> bytes:
+        if command[0] == b"EVALSHA" and name.encode() in command:
+            time.sleep(0.6)  # longer than a third of the ttl, after which it is renewed
+        return reply
+
+    for proxy in before:
+        proxy.spoil = late
+    await_true(lambda: before[0].count(name, b"1500") > 1)  # a renewal is on its way
+    lock.extend(2.5)
+    assert before[0].count(name, b"1500") == 2  # none has begun since
+    assert before[0].count(name, b"2500") == 1
+    lock.release()

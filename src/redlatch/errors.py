@@ -98,7 +98,23 @@ class LockBusy(LockError):
 
 
 class LockLost(LockError):
-    """The lock was held and is not any more: its validity ran out, or a quorum of masters forgot it."""
+    """The lock was held and is not any more: its validity ran out, or a quorum of masters forgot it.
+
+    Attributes:
+        reason: why, in the words that `on_lost` is called with; empty where several locks are meant.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | bytes | None = None,
+        elapsed: float = 0.0,
+        causes: Mapping[str, BaseException] | None = None,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message, name=name, elapsed=elapsed, causes=causes)
+        self.reason = reason
 
 
 class NotOwned(LockError):

@@ -309,7 +309,7 @@ MUTANTS = (
         "a loss that a renewal finds is not told",
         "25, 30",
         RENEWAL,
-        '                lost.append((lock, care.why_over(now_ns) if late else "a quorum has forgotten it"))\n',
+        "                lost.append((lock, FORGOTTEN if forgotten else care.why_over(now_ns)))\n",
         "                pass\n",
     ),
     Mutant(

@@ -31,6 +31,7 @@ from .world import MICROSECOND, SECOND, Drifting, World
 
 # The world's time to finish what is left, once all faults are over.
 REST_NS = 4 * SECOND
+QUEUE = b"\0queue"  # how the key of a queue ends (see `fair`)
 
 # More events than this are no schedule but somebody who goes round and round; the longest of thousands have 11,000.
 MOST_STEPS = 40_000
@@ -162,7 +163,8 @@ class _Schedule:
         """Nobody holds anything any more: of a client that lives no token stands on any master.
 
         Unless that master has answered a command of the token with an error, or has read one on a connection that the
-        client had given up, or is kept out, or was swapped for another database: then it may stay until its ttl.
+        client had given up, or is kept out, or was swapped for another database: then it may stay until its ttl. (That
+        of a queue is longer than all others.)
         """
         tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
         for master in self.masters:
@@ -171,6 +173,8 @@ class _Schedule:
             for key in list(master.keys.values):
                 master.keys.expire(key)
             for key, value in master.keys.values.items():
+                if master.doubted and key.endswith(QUEUE):
+                    continue
                 values = [value] if isinstance(value, bytes) else [*value, *getattr(value, "values", list)()]
                 for found in values:
                     if isinstance(found, bytes) and found in tokens:

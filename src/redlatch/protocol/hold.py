@@ -14,6 +14,9 @@ from .policy import UNBOUNDED, Policy
 # failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up.
 FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED = range(7)
 
+# An extension that waits for another one looks again within this time, also in a busy process.
+WANTED_NS = 100_000_000
+
 # Older than every connection: what releases it is sent on whatever connection there is, and on each that is made anew.
 _BEFORE_ALL_NS = -1
 
@@ -51,6 +54,7 @@ class Hold:
         "state",
         "ticket",
         "token",
+        "wanted_ns",
     )
 
     def __init__(self, name: str | bytes, key: bytes, kind: Any = None, fenced: bool = False) -> None:
@@ -67,6 +71,7 @@ class Hold:
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
         self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
+        self.wanted_ns = 0  # when an extension that waits for another one has looked again at the latest; else 0
         self.passed = 0  # from how many holds to how many the lease has been passed
         self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
         self.lost_ns = 0  # what was asked for before then is lost: somebody has deleted the key
@@ -188,6 +193,11 @@ class Hold:
         """Note an extension that nobody waits for: what comes of it counts as soon as somebody looks (`adopt`)."""
         self.extending = ballot
         self.renewed_ns = deadline_ns
+
+    def being_extended(self, now_ns: int) -> bool:
+        """Tell whether an extension is under way, or waits for its turn."""
+        ballot = self.extending
+        return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
 
     def adopt(self, now_ns: int) -> None:
         """Take over what came of such an extension: it counts if a quorum has answered before the old deadline."""

@@ -24,9 +24,12 @@ from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 from .ballot import Ballot
 from .commands import Command, Locked, Owned
-from .hold import HELD, SETTLING, Hold
+from .hold import HELD, SETTLING, WANTED_NS, Hold
 from .policy import MILLISECOND, SECOND, Policy
 from .waiting import Lines, Turn
+
+# Why a lock was lost.
+RAN_OUT, FORGOTTEN = "its validity ran out", "a quorum has forgotten it"
 
 
 class Tell:
@@ -71,8 +74,8 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
         QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
     """
-    while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
-        yield Pause(started + MILLISECOND)
+    ballot: Ballot = yield from _next_extension(policy, hold, ttl_ms)
+    started: int = ballot.command.since_ns
     token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
@@ -85,8 +88,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
                 raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
             if settled >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.deadline_ns = min(limit, settled)
-                why = "its validity ran out" if settled >= limit else "a quorum has forgotten it"
-                raise _lost(why, hold, settled - started, _causes(policy, ballot, settled - started))
+                raise lost_before(policy, hold, ballot, settled >= limit, settled - started)
             overtaken = hold.extending is not ballot  # we took so long that another extension began
             if won:
                 if not overtaken:  # else a later call may have asked for a shorter ttl
@@ -102,12 +104,23 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             hold.extending = None
 
 
+def _next_extension(policy: Policy, hold: Hold, ttl_ms: int) -> Generator[Effect, None, Ballot]:
+    """Begin an extension as soon as no other one is under way, and return its ballot."""
+    try:
+        while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
+            hold.wanted_ns = started + WANTED_NS
+            yield Pause(started + MILLISECOND)
+    finally:
+        hold.wanted_ns = 0
+    return ballot
+
+
 def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot | None:
     """Begin an extension: return its ballot, noted in the hold, or None while another one is under way."""
     if hold.state != HELD:
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
-        raise _lost("its validity ran out", hold)
+        raise _lost(RAN_OUT, hold)
     until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
     ballot = Ballot(hold.extending_to(ttl_ms, started), policy.size, policy.quorum, until)
     other = hold.extending
@@ -159,9 +172,8 @@ def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps
 
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
-    """Return the error of a release that found the lock lost."""
-    why = "its validity ran out" if late else "a quorum has forgotten it"
-    return _lost(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+    """Return the error of an extension or a release that found the lock lost; `late` says that it ran out."""
+    return _lost(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
@@ -186,7 +198,7 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
     lines.leave(hold, started, not late)
     hold.free()
     if late:
-        raise _lost("its validity ran out", hold, policy.clock.now() - started)
+        raise _lost(RAN_OUT, hold, policy.clock.now() - started)
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -237,7 +249,8 @@ def no_quorum(
 
 
 def _lost(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
-    return LockLost(f"{hold.name!r} was lost: {why}", name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes)
+    text = f"{hold.name!r} was lost: {why}"
+    return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
 
 
 def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:

@@ -17,12 +17,16 @@ from typing import Any
 from redlatch.errors import LockError, LockLost
 from redlatch.protocol.hold import HELD, Hold
 from redlatch.protocol.policy import MILLISECOND, SECOND, Policy
+from redlatch.protocol.quorum import FORGOTTEN, RAN_OUT
 
 # What falls due within so long is renewed together.
 TOGETHER_NS = 50 * MILLISECOND
 
 # For so long at most nobody looks whether locks have come to be cared for.
 LONGEST_NS = 250 * MILLISECOND
+
+# A renewal that would come behind another extension is put off by this time.
+LOOK_NS = 5 * MILLISECOND
 
 # The heap may have so many entries, and two for each lock that is cared for, before it is cleared of the others.
 SLACK = 64
@@ -145,7 +149,7 @@ class Care:
         drift_ns = self.ttl_ms * MILLISECOND // 20  # of the last renewal's ttl, and more
         if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns - drift_ns:
             return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
-        return "its validity ran out" + ("" if self.failure is None else f"; its last renewal failed: {self.failure}")
+        return RAN_OUT + ("" if self.failure is None else f"; its last renewal failed: {self.failure}")
 
     def ttl_left_ms(self, policy: Policy, now_ns: int) -> int:
         """Return for how long it may be renewed now: its ttl, or what is left of the longest time it may be held.
@@ -207,6 +211,9 @@ class Agenda:
             elif care.renewing:  # how it ends is seen to
                 care.plan(care.hold.deadline_ns)
                 kept.append(care)
+            elif care.hold.being_extended(now_ns):  # a renewal behind it would shorten it
+                care.plan(max(care.renew_ns, now_ns + LOOK_NS))
+                kept.append(care)
             elif (care.renews or care.doubted) and care.renew_ns <= now_ns + TOGETHER_NS:
                 renewed.append(care)
             else:
@@ -239,13 +246,13 @@ class Agenda:
             lock, error = care.lock(), errors.get(place, failure)
             if lock is None or not care.live():
                 continue
-            late = now_ns >= care.hold.deadline_ns and not isinstance(error, LockLost)
-            if late or isinstance(error, LockLost):
+            forgotten = isinstance(error, LockLost) and error.reason == FORGOTTEN
+            if not isinstance(error, LockLost):  # else it says no more than the reason for the loss
+                care.failure = error
+            if forgotten or now_ns >= care.hold.deadline_ns:
                 care.end()
-                care.failure = error or care.failure
-                lost.append((lock, care.why_over(now_ns) if late else "a quorum has forgotten it"))
+                lost.append((lock, FORGOTTEN if forgotten else care.why_over(now_ns)))
                 continue
-            care.failure = error
             if error is None:
                 care.doubted = False  # if it is again, since the renewal began, that is seen
                 care.begin(now_ns)

@@ -23,6 +23,7 @@ cdef class Hold:
     cdef public long long fence
     cdef public long long fence_end
     cdef public long long renewed_ns
+    cdef public long long wanted_ns
     cdef public long long passed
     cdef public bint shown
     cdef public long long lost_ns
@@ -46,6 +47,8 @@ cdef class Hold:
     @cython.locals(lost_ns=cython.longlong)
     cpdef inherit(self, Hold lease)
     cpdef renew(self, Ballot ballot, long long deadline_ns)
+    @cython.locals(ballot=Ballot)
+    cpdef bint being_extended(self, long long now_ns) except -1
     @cython.locals(ballot=Ballot)
     cpdef adopt(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
