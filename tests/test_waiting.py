@@ -165,6 +165,19 @@ def test_a_line_and_its_head_are_forgotten_when_nobody_waits_or_holds(connect, t
     await_true(lambda: not keys(three, name))
 
 
+def test_the_line_of_a_lease_that_was_handed_on_and_runs_out_is_forgotten(connect, three, name):
+    client = connect(three, handoff=FOR_EVER)
+    held = client.lock(name, ttl=0.4)
+    assert held.acquire()
+    waiting = client.lock(name, ttl=0.4)
+    call = waiting.start("acquire")
+    await_true(lambda: bool(lines_of(client).lines))
+    held.release()
+    assert call.result(PATIENCE)
+    await_true(lambda: not lines_of(client).lines)
+    assert waiting.raw.name == name  # it is still there, and was not released
+
+
 def test_each_name_has_a_line_of_its_own(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
@@ -645,6 +658,8 @@ def test_a_minority_that_does_not_push_is_not_missed(silent, connect, urls, prox
 @pytest.fixture(scope="module")
 def speaking_resp2():
     with embedded.masters(3, config={"rename-command": 'HELLO ""'}) as urls:
+        with Client(urls) as client:  # the first to connect writes the guard's markers, and connects twice for that
+            client.connect()
         yield urls
 
 

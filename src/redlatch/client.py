@@ -54,10 +54,19 @@ class Lock(BaseLock):
             timeout = self._timeout
         else:
             timeout = timeout_of(timeout, blocking)
-        won: bool = self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
-        if won and self._care is not None:
-            self._begin_care(True)
-        return won
+        driver, hold, ticket = self._shared.driver, self._hold, object()
+        try:
+            won: bool = driver.acquire(hold, self._ttl_ms, timeout, ticket)
+            if won and self._care is not None:
+                self._begin_care(True)
+            return won
+        except BaseException:  # here: an interrupt may be raised as soon as a compiled `driver.acquire` has returned
+            try:  # and here, not in a function: a second interrupt may strike where that begins
+                driver.abandon(hold, ticket)
+            except BaseException:
+                driver.abandon(hold, ticket)
+                raise
+            raise
 
     def release(self, wait: bool = True) -> None:
         """Release the lock; an interrupted release may be called again.

@@ -6,7 +6,8 @@ from functools import partial
 
 from .catalogue import ACQUIRE, HOLD, POLICY, WAITING, Mutant
 
-DRIVER, JANITOR, WARDEN, SLEEPER = "drivers/threads.py", "drivers/janitor.py", "drivers/warden.py", "drivers/sleeper.py"
+CLIENT, DRIVER, JANITOR = "client.py", "drivers/threads.py", "drivers/janitor.py"
+WARDEN, SLEEPER = "drivers/warden.py", "drivers/sleeper.py"
 
 _bug = partial(Mutant, threads="any")
 
@@ -114,8 +115,8 @@ THREADS = (
     _bug(
         "a second interrupt ends the undo of an acquire",
         "interrupt",
-        DRIVER,
-        "                self._abandon(hold, ticket)\n                raise\n",
+        CLIENT,
+        "                driver.abandon(hold, ticket)\n                raise\n",
         "                raise\n",
         threads="interrupts",
     ),

@@ -145,8 +145,11 @@ class Driver:
         """Whether this is a child of the process that the client was connected in."""
         return self._roster.forked
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> bool:
-        """Claim a hold and try to win its lock; whatever interrupts it, nothing is left behind.
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool:
+        """Claim a hold and try to win its lock.
+
+        Args:
+            ticket: whose claim it is. Whatever this raises, the caller calls `abandon` with it.
 
         Returns:
             Whether it was won.
@@ -154,22 +157,13 @@ class Driver:
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        ticket = object()
-        try:
-            give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-            hold.claim(ticket)
-            begin = acquire if hold.kind is None else acquire_of_kind
-            self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
-        except BaseException:
-            try:  # here and not in a function: a second interrupt may strike where that begins
-                self._abandon(hold, ticket)
-            except BaseException:
-                self._abandon(hold, ticket)
-                raise
-            raise
+        give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
+        hold.claim(ticket)
+        begin = acquire if hold.kind is None else acquire_of_kind
+        self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
         return hold.state == HELD
 
-    def _abandon(self, hold: Hold, ticket: object) -> None:
+    def abandon(self, hold: Hold, ticket: object) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
         if hold.ticket is ticket:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from ..errors import ConfigurationError, LockError, QuorumUnavailable
+from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.commands import Command
 from ..protocol.hold import HELD, RELEASING
 from ..protocol.quorum import Steps
@@ -111,11 +111,11 @@ class Batch(Generic[AnyLock]):
         self._tell(locks, [lock._hold.abandon(self._ticket) for lock in locks])
 
     def insist(self, error: BaseException) -> None:
-        """Let releases go on without their caller that were interrupted, or that a refused master cut short."""
+        """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`."""
         locks = self._present()
         if isinstance(error, LockError):
-            refused = isinstance(error, ConfigurationError)
-            locks = [lock for lock in locks if refused and lock._hold.state == RELEASING]
+            unusable = isinstance(error, (ClientClosed, ConfigurationError))
+            locks = [lock for lock in locks if unusable and lock._hold.state == RELEASING]
         if locks:
             self._tell(locks, [lock._hold.insist() for lock in locks])
 

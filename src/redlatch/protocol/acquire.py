@@ -14,7 +14,7 @@ from redlatch.errors import LockError
 
 from .ballot import Ballot
 from .commands import Look
-from .hold import HELD, WAITING, Hold
+from .hold import ASKING, HELD, WAITING, Hold
 from .policy import MILLISECOND, SECOND, UNBOUNDED, Policy
 from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
 from .waiting import Lines, Turn
@@ -155,30 +155,31 @@ def _wait_in_line(
                 else:
                     yield from _wait_beside(policy, lines, turn, ttl_ms, until_ns)
             called = turn.ballot.decided  # read first: a lease is there before that, and nobody gives one after it
-            if turn.lease is not None:
-                hold.inherit(turn.lease)  # before it is taken, so that an interrupt finds it here or there
-                turn.take()
+            if not turn.inherit():
+                if lines.heads.get(hold.key) is hold:
+                    lines.drop(turn)
+                    if turn.inherit():  # it came with the head since we looked; the masters are asked anew
+                        yield from _give_back(policy, hold)
+                    return turn.courteous
+                if not called:
+                    now = policy.clock.now()
+                    if lines.step_out(turn, now) is not None:  # it came too late
+                        yield from _give_back(policy, hold)
+                        lines.leave(hold, now, False)
+                    return False
+                continue
         except BaseException:  # nothing can be sent here: whoever abandons the hold will have it released
-            lease = lines.step_out(turn, now)
-            if lease is not None:
-                hold.inherit(lease)
+            lines.step_out(turn, now)
             raise
-        if hold.state == HELD:
-            yield from _take_over(policy, hold, ttl_ms)
-            return False
-        if lines.heads.get(hold.key) is hold:
-            lines.drop(turn)
-            lease = turn.take()
-            if lease is not None:  # it came with the head since we looked; the masters are asked anew, behind this
-                yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
-            return turn.courteous
-        if not called:
-            now = policy.clock.now()
-            lease = lines.step_out(turn, now)
-            if lease is not None:  # it came too late
-                yield Tell([Ballot(lease.releasing(), policy.size, policy.quorum)])
-                lines.leave(hold, now, False)
-            return False
+        yield from _take_over(policy, hold, ttl_ms)
+        return False
+
+
+def _give_back(policy: Policy, hold: Hold) -> Steps:
+    """Release a lease that the hold cannot use, without waiting; an interrupt before that leaves it to `abandon`."""
+    hold.state = ASKING
+    yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
+    hold.state = WAITING
 
 
 def _wait_beside(policy: Policy, lines: Lines, turn: Turn, ttl_ms: int, until_ns: int) -> Steps:
@@ -226,9 +227,9 @@ def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: 
         now = policy.clock.now()
         look = Ballot(Look(key), policy.size, policy.quorum, min(now + policy.patience_ns(ttl_ms), until_ns))
         turn.watch = look  # the thread that calls the turn decides this look, too
-        if not confirms:
-            lines.watch(key, look)
         try:
+            if not confirms:
+                lines.watch(key, look)
             if not turn.ballot.decided:
                 yield look
             if not (confirms or turn.ballot.decided or look.yes >= look.quorum):
@@ -275,8 +276,7 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     try:
         yield from extend(policy, hold, ttl_ms)
     except LockError:  # then the masters are asked anew
-        hold.state = WAITING
-        yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
+        yield from _give_back(policy, hold)
 
 
 def wait_for_change(
@@ -293,8 +293,8 @@ def wait_for_change(
     """
     now = policy.clock.now()
     look = Ballot(Look(key), policy.size, policy.quorum, min(now + patience_ns, until_ns))
-    lines.watch(key, look)
     try:
+        lines.watch(key, look)
         yield look
         now = policy.clock.now()
         if look.yes >= look.quorum:

@@ -134,8 +134,8 @@ class Kind:
         """
         waited = True
         look = Ballot(Look(hold.key, True), policy.size, policy.quorum, policy.clock.now() + policy.patience_ns(ttl_ms))
-        lines.watch(hold.key, look)
         try:
+            lines.watch(hold.key, look)
             yield from attempt(policy, lines, hold, ttl_ms, times, look)
             if hold.state == ASKING:
                 yield [look]

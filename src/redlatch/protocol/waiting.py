@@ -31,7 +31,7 @@ from redlatch.errors import LockBusy
 
 from .ballot import Ballot
 from .commands import Command
-from .hold import HELD, PASSED, RELEASING, Hold
+from .hold import HELD, PASSED, RELEASING, WAITING, Hold
 from .policy import MILLISECOND, SECOND, Policy
 
 # A fenced lease has numbers for so many others: as many microseconds as mostly pass meanwhile, or fewer.
@@ -74,6 +74,17 @@ class Turn:
         lease = self.lease
         self.lease = None
         return lease
+
+    def inherit(self) -> bool:
+        """Have the hold take the lease; tell whether there was one. An interrupt finds it here or there, or in both."""
+        lease = self.lease
+        if lease is None:
+            return False
+        self.hold.inherit(lease)
+        if self.take() is None:  # whoever gave it was faster, and has it released
+            self.hold.state = WAITING
+            return False
+        return True
 
 
 class Line:
@@ -157,16 +168,18 @@ class Lines:
                 return
 
     def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
-        """Leave the line; return a lease that was given too late, or None.
+        """Leave the line; return a lease that was given too late, or None. If interrupted, it may be repeated.
 
-        Whoever gets it has it released, and leaves the head afterwards.
+        The hold has this lease then. Its owner has it released, and leaves the head afterwards.
         """
         turn.left = True
         self.drop(turn)
-        lease = turn.take()
-        if lease is None and self.heads.get(turn.hold.key) is turn.hold:
+        lease = turn.lease
+        if turn.inherit():
+            return lease
+        if self.heads.get(turn.hold.key) is turn.hold:
             self.leave(turn.hold, now_ns, False)
-        return lease
+        return None
 
     def drop(self, turn: Turn) -> None:
         """Take a turn out of its line, if it is there still."""
@@ -287,6 +300,9 @@ class Lines:
         earliest = 0
         for key, line in list(self.lines.items()):
             head = self.heads.get(key)
+            if not line.turns:
+                self._dissolve(key, line)
+                continue
             if head is None or not head.busy(now_ns):
                 if self.heads.get(key) is head:  # else the head has changed since we looked
                     self._call_next(line, now_ns, False)

@@ -46,7 +46,8 @@ cdef class Driver:
     cdef dict _connecting      # process id: Lock
     cdef object _watchers      # deque of Sleeper
 
-    cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
+    cpdef acquire(self, Hold hold, long long ttl_ms, timeout, ticket)
+    cpdef abandon(self, Hold hold, ticket)
     cpdef release(self, Hold hold, long long ttl_ms)
     cpdef part(self, Hold hold, farewell)
     cdef _let_go(self, Hold hold, steps)

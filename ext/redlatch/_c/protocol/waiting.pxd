@@ -20,6 +20,8 @@ cdef class Turn:
 
     @cython.locals(lease=Hold)
     cpdef Hold take(self)
+    @cython.locals(lease=Hold)
+    cpdef bint inherit(self) except -1
 
 
 @cython.final

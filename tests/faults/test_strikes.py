@@ -1,0 +1,177 @@
+"""Ctrl-C at each place of an acquire where Python may raise it (row 37): nothing is left behind, and nobody is left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from faces import PATIENCE, ask, await_true, in_thread
+
+from redlatch import Client, LockError, impl
+
+LONG = 30.0
+OFTEN = 3
+SHORT = 0.02  # seconds that a waiter waits whose time is over before the lock is free
+
+
+# A file, a line, what is done there, and how often that was done before, in this acquire.
+Place = tuple[str, int, str, int]
+
+
+def left(urls: list[str], name: str) -> list[bytes]:
+    """Return all keys of that name, but the counters of numbered locks."""
+    found: list[bytes] = []
+    for url in urls:
+        with ask(url) as server:
+            found += [key for key in server.keys(f"{name}*") if not key.endswith(b"\0fence")]
+    return found
+
+
+class Strike:
+    """Raises one KeyboardInterrupt, at the first place that is not among those given, and adds it to them.
+
+    Places are where the interpreter looks for signals: where a function of the package begins, and behind each call of
+    a function in C. Of a place that is passed often, the first few times count.
+    """
+
+    def __init__(self, known: set[Place]) -> None:
+        self._known = known
+        self._passed: Counter[tuple[str, int, str]] = Counter()
+        self.place: Place | None = None
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event not in ("call", "c_return") or not str(frame.f_globals.get("__name__")).startswith("redlatch"):
+            return
+        here = frame.f_code.co_filename, frame.f_lineno, event
+        place = (*here, self._passed[here])
+        self._passed[here] += 1
+        if self._passed[here] <= OFTEN and place not in self._known:
+            self._known.add(place)
+            self.place = place
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+def holding(client: Client, name: str, then: Callable[[threading.Event], object]) -> Callable[[], None]:
+    """Hold a lock in another thread until somebody stands in line for it, do something, and release it.
+
+    Args:
+        then: what to do; called with an event that is set when nobody waits any more.
+
+    Returns:
+        What sets that event, and waits for the release.
+    """
+    held, over = threading.Event(), threading.Event()
+    lines = client._driver.lines  # type: ignore[attr-defined]
+
+    def hold() -> None:
+        lock = client.lock(name, ttl=LONG)
+        lock.acquire()
+        held.set()
+        await_true(lambda: bool(lines.lines) or over.is_set())
+        then(over)
+        try:
+            lock.release()
+        except LockError:
+            pass  # it was lost, as `then` has it
+
+    call = in_thread(hold)
+    assert held.wait(PATIENCE)
+
+    def end() -> None:
+        over.set()
+        call.result(PATIENCE)
+
+    return end
+
+
+def nothing(_: Any = None) -> None:
+    return None
+
+
+KINDS = {
+    "rlock": lambda client, name: client.rlock(name, ttl=LONG),
+    "multi": lambda client, name: client.multi_lock([name, f"{name}-b"], ttl=LONG),
+    "fenced": lambda client, name: client.lock(name, ttl=LONG, fence=True),
+    "fair": lambda client, name: client.fair_lock(name, ttl=LONG),
+    "permit": lambda client, name: client.semaphore(name, 2, ttl=LONG),
+    "reader": lambda client, name: client.rw_lock(name, ttl=LONG).read(),
+    "writer": lambda client, name: client.rw_lock(name, ttl=LONG).write(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(kind, monkeypatch, three, name):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    known: set[Place] = set()
+    whole = runs = 0
+    with Client(three) as client:
+        client.connect()
+        while whole < 5:
+            runs += 1
+            each = f"{name}-{runs}"
+            lock = KINDS[kind](client, each)
+            strike = Strike(known)
+            sys.setprofile(strike)
+            try:
+                lock.acquire()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            if strike.place is None:
+                whole += 1
+                lock.release()
+                continue
+            whole = 0
+            assert lock.remaining() == 0.0, strike.place
+            await_true(lambda each=each: not left(three, each), LONG / 6)
+    assert len(known) > 50
+
+
+@pytest.mark.parametrize("case", ["free", "renewed", "watched", "late", "handed on", "handed on and lost"])
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, monkeypatch, three, name):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    options: dict[str, Any] = {"renewed": {"auto_renew": True}, "watched": {"on_lost": lambda *_: None}}.get(case, {})
+    known: set[Place] = set()
+    whole = runs = 0  # acquires that passed no new place, one after the other; and all
+    with Client(three) as client, Client(three) as other:
+        client.connect()
+        while whole < 5:
+            runs += 1
+            each = f"{name}-{runs}"
+            end = nothing
+            if case == "late":
+                end = holding(client, each, threading.Event.wait)
+            elif case == "handed on":
+                end = holding(client, each, nothing)
+            elif case == "handed on and lost":
+                end = holding(client, each, lambda _, each=each: [ask(url).delete(each) for url in three[:2]])
+            lock = client.lock(each, ttl=2 * LONG, timeout=SHORT if case == "late" else PATIENCE, **options)
+            strike = Strike(known)
+            sys.setprofile(strike)
+            try:
+                lock.acquire()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            end()
+            if strike.place is None:
+                whole += 1
+                if lock.token is not None:
+                    lock.release()
+                continue
+            whole = 0
+            assert lock.token is None, strike.place
+            nobodys = other.lock(each)
+            assert nobodys.acquire(timeout=LONG / 6), strike.place
+            nobodys.release()
+            await_true(lambda each=each: not left(three, each), LONG / 6)
+            assert client._driver.lines.lines == {}, strike.place  # type: ignore[attr-defined]
+    assert len(known) > 50
