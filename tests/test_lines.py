@@ -321,6 +321,21 @@ def test_who_wins_beside_the_head_shows_that_its_key_was_deleted_where_it_was_no
     assert head.held(world.now) is hearsay
 
 
+def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) -> None:
+    world.holder()
+    asking = world.hold()
+    asking.ask(b"token", world.now)
+    world.lines.lose(OTHER, world.now + 1)
+    assert not world.lines.deleted(asking)
+    world.lines.lose(KEY, world.now + 2)
+    assert world.lines.deleted(asking)
+    for number in range(3, 100):  # more than are kept
+        world.lines.lose(OTHER, world.now + number)
+    assert world.lines.deleted(asking)
+    asking.ask(b"another", world.now + 100)
+    assert not world.lines.deleted(asking)
+
+
 def test_without_anybody_in_line_nothing_passes(world: World) -> None:
     head = world.holder()
     assert not world.pass_on(head)

@@ -78,7 +78,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
-        if won and now < deadline and not policy.doubts(started) and hold.lost_ns < started:
+        if won and now < deadline and not (policy.doubts(started) or lines.deleted(hold)):
             hold.keep(deadline, now - started)
             lines.overtake(policy, hold, now)
             return

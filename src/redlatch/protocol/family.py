@@ -432,7 +432,7 @@ def attempt(
             ballot = second
             yield ballot
         now = policy.clock.now()
-        if ballot.yes >= ballot.quorum and now < deadline and not policy.doubts(started) and hold.lost_ns < started:
+        if ballot.yes >= ballot.quorum and now < deadline and not (policy.doubts(started) or lines.deleted(hold)):
             hold.keep(deadline, now - started)
             kind.won(policy, hold)
             lines.overtake(policy, hold, now)

@@ -40,6 +40,9 @@ MAX_SUCCESSORS = 1024
 # So many heads there may be, and twice as many as are busy.
 MOST_HEADS = 1024
 
+# So many deletions by hand are remembered, for attempts that are under way.
+LOSSES = 64
+
 UNKNOWN_NS = SECOND // 10  # after so long a head that held nothing is looked at again
 STILL_NS = 5 * MILLISECOND  # after this time without a hand-off, the first in line watches the holder's key
 _NO_COMMAND = Command(b"", b"", 0)  # on which a line waits
@@ -115,6 +118,7 @@ class Lines:
         self.crowded: set[bytes] = set()  # keys that were refused when they were last asked for
         self._most = MOST_HEADS  # before those that are not busy are swept out
         self.round_ns = 0  # how long the last attempt took that asked all masters at once and was not won
+        self._lost: deque[tuple[bytes, int]] = deque(maxlen=LOSSES)  # keys that were deleted by hand, and when
         self._shunned: dict[int, int] = {}  # until when, by index of the master
 
     # --- the line ----------------------------------------------------------------------------------
@@ -252,11 +256,27 @@ class Lines:
 
     def lose(self, key: bytes, now_ns: int) -> None:
         """Take note that somebody has deleted a key: who holds it here has lost it."""
+        self._lost.append((key, now_ns))
         head = None
         while head is not self.heads.get(key):  # of two who pass it on meanwhile one is told
             head = self.heads.get(key)
             if head is not None:
                 head.lose(now_ns)
+
+    def deleted(self, hold: Hold) -> bool:
+        """Tell whether somebody has deleted the key of a hold since its attempt began.
+
+        `lose` finds only the hold at the head. Attempts beside it look here.
+        """
+        since_ns = hold.since_ns
+        if self._lost:
+            lost = list(self._lost)
+            if len(lost) == LOSSES and lost[0][1] >= since_ns:  # a deletion of this key may be forgotten already
+                return True
+            for key, lost_ns in lost:
+                if key == hold.key and lost_ns >= since_ns:
+                    return True
+        return hold.lost_ns >= since_ns
 
     def is_next(self, hold: Hold) -> bool:
         """Tell whether a waiting hold is the first in its line."""

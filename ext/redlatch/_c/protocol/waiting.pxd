@@ -42,6 +42,7 @@ cdef class Lines:
     cdef readonly set crowded
     cdef public long long round_ns
     cdef Py_ssize_t _most
+    cdef object _lost              # deque of (key, ns)
     cdef dict _shunned
 
     # the line
@@ -63,6 +64,8 @@ cdef class Lines:
     cpdef lose(self, bytes key, long long now_ns)
     cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
     @cython.locals(line=Line)
+    @cython.locals(since_ns=cython.longlong, lost=list)
+    cpdef bint deleted(self, Hold hold) except -1
     cpdef bint is_next(self, Hold hold) except -1
     @cython.locals(line=Line)
     cpdef successors(self, Policy policy, bytes key)
