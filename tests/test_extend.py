@@ -68,6 +68,14 @@ def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, 
     return calls()[-1]
 
 
+def make_it_connect_anew(before: list[Proxy]) -> None:
+    """Cut all connections, open the gates, and wait until the client has shaken hands with every master again."""
+    for proxy in before:
+        proxy.cut()
+        proxy.requests.set()
+    await_true(lambda: all(proxy.answered.count((b"INFO", b"memory")) == 2 for proxy in before))
+
+
 def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: list[Proxy], name: str) -> None:
     """Acquire a lock with the votes of all masters, so that a gate holds back only later commands."""
     first = client.lock(f"first-{name}")
@@ -96,9 +104,7 @@ def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, t
     with pytest.raises(QuorumUnavailable):
         lock.extend(SHORT)
     late = [last_call(proxy, script, SHORT) for proxy in before]
-    for proxy in before:
-        proxy.cut()
-        proxy.requests.set()
+    make_it_connect_anew(before)
     lock.extend(LONGER)
     assert lock.remaining() > SHORT
     for url, command in zip(three, late, strict=True):
@@ -159,9 +165,7 @@ def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxie
     with pytest.raises(QuorumUnavailable):
         lock.extend(1.0)
     late = [last_call(proxy, scripts.EXTEND, 1.0) for proxy in before]
-    for proxy in before:
-        proxy.cut()
-        proxy.requests.set()
+    make_it_connect_anew(before)
     lock.extend(LONGER)
     for url, command in zip(three, late, strict=True):
         send_late(url, command)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import re
 import signal
 import threading
 import time
@@ -450,13 +451,17 @@ EXITS = {
 }
 
 
+# What asyncio's debug mode says of a busy machine.
+SLOW_CALLBACK = re.compile(r"(?m)^Executing .* took [0-9.]+ seconds\n")
+
+
 @pytest.mark.parametrize("how", EXITS)
 def test_row_37_a_process_ends_without_a_word_whatever_it_left_open(how, implementation, three, name, keys):
     process = run_script(
         EXITS[how], implementation.name, name, *three, wait=False, options=("-W", "error", "-X", "dev")
     )
     out, err = finish(process)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out, SLOW_CALLBACK.sub("", err)) == (0, "", "")
     assert no_key_without_ttl(three)
     await_true(lambda: not keys(three, name))  # with its ttl
 

@@ -992,28 +992,29 @@ def test_row_22_clients_that_start_together_get_the_lock_in_turn(count, connect,
 def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet, server, name, keys):
     masters = fleet(3, server=server)
     client = connect(masters.urls)
-    over = threading.Event()
+    over, flushed = threading.Event(), []
 
     def flush():
-        count = 0
         with contextlib.ExitStack() as stack:
             servers = [stack.enter_context(ask(url)) for url in masters.urls]
             while not over.is_set():
                 for each in servers:
                     each.script_flush()
-                count += 1
-        return count
+                flushed.append(True)
 
     flushing = in_thread(flush)
-    for _ in range(100):
+    cycles = 0
+    while cycles < 100 or len(flushed) < 20:
+        cycles += 1
         lock = client.lock(name, ttl=LONG)
-        assert lock.acquire(blocking=False)
+        # On a busy machine a master may be suspected, and a single attempt refused by another that releases late.
+        assert lock.acquire(timeout=PATIENCE)
         lock.extend()
         assert lock.owned()
         assert lock.locked()
         lock.release()
     over.set()
-    assert flushing.result(PATIENCE) > 20
+    flushing.result(PATIENCE)
 
 
 def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_everybody_left(
