@@ -216,15 +216,14 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
             for index in going:
                 try:
                     effect = next(many[index], None)
-                    while isinstance(effect, Tell):
-                        told += effect.ballots
-                        effect = next(many[index], None)
                 except LockError as error:
                     errors[index] = error
                     continue
                 if effect is not None:
                     still.append(index)
-                    if isinstance(effect, Ballot):
+                    if isinstance(effect, Tell):  # what follows it, such as waking waiters, must follow the sending
+                        told += effect.ballots
+                    elif isinstance(effect, Ballot):
                         asked.append(effect)
                     elif isinstance(effect, Pause):
                         until = max(until, effect.until_ns)
