@@ -797,6 +797,18 @@ def test_one_of_many_that_has_to_wait_waits(held: Play) -> None:
     assert not errors
 
 
+def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_releases(held: Play) -> None:
+    command = held.commands.Look(held.hold.key)
+    look = held.ballots.Ballot(command, held.policy.size, held.policy.quorum, BEGINNING + VALIDITY)
+    held.lines.watch(held.hold.key, look)
+    steps = held.batch.together([held.quorum_module.part(held.policy, held.lines, held.hold, None)], {})
+    sent = next(steps)
+    assert [type(ballot.command).__name__ for ballot in sent.ballots] == ["Release"]
+    assert not look.decided
+    assert next(steps, None) is None
+    assert look.decided
+
+
 # --- release -----------------------------------------------------------------------------------------
 
 

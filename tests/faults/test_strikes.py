@@ -23,6 +23,19 @@ SHORT = 0.02  # seconds that a waiter waits whose time is over before the lock i
 Place = tuple[str, int, str, int]
 
 
+def strike(lock: Any, known: set[Place]) -> Place | None:
+    """Acquire a lock with an interrupt at a new place; return the place, or None if there was none."""
+    striking = Strike(known)
+    sys.setprofile(striking)
+    try:
+        lock.acquire()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return striking.place
+
+
 def left(urls: list[str], name: str) -> list[bytes]:
     """Return all keys of that name, but the counters of numbered locks."""
     found: list[bytes] = []
@@ -116,20 +129,13 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_k
             runs += 1
             each = f"{name}-{runs}"
             lock = KINDS[kind](client, each)
-            strike = Strike(known)
-            sys.setprofile(strike)
-            try:
-                lock.acquire()
-            except KeyboardInterrupt:
-                pass
-            finally:
-                sys.setprofile(None)
-            if strike.place is None:
+            place = strike(lock, known)
+            if place is None:
                 whole += 1
                 lock.release()
                 continue
             whole = 0
-            assert lock.remaining() == 0.0, strike.place
+            assert lock.remaining() == 0.0, place
             await_true(lambda each=each: not left(three, each), LONG / 6)
     assert len(known) > 50
 
@@ -153,26 +159,19 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, mo
             elif case == "handed on and lost":
                 end = holding(client, each, lambda _, each=each: [ask(url).delete(each) for url in three[:2]])
             lock = client.lock(each, ttl=2 * LONG, timeout=SHORT if case == "late" else PATIENCE, **options)
-            strike = Strike(known)
-            sys.setprofile(strike)
-            try:
-                lock.acquire()
-            except KeyboardInterrupt:
-                pass
-            finally:
-                sys.setprofile(None)
+            place = strike(lock, known)
             end()
-            if strike.place is None:
+            if place is None:
                 whole += 1
                 if lock.token is not None:
                     lock.release()
                 continue
             whole = 0
-            assert lock.token is None, strike.place
+            assert lock.token is None, place
             nobodys = other.lock(each)
-            assert nobodys.acquire(timeout=LONG / 6), strike.place
+            assert nobodys.acquire(timeout=LONG / 6), place
             nobodys.release()
             await_true(lambda each=each: not left(three, each), LONG / 6)
             lines = client._driver.lines.lines  # type: ignore[attr-defined]
-            assert not any(line.turns for line in lines.values()), strike.place
+            assert not any(line.turns for line in lines.values()), place
     assert len(known) > 50
