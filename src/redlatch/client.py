@@ -60,8 +60,8 @@ class Lock(BaseLock):
             if won and self._care is not None:
                 self._begin_care(True)
             return won
-        except BaseException:  # here: an interrupt may be raised as soon as a compiled `driver.acquire` has returned
-            try:  # and here, not in a function: a second interrupt may strike where that begins
+        except BaseException:  # not in `driver.acquire`: Python may raise an interrupt just after a compiled call
+            try:  # not in a function: a second interrupt may strike at its beginning
                 driver.abandon(hold, ticket)
             except BaseException:
                 driver.abandon(hold, ticket)

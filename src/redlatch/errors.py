@@ -84,16 +84,8 @@ class LockBusy(LockError):
         depth: how many of this client waited for it already.
     """
 
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        name: str | bytes | None = None,
-        elapsed: float = 0.0,
-        causes: Mapping[str, BaseException] | None = None,
-        depth: int = 0,
-    ) -> None:
-        super().__init__(message, name=name, elapsed=elapsed, causes=causes)
+    def __init__(self, message: str = "", *, depth: int = 0, **named: Any) -> None:
+        super().__init__(message, **named)
         self.depth = depth
 
 
@@ -101,19 +93,11 @@ class LockLost(LockError):
     """The lock was held and is not any more: its validity ran out, or a quorum of masters forgot it.
 
     Attributes:
-        reason: why, in the words that `on_lost` is called with; empty where several locks are meant.
+        reason: why it was lost, as passed to `on_lost`; empty in an error about several locks.
     """
 
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        name: str | bytes | None = None,
-        elapsed: float = 0.0,
-        causes: Mapping[str, BaseException] | None = None,
-        reason: str = "",
-    ) -> None:
-        super().__init__(message, name=name, elapsed=elapsed, causes=causes)
+    def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:
+        super().__init__(message, **named)
         self.reason = reason
 
 

@@ -632,7 +632,7 @@ def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
 
 
 class _Dismissal:
-    """Closes a socket of a collected driver, in its loop; or when the loop forgets this, as loops that close do."""
+    """Closes a socket of a collected driver: in its event loop, or when the loop closes and drops this callback."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         self._loop = loop

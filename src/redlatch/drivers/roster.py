@@ -286,7 +286,7 @@ class Roster:
     def close(self) -> None:
         """Stop dialling and close every socket; harmless when repeated.
 
-        Whoever appends to `arrivals` asks afterwards whether this is `closed`, and then closes what it has brought.
+        A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
         """
         self.retire()
         self.closed = True
@@ -296,7 +296,7 @@ class Roster:
             self.fleet.wires.close()
 
     def _turn_away(self) -> None:
-        """Close what waits at the gate, and what no driver has taken yet."""
+        """Close the connections that wait at the gate, or that no driver has taken."""
         while self._waiting:
             _, connection = self._waiting.popitem()
             connection.sock.close()

@@ -149,7 +149,7 @@ class Driver:
         """Claim a hold and try to win its lock.
 
         Args:
-            ticket: whose claim it is. Whatever this raises, the caller calls `abandon` with it.
+            ticket: identifies this claim. If this raises anything, the caller must call `abandon` with it.
 
         Returns:
             Whether it was won.

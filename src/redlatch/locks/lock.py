@@ -17,7 +17,7 @@ from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
 from ..protocol.hold import FREE, HELD, Hold
 from ..protocol.policy import SECOND, Policy
-from ..protocol.quorum import RAN_OUT, Steps
+from ..protocol.quorum import RAN_OUT, Steps, loss
 from ..protocol.renewal import Care
 
 logger = logging.getLogger("redlatch")
@@ -219,7 +219,7 @@ class BaseLock:
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         if reason is None:
             reason = RAN_OUT if care is None else care.why_over(policy.clock.now())
-        return LockLost(f"{self.name!r} was lost: {reason}", name=self.name, reason=reason)
+        return loss(reason, self._hold)
 
     # --- what the calls do, for the faces to run ---------------------------------------------------
 

@@ -176,7 +176,10 @@ def _wait_in_line(
 
 
 def _give_back(policy: Policy, hold: Hold) -> Steps:
-    """Release a lease that the hold cannot use, without waiting; an interrupt before that leaves it to `abandon`."""
+    """Release a lease that the hold cannot use, without waiting.
+
+    The state ASKING makes `abandon` release it after an interrupt.
+    """
     hold.state = ASKING
     yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
     hold.state = WAITING
@@ -314,7 +317,7 @@ def wait_for_pushes(
 
     Args:
         left_ns: when they should say so at the latest.
-        sure: whether they will; if not, it is waited for a short while.
+        sure: False if they may push nothing; then the wait is short.
 
     Returns:
         Whether that was worth waiting for: not where it was only a pause, or where a quorum had said that the key is

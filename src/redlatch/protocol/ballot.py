@@ -126,7 +126,7 @@ class Ballot:
         return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0  # else they told meanwhile
 
     def standing(self) -> int:
-        """Count the masters that will say when the key changes, and where it was not gone."""
+        """Count the masters that had the key when they were asked, and will push its next change."""
         return sum([answer != GONE for answer in list((self.answers or {}).values())])
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:

@@ -221,7 +221,7 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
                     continue
                 if effect is not None:
                     still.append(index)
-                    if isinstance(effect, Tell):  # what follows it, such as waking waiters, must follow the sending
+                    if isinstance(effect, Tell):  # it goes on after these are sent: it may wake waiters next
                         told += effect.ballots
                     elif isinstance(effect, Ballot):
                         asked.append(effect)

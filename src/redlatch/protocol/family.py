@@ -139,7 +139,7 @@ class Kind:
             yield from attempt(policy, lines, hold, ttl_ms, times, look)
             if hold.state == ASKING:
                 yield [look]
-                # Where this attempt has changed the key and changed it back, nothing more is told. It was gone there.
+                # A master where this attempt created the key and deleted it again pushes nothing more.
                 sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
                 waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, times[0], sure)
         finally:

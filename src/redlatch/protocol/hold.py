@@ -8,14 +8,14 @@ from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Release
-from .policy import UNBOUNDED, Policy
+from .policy import MILLISECOND, UNBOUNDED, Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
 # failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up.
 FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED = range(7)
 
-# An extension that waits for another one looks again within this time, also in a busy process.
-WANTED_NS = 100_000_000
+# An extension that waits for another one checks again within this time, even in a busy process.
+WANTED_NS = 100 * MILLISECOND
 
 # Older than every connection: what releases it is sent on whatever connection there is, and on each that is made anew.
 _BEFORE_ALL_NS = -1
@@ -71,7 +71,7 @@ class Hold:
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
         self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
-        self.wanted_ns = 0  # when an extension that waits for another one has looked again at the latest; else 0
+        self.wanted_ns = 0  # an extension waits for another one, and checks again before this time; 0 if none waits
         self.passed = 0  # from how many holds to how many the lease has been passed
         self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
         self.lost_ns = 0  # what was asked for before then is lost: somebody has deleted the key

@@ -120,7 +120,7 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot 
     if hold.state != HELD:
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
-        raise _lost(RAN_OUT, hold)
+        raise loss(RAN_OUT, hold)
     until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
     ballot = Ballot(hold.extending_to(ttl_ms, started), policy.size, policy.quorum, until)
     other = hold.extending
@@ -173,7 +173,7 @@ def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
     """Return the error of an extension or a release that found the lock lost; `late` says that it ran out."""
-    return _lost(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+    return loss(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
@@ -198,7 +198,7 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
     lines.leave(hold, started, not late)
     hold.free()
     if late:
-        raise _lost(RAN_OUT, hold, policy.clock.now() - started)
+        raise loss(RAN_OUT, hold, policy.clock.now() - started)
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -248,7 +248,8 @@ def no_quorum(
     )
 
 
-def _lost(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
+def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
+    """Return the error that says why a lock was lost."""
     text = f"{hold.name!r} was lost: {why}"
     return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
 

@@ -25,8 +25,8 @@ TOGETHER_NS = 50 * MILLISECOND
 # For so long at most nobody looks whether locks have come to be cared for.
 LONGEST_NS = 250 * MILLISECOND
 
-# A renewal that would come behind another extension is put off by this time.
-LOOK_NS = 5 * MILLISECOND
+# A renewal is postponed by this time while another extension is under way.
+POSTPONED_NS = 5 * MILLISECOND
 
 # The heap may have so many entries, and two for each lock that is cared for, before it is cleared of the others.
 SLACK = 64
@@ -211,8 +211,8 @@ class Agenda:
             elif care.renewing:  # how it ends is seen to
                 care.plan(care.hold.deadline_ns)
                 kept.append(care)
-            elif care.hold.being_extended(now_ns):  # a renewal behind it would shorten it
-                care.plan(max(care.renew_ns, now_ns + LOOK_NS))
+            elif care.hold.being_extended(now_ns):  # a renewal after it could shorten the deadline
+                care.plan(max(care.renew_ns, now_ns + POSTPONED_NS))
                 kept.append(care)
             elif (care.renews or care.doubted) and care.renew_ns <= now_ns + TOGETHER_NS:
                 renewed.append(care)
@@ -247,7 +247,7 @@ class Agenda:
             if lock is None or not care.live():
                 continue
             forgotten = isinstance(error, LockLost) and error.reason == FORGOTTEN
-            if not isinstance(error, LockLost):  # else it says no more than the reason for the loss
+            if not isinstance(error, LockLost):  # a LockLost adds nothing to the reason of the loss
                 care.failure = error
             if forgotten or now_ns >= care.hold.deadline_ns:
                 care.end()

@@ -40,7 +40,7 @@ MAX_SUCCESSORS = 1024
 # So many heads there may be, and twice as many as are busy.
 MOST_HEADS = 1024
 
-# So many deletions by hand are remembered, for attempts that are under way.
+# How many deletions by hand are remembered for attempts that are under way.
 LOSSES = 64
 
 UNKNOWN_NS = SECOND // 10  # after so long a head that held nothing is looked at again
@@ -79,12 +79,15 @@ class Turn:
         return lease
 
     def inherit(self) -> bool:
-        """Have the hold take the lease; tell whether there was one. An interrupt finds it here or there, or in both."""
+        """Move the lease to the hold; return whether there was one.
+
+        After an interrupt the lease is in the turn, in the hold, or in both.
+        """
         lease = self.lease
         if lease is None:
             return False
         self.hold.inherit(lease)
-        if self.take() is None:  # whoever gave it was faster, and has it released
+        if self.take() is None:  # the giver has taken it back and releases it
             self.hold.state = WAITING
             return False
         return True
@@ -172,9 +175,9 @@ class Lines:
                 return
 
     def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
-        """Leave the line; return a lease that was given too late, or None. If interrupted, it may be repeated.
+        """Leave the line; return a lease that came too late, or None. If interrupted, it may be repeated.
 
-        The hold has this lease then. Its owner has it released, and leaves the head afterwards.
+        The hold then has this lease. The caller releases it and leaves the head afterwards.
         """
         turn.left = True
         self.drop(turn)
@@ -266,12 +269,12 @@ class Lines:
     def deleted(self, hold: Hold) -> bool:
         """Tell whether somebody has deleted the key of a hold since its attempt began.
 
-        `lose` finds only the hold at the head. Attempts beside it look here.
+        `lose` marks only the hold at the head. Attempts beside the head rely on this check.
         """
         since_ns = hold.since_ns
         if self._lost:
             lost = list(self._lost)
-            if len(lost) == LOSSES and lost[0][1] >= since_ns:  # a deletion of this key may be forgotten already
+            if len(lost) == LOSSES and lost[0][1] >= since_ns:  # a deletion of this key may have been dropped
                 return True
             for key, lost_ns in lost:
                 if key == hold.key and lost_ns >= since_ns:
@@ -319,10 +322,10 @@ class Lines:
         """Call the next in line where the head need not be waited for; return when to look again, 0 if never."""
         earliest = 0
         for key, line in list(self.lines.items()):
-            head = self.heads.get(key)
             if not line.turns:
                 self._dissolve(key, line)
                 continue
+            head = self.heads.get(key)
             if head is None or not head.busy(now_ns):
                 if self.heads.get(key) is head:  # else the head has changed since we looked
                     self._call_next(line, now_ns, False)

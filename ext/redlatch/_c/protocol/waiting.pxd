@@ -63,9 +63,9 @@ cdef class Lines:
     @cython.locals(head=Hold)
     cpdef lose(self, bytes key, long long now_ns)
     cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
-    @cython.locals(line=Line)
     @cython.locals(since_ns=cython.longlong, lost=list)
     cpdef bint deleted(self, Hold hold) except -1
+    @cython.locals(line=Line)
     cpdef bint is_next(self, Hold hold) except -1
     @cython.locals(line=Line)
     cpdef successors(self, Policy policy, bytes key)
