@@ -290,7 +290,11 @@ class _Schedule:
         self._say(client, name, f"deletes {action.names[0]}")
         found = self.deletions.delete(key_of(action), self.masters, host)
         await asyncio.sleep(action.hold / 10)
-        self.clients[client].broken(key_of(action))
+        face = self.clients[client]
+        head = face._driver.lines.heads.get(key_of(action))
+        face.broken(key_of(action))
+        if head is not None and head.held(host.clock.read(host.local)):
+            self.world.violate(f"{host.name} goes on holding {action.names[0]}, which it has deleted itself")
         for deleted in found:
             deleted.told = host.local
 
