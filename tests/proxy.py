@@ -82,6 +82,10 @@ class Proxy:
         for passage in list(self._passages):
             passage.deliver()
 
+    def quiet(self) -> bool:
+        """Tell whether every command has its reply: who is stopped then is not missed for what it was asked before."""
+        return len(self.answered) == len(self.commands)
+
     def close(self) -> None:
         """End everything; nothing that waits at a gate passes any more."""
         self.closed = True

@@ -836,4 +836,5 @@ def test_a_single_attempt_on_many_taken_slots_asks_each_master_once(connect, far
     client.connect()
     assert not client.semaphore(name, 2000).acquire(blocking=False)
     assert client.semaphore(name, 2000).locked()
+    await_true(lambda: all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) for proxy in before))  # two are a quorum
     assert all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) == 1 for proxy in before)

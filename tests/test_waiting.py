@@ -260,7 +260,7 @@ def test_a_release_passes_the_lease_on_without_a_command(wait, connect, three, p
     token, deadline = held.token, held.deadline_ns
     [lock], [call] = queue_up(client, name, 1)
     await_sets(before, name, [1, 1, 1])
-    await_true(lambda: all(len(proxy.answered) == len(proxy.commands) for proxy in before))
+    await_true(lambda: all(proxy.quiet() for proxy in before))
     sent = [len(proxy.commands) for proxy in before]
     held.release(wait=wait)
     assert call.result(PATIENCE)
@@ -806,6 +806,7 @@ def test_after_a_split_vote_one_master_is_asked_first_and_the_others_if_it_was_w
     split(taken, name)
     lock, call = wait_at_the_head(client, name)
     await_sets(before, name, [1] * 5)
+    await_true(before[first].quiet)
     before[first].replies.clear()
     forget(taken, name)
     await_true(lambda: before[first].count("SET", name) == 2)
@@ -826,6 +827,7 @@ def test_the_other_masters_are_spared_where_a_rival_was_faster(connect, urls, pr
     split(taken, name)
     _, call = wait_at_the_head(client, name)
     await_true(lambda: sets(before, name) == [proxy.count("DELIFEQ", name) for proxy in before] == [1] * 5)
+    await_true(before[first].quiet)
     before[first].requests.clear()
     forget(taken, name)
     await_true(lambda: before[first].count("SET", name) == 2)
