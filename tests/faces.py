@@ -28,6 +28,11 @@ def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None
         time.sleep(0.005)
 
 
+def descriptors() -> int:
+    """Count the descriptors that this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
 def ask(url: str) -> redis.Redis:
     """Return a client of one master, to see what stands there."""
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import _thread
 import asyncio
 import gc
-import os
 import warnings
 import weakref
 
 import pytest
-from faces import PATIENCE, await_true
+from faces import PATIENCE, await_true, descriptors
 
 from redlatch import AsyncClient
 
@@ -44,10 +43,6 @@ def loop(implementation):
         yield loop
         loop.close()
         gc.collect()
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 
 async def come_true(condition):
@@ -208,10 +203,10 @@ def test_row_51_connections_that_are_made_after_their_loop_has_ended_are_closed(
         proxy.replies.clear()
     loop.run_until_complete(main())
     await_true(lambda: all(proxy.commands for proxy in before))
-    threads, opened = _thread._count(), descriptors()
+    opened = descriptors()
     for proxy in before:
         proxy.replies.set()
-    await_true(lambda: _thread._count() <= threads - len(three))  # those that dialled have ended
+    await_true(lambda: all(proxy.quiet() for proxy in before))  # the handshakes are over
     loop.close()
     forgotten.clear()
     await_true(lambda: gc.collect() == 0)

@@ -52,3 +52,19 @@ def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) 
             roster.check()
     finally:
         roster.close()
+
+
+@pytest.mark.parametrize("how", ["close", "disown"])
+def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: str) -> None:
+    masters = masters_of([url])
+    roster = Roster(masters, 1, BootClock(), Fleet, lambda index, outcome: None)
+    roster.muster()
+    try:
+        roster.arrive(0, dial(masters[0], 10.0))
+        roster.fleet.torn = True
+        roster.fleet.mend()
+        [(_, sock)] = roster.fleet.fallen
+        getattr(roster, how)()
+        assert sock.fileno() == -1
+    finally:
+        roster.close()

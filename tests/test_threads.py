@@ -9,7 +9,7 @@ import time
 import warnings
 
 import pytest
-from faces import PATIENCE, at_once, await_true, finish, in_thread, run_script
+from faces import PATIENCE, at_once, await_true, descriptors, finish, in_thread, run_script
 
 from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
 
@@ -225,7 +225,6 @@ def test_a_client_that_was_never_used_can_be_closed_and_is_closed_then(implement
 
 
 def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_threads(implementation, three, name):
-    import os
 
     def use():
         client = Client(three)
@@ -234,7 +233,7 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
     threads = _thread._count()
     use()
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(5):
@@ -243,7 +242,7 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
 
     def closed():
         gc.collect()  # again: a thread that was still dialling kept one alive, as part of a cycle
-        return len(os.listdir("/proc/self/fd")) <= before
+        return descriptors() <= before
 
     await_true(closed)
     await_true(lambda: _thread._count() <= threads)
@@ -252,18 +251,17 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
 
 
 def test_closed_clients_leave_no_threads_and_no_descriptors(implementation, three, name):
-    import os
 
     threads = _thread._count()
     with Client(three) as client, client.lock(name):
         pass
     await_true(lambda: _thread._count() <= threads)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(10):
         with Client(three) as client, client.lock(name):
             pass
     await_true(lambda: _thread._count() <= threads)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert descriptors() <= before
 
 
 def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):

@@ -332,6 +332,9 @@ class Driver:
         for link in self._fleet.links:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
+        for link, sock in self._fleet.fallen:
+            if sock is not None and sock.fileno() >= 0:
+                self._unwatch(link.index, sock.fileno())
         self._roster.close()
         for timer in (self._timer, self._attending, self._hurry):
             if timer is not None:

@@ -290,10 +290,20 @@ class Roster:
         """
         self.retire()
         self.closed = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         self._dialler.close()
         self._turn_away()
         if self.fleet is not None:
             self.fleet.wires.close()
+            for sock in self._fallen():
+                sock.close()
+
+    def _fallen(self) -> list[socket.socket]:
+        """Take the sockets of connections that broke since the driver last looked."""
+        fallen, self.fleet.fallen = self.fleet.fallen, []
+        return [sock for _, sock in fallen if sock is not None]
 
     def _turn_away(self) -> None:
         """Close the connections that wait at the gate, or that no driver has taken."""
@@ -308,7 +318,7 @@ class Roster:
             if self.fleet is not None and not self.closed and not self.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
-                for sock in [*there, *[sock for _, sock in self.fleet.fallen]]:  # broken ones are not dialled again
+                for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
                     if sock is not None:
                         self.dismiss(sock)
             self.close()
@@ -317,9 +327,7 @@ class Roster:
         """In a forked child: own nothing. The parent's connections stay as they are, its locks too."""
         self.forked = True
         self.usable = False
-        self._dialler.close()
-        self._turn_away()
-        self.fleet.wires.close()  # closes the child's descriptors only; nothing is sent
+        self._hang_up()  # closes the child's descriptors only; nothing is sent
 
 
 def turn_away(outcome: Outcome) -> None:
