@@ -1184,6 +1184,39 @@ def test_bytes_that_were_taken_and_never_counted_close_every_connection_when_it_
     assert rig.votes(ballot) == (0, 0, 3)
 
 
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("operation", ["submit", "flush", "pump", "receive", "hurry", "fail"])
+def test_the_next_operation_mends_first_what_was_interrupted(rig: Rig, operation: str, taken: bool) -> None:
+    # As after a second Ctrl-C, which struck in the mending itself.
+    ballot = rig.submit()
+    rig.lose(2)
+    if taken:
+        rig.far[0].sendall(OK)
+        rig.fleet.wires.wait(0)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            rig.fleet.submit(interrupting(rig))
+    arguments = {"pump": (0,), "receive": (1,), "fail": (2, ConnectionRefusedError("nobody there"))}
+    if operation == "submit":
+        rig.submit(flush=False)
+    else:
+        getattr(rig.fleet, operation)(*arguments.get(operation, ()))
+    assert sorted(rig.fallen()) == [0, 1]
+    assert rig.votes(ballot) == (0, 0, 3)
+    assert not (rig.fleet.torn or rig.fleet.wires.taken)
+
+
+def test_a_new_connection_stands_although_an_operation_before_it_was_interrupted(rig: Rig) -> None:
+    rig.lose(2)
+    with pytest.raises(KeyboardInterrupt):
+        rig.fleet.submit(interrupting(rig))
+    rig.adopt(2)
+    assert sorted(rig.fallen()) == [0, 1]
+    ballot = rig.submit()
+    rig.reply(2, OK)
+    assert rig.votes(ballot) == (1, 0, 0)
+
+
 def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))

@@ -401,7 +401,6 @@ class Driver:
         fleet = self._fleet
         if self._roster.closed:
             return
-        fleet.mend()
         if self._roster.undialled:
             self._roster.dial_again()
         fleet.flush()
@@ -415,7 +414,6 @@ class Driver:
 
     def _readable(self, index: int) -> None:
         fleet = self._fleet
-        fleet.mend()
         fleet.receive(index)
         decided, fleet.decided = fleet.decided, []
         decided.reverse()

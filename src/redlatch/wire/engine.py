@@ -17,8 +17,8 @@ Rules:
     while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
     where there is none.
   * An exception that leaves an operation half done (Ctrl-C in pure Python may strike anywhere) leaves
-    `torn` set; `mend` then closes every connection, since their FIFOs can no longer be trusted. So what
-    must not be lost is dealt with first and forgotten afterwards; at worst it is done twice.
+    `torn` set; the next operation, or `mend`, then closes every connection, since their FIFOs can no longer be trusted.
+    So what must not be lost is dealt with first and forgotten afterwards; at worst it is done twice.
 
 One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
 of `ext/redlatch/_c/wire/engine.pxd`.
@@ -179,7 +179,7 @@ class Fleet:
     def submit(self, ballot: Ballot) -> None:
         """Stage the ballot's command on every link that it asks and that is up; the others park it or vote at once."""
         command = ballot.command
-        self.torn = True
+        self._begin()
         if command.since_ns >= self.pulse_ns:
             self._pulse(command.since_ns)
         dialect = -1
@@ -214,7 +214,7 @@ class Fleet:
 
     def flush(self) -> None:
         """Send what is staged, one system call a link."""
-        self.torn = True
+        self._begin()
         self.staged = False
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
@@ -222,6 +222,7 @@ class Fleet:
 
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` and count them."""
+        self.mend()
         if self.hurried:
             timeout_ns = min(timeout_ns, max(0, self.hurry_ns - self.clock.now()))
         ready = self.wires.wait(timeout_ns)
@@ -241,13 +242,13 @@ class Fleet:
 
     def hurry(self) -> None:
         """Suspect masters that have been silent for too long; for drivers that run in an event loop."""
-        self.torn = True
+        self._begin()
         self._suspect(self.clock.now())
         self.torn = False
 
     def receive(self, index: int) -> None:
         """Count the replies that link `index` has now; for drivers that are told by an event loop."""
-        self.torn = True
+        self._begin()
         data = self.wires.receive(index)
         if data is not None:
             link = self.links[index]
@@ -265,7 +266,7 @@ class Fleet:
                 (`flushed`): these return why the link is to be closed, or None.
         """
         link = self.links[index]
-        self.torn = True
+        self._begin()
         self.wires.attach(index, sock)
         link.tail = b""
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
@@ -293,10 +294,16 @@ class Fleet:
     def fail(self, index: int, cause: BaseException) -> None:
         """Note that dialling link `index` failed: from now on it votes "failed" at once."""
         link = self.links[index]
-        self.torn = True
+        self._begin()
         link.cause = cause
         self._unpark(link)
         self.torn = False
+
+    def _begin(self) -> None:
+        """Begin an operation: what an interrupt left half done is mended first, and never taken for done."""
+        if self.torn or self.wires.taken:
+            self.mend()
+        self.torn = True
 
     def mend(self) -> None:
         """Close every connection if an exception left an operation half done."""

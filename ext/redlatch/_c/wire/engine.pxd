@@ -87,6 +87,7 @@ cdef class Fleet:
     cpdef Ballot ballot_of(self, Command command)
 
     # inside
+    cdef _begin(self)
     @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1
     @cython.locals(link=Link, ballot=Ballot)
