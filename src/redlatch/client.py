@@ -391,7 +391,11 @@ class Client(BaseClient):
             self._driver.run(batch.acquiring())
             return batch.won()
         except BaseException:
-            batch.undo()
+            try:  # not in a function, as in `Lock.acquire`
+                batch.undo()
+            except BaseException:
+                batch.undo()
+                raise
             raise
 
     def release_many(self, locks: Iterable[Lock | None], wait: bool = True) -> list[bool]:
@@ -414,7 +418,11 @@ class Client(BaseClient):
         try:
             self._driver.run(steps)
         except BaseException as error:
-            batch.insist(error)
+            try:  # not in a function, as in `Lock.acquire`
+                batch.insist(error)
+            except BaseException:
+                batch.insist(error)
+                raise
             raise
         return batch.verdicts()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import sys
 import threading
 from collections import Counter
@@ -23,16 +25,16 @@ SHORT = 0.02  # seconds that a waiter waits whose time is over before the lock i
 Place = tuple[str, int, str, int]
 
 
-def strike(lock: Any, known: set[Place]) -> Place | None:
+def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
     """Acquire a lock with an interrupt at a new place; return the place, or None if there was none."""
-    striking = Strike(known)
     sys.setprofile(striking)
     try:
-        lock.acquire()
+        acquire()
     except KeyboardInterrupt:
         pass
     finally:
         sys.setprofile(None)
+        sys.settrace(None)
     return striking.place
 
 
@@ -68,6 +70,34 @@ class Strike:
             self.place = place
             sys.setprofile(None)
             raise KeyboardInterrupt
+
+
+class Twice(Strike):
+    """Raises a KeyboardInterrupt behind a function in C with the given name, and then one as `Strike` does.
+
+    The second one strikes only where functions begin: the interpreter has another hook for each of the two. No
+    generator: it begins once, and what is closed looks for no signal before its own code runs.
+    """
+
+    def __init__(self, known: set[Place], first: str) -> None:
+        super().__init__(known)
+        self._first = first
+
+    def __call__(self, frame: FrameType, event: str, called: Any) -> None:
+        ours = str(frame.f_globals.get("__name__")).startswith("redlatch")
+        if event == "c_return" and ours and called.__name__ == self._first:
+            sys.setprofile(None)
+            sys.settrace(self._again)
+            raise KeyboardInterrupt
+
+    def _again(self, frame: FrameType, event: str, called: Any) -> None:
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return
+        try:
+            super().__call__(frame, event, called)
+        finally:
+            if self.place is not None:
+                sys.settrace(None)
 
 
 def holding(client: Client, name: str, then: Callable[[threading.Event], object]) -> Callable[[], None]:
@@ -129,7 +159,7 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_k
             runs += 1
             each = f"{name}-{runs}"
             lock = KINDS[kind](client, each)
-            place = strike(lock, known)
+            place = strike(lock.acquire, Strike(known))
             if place is None:
                 whole += 1
                 lock.release()
@@ -159,7 +189,7 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, mo
             elif case == "handed on and lost":
                 end = holding(client, each, lambda _, each=each: [ask(url).delete(each) for url in three[:2]])
             lock = client.lock(each, ttl=2 * LONG, timeout=SHORT if case == "late" else PATIENCE, **options)
-            place = strike(lock, known)
+            place = strike(lock.acquire, Strike(known))
             end()
             if place is None:
                 whole += 1
@@ -175,3 +205,36 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, mo
             lines = client._driver.lines.lines  # type: ignore[attr-defined]
             assert not any(line.turns for line in lines.values()), place
     assert len(known) > 50
+
+
+@pytest.mark.parametrize("first", ["poll", "acquire"])  # of the sockets; of the lock that a waiter sleeps on
+@pytest.mark.parametrize("kind", ["plain", "multi", "many"])
+def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(kind, first, monkeypatch, three, name):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    known: set[Place] = set()
+    whole = runs = 0
+    gc.collect()  # finalizers of other tests' clients are no place to strike
+    with Client(three) as client, Client(three) as other:
+        client.connect()
+        while whole < 5:
+            runs += 1
+            each = f"{name}-{runs}"
+            end = nothing
+            if first == "acquire":
+                end = holding(client, each, threading.Event.wait)
+            acquire = {
+                "plain": client.lock(each, ttl=2 * LONG, timeout=SHORT).acquire,
+                "multi": client.multi_lock([f"{each}-b", each], ttl=2 * LONG, timeout=SHORT).acquire,
+                "many": lambda each=each: client.acquire_many([f"{each}-b", each], ttl=2 * LONG),
+            }[kind]
+            place = strike(acquire, Twice(known, first))
+            end()
+            await_true(lambda each=each: not left(three, each), LONG / 6)
+            nobodys = other.lock(each)
+            assert nobodys.acquire(timeout=LONG / 6), place
+            nobodys.release()
+            lines = client._driver.lines  # type: ignore[attr-defined]
+            assert not any(line.turns for line in lines.lines.values()), place
+            assert not lines.heads, place
+            whole = 0 if place is not None else whole + 1
+    assert len(known) > 10

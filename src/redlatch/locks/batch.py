@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.commands import Command
-from ..protocol.hold import HELD, RELEASING
+from ..protocol.hold import HELD, RELEASING, Hold
 from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
@@ -106,26 +106,34 @@ class Batch(Generic[AnyLock]):
             lock._go_on()
 
     def undo(self) -> None:
-        """Leave nothing behind an acquire that was interrupted or that failed."""
-        locks = self._present()
-        self._tell(locks, [lock._hold.abandon(self._ticket) for lock in locks])
+        """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
+        holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
+        self._tell(holds, [hold.undoing() for hold in holds])
+        for hold in holds:
+            hold.free()  # last: until then all of this can be done once more
 
     def insist(self, error: BaseException) -> None:
-        """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`."""
-        locks = self._present()
+        """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`.
+
+        If interrupted, it may be repeated.
+        """
+        holds = [lock._hold for lock in self._present()]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
-            locks = [lock for lock in locks if unusable and lock._hold.state == RELEASING]
-        if locks:
-            self._tell(locks, [lock._hold.insist() for lock in locks])
+            holds = [hold for hold in holds if unusable and hold.state == RELEASING]
+        self._tell(holds, [hold.insist() for hold in holds])
 
-    def _tell(self, locks: list[AnyLock], releases: list[Command | None]) -> None:
+    def _tell(self, holds: list[Hold], releases: list[Command | None]) -> None:
         """Send releases that nobody waits for, and let those who wait for these locks' keys go on."""
-        self._driver.tell([command for command in releases if command is not None])
-        lines, now = self._driver.lines, self._shared.policy.clock.now()
-        for lock in locks:
-            lines.leave(lock._hold, now, False)
-        self._driver.tell([])
+        if not holds:
+            return
+        try:
+            self._driver.tell([command for command in releases if command is not None])
+        finally:
+            lines, now = self._driver.lines, self._shared.policy.clock.now()
+            for hold in holds:
+                lines.leave(hold, now, False)
+            self._driver.tell([])
 
     def _present(self) -> list[AnyLock]:
         return [lock for lock in self._locks if lock is not None]

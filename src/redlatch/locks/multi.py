@@ -124,7 +124,11 @@ class MultiLock(BaseMultiLock):
                 batch.care()
             return won
         except BaseException:
-            batch.undo()
+            try:  # not in a function, as in `Lock.acquire`
+                batch.undo()
+            except BaseException:
+                batch.undo()
+                raise
             raise
 
     def release(self, wait: bool = True) -> None:
@@ -137,7 +141,11 @@ class MultiLock(BaseMultiLock):
         try:
             self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
-            batch.insist(error)
+            try:  # not in a function, as in `Lock.acquire`
+                batch.insist(error)
+            except BaseException:
+                batch.insist(error)
+                raise
             raise
         self._judge(batch, batch.verdicts(), "released")
 

@@ -169,7 +169,11 @@ def _wait_in_line(
                     return False
                 continue
         except BaseException:  # nothing can be sent here: whoever abandons the hold will have it released
-            lines.step_out(turn, now)
+            try:
+                lines.step_out(turn, now)
+            except BaseException:  # a second interrupt
+                lines.step_out(turn, now)
+                raise
             raise
         yield from _take_over(policy, hold, ttl_ms)
         return False
