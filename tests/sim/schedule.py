@@ -25,7 +25,7 @@ from .host import Host, SimClient
 from .liveness import Liveness
 from .master import Master
 from .network import Route
-from .outcome import LATE_NS, SPAN_NS, Outcome
+from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
 from .world import MICROSECOND, SECOND, Drifting, World
 
@@ -125,6 +125,8 @@ class _Schedule:
             self.working[number] = self.hosts[client]
             self._start(self.hosts[client], partial(self._work, f"task {number}", client, actions), number)
         longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
+        if any(action.kind == "given" for _, actions in plan.tasks for action in actions):
+            longer += LOST_ATTEMPTS * plan.ttl
         world.run(SPAN_NS + int(longer * SECOND), self.working)
         for number, host in self.working.items():
             world.violate(f"task {number} of {host.name} never ended")

@@ -64,6 +64,7 @@ class Thread:
         interruptible: whether KeyboardInterrupt ends its wait.
         interrupted: whether it must raise KeyboardInterrupt when it runs next.
         in_call: whether it may be interrupted now.
+        strikes: how often it was interrupted in this use of a lock; a third time is promised nothing.
     """
 
     def __init__(self, kernel: Kernel, host: ThreadHost, name: str, number: int, work: Callable[[], object]) -> None:
@@ -75,6 +76,7 @@ class Thread:
         self.waiting = 0
         self.interruptible = False
         self.interrupted = self.in_call = False
+        self.strikes = 0
         self.ended = self.vanished = False
         self.rank = kernel.chance.random()
         self.greenlet = greenlet(kernel.main, parent=kernel.hub)
@@ -314,6 +316,9 @@ class Kernel:
             later_ns = 1 + int(self.chance.expovariate(1.0) * 100 * self.tick_ns)
             self.world.at(self.world.now + later_ns, self.interrupt, thread)
             return
+        if thread.strikes == 2:
+            return
+        thread.strikes += 1
         thread.interrupted = True
         if thread.waiting and thread.interruptible:
             self.wake(thread)

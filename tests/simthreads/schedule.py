@@ -333,6 +333,7 @@ class _Schedule:
         for place, use in enumerate(uses):
             if use.pause:
                 self.kernel.sleep(int(use.pause * SECOND))
+            me.strikes = 0
             me.in_call = place < len(uses) - 1  # no interrupt in the last use, which cleans up after earlier ones
             try:
                 self._use(name, client, use)
