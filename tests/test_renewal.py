@@ -600,6 +600,7 @@ def test_an_extension_has_its_turn_where_one_renewal_follows_the_other(connect, 
         proxy.spoil = late
     await_true(lambda: before[0].count(name, b"1500") > 1)  # a renewal is on its way
     lock.extend(2.5)
+    await_true(lambda: before[0].count(name, b"2500"))  # the others were a quorum
     assert before[0].count(name, b"1500") == 2  # none has begun since
     assert before[0].count(name, b"2500") == 1
     lock.release()

@@ -6,7 +6,7 @@ Each scenario is a process of its own: it forks while threads run, which Python 
 from __future__ import annotations
 
 import pytest
-from faces import finish, run_script
+from faces import await_true, finish, run_script
 
 from .forks import IGNORED, IN_CHILD
 
@@ -107,6 +107,7 @@ assert client.lock(name + "-of-the-parent", ttl=60).acquire()
         name,
         *(proxy.url for proxy in before),
     )
+    await_true(lambda: all(proxy.count("SET") == 2 for proxy in before))  # two of them were a quorum
     for proxy in before:
         assert proxy.accepted == 1
         assert [command[1:2] for command in proxy.commands if command[0] == b"SET"] == [

@@ -173,9 +173,9 @@ class Master:
             visitor.caching = True
             return OK
         caching, visitor.caching = visitor.caching, False
-        if caching and name in READS and not self.loading:
-            self._tracked.setdefault(words[1], {})[visitor] = None
         reply = Refusal(LOADING) if self.loading else self.keys.execute(words)
+        if caching and name in READS and not self.loading:  # not before: the command may have found the key expired
+            self._tracked.setdefault(words[1], {})[visitor] = None
         self._executed(self.index, words, reply)
         return reply
 

@@ -20,7 +20,7 @@ from redlatch.protocol.commands import pack
 from sim.keyspace import Keyspace
 from sim.lua import Refusal, Status
 from sim.master import Master
-from sim.world import Drifting, World
+from sim.world import MILLISECOND, Drifting, World
 
 SCRIPTS = scripts.ALL + family_scripts.ALL
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
@@ -216,19 +216,21 @@ def test_keys_go_when_their_time_is_over(call: Callable[[int], Server]) -> None:
         time.sleep(0.02)
 
 
+class Told:
+    """A connection of the model master that keeps what it is pushed."""
+
+    def __init__(self) -> None:
+        self.reader, self.pushes = Reader(), []
+
+    def answer(self, data: bytes) -> None:
+        self.reader.feed(data)
+        while (reply := self.reader.gets()) is not False:
+            if isinstance(reply, PushNotification):
+                self.pushes.append(reply[1] and reply[1][0])
+
+
 def test_the_model_pushes_as_real_servers_do(call: Callable[[int], Server]) -> None:
     """Three clients ask, note what they asked about, and change keys; each is told of the same changes."""
-
-    class Told:
-        def __init__(self) -> None:
-            self.reader, self.pushes = Reader(), []
-
-        def answer(self, data: bytes) -> None:
-            self.reader.feed(data)
-            while (reply := self.reader.gets()) is not False:
-                if isinstance(reply, PushNotification):
-                    self.pushes.append(reply[1] and reply[1][0])
-
     chance = random.Random(1)
     servers = [call(3) for _ in range(3)]
     master = Master(World(0), 0, Drifting(0, 1.0), "old", True, lambda *told: None)
@@ -254,6 +256,28 @@ def test_the_model_pushes_as_real_servers_do(call: Callable[[int], Server]) -> N
             assert server.pushes == client.pushes, f"after {asked} of client {who}"
             server.pushes.clear()
             client.pushes.clear()
+
+
+def test_who_finds_a_key_expired_is_told_of_the_next_one(call: Callable[[int], Server]) -> None:
+    world, note = World(0), commands.Note().payload(commands.FULL_TEXT)
+    master = Master(world, 0, Drifting(0, 1.0), "old", True, lambda *told: None)
+    asking, other, client, rival = call(3), call(3), Told(), Told()
+    asking.ask([[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]])
+    for each in (client, rival):
+        master.welcome(each, {})  # type: ignore[arg-type]
+    for _ in range(5):  # the server looks for expired keys now and then; mostly the question finds this one
+        other.ask([[b"SET", b"a", b"x", b"PX", b"3"]])
+        master.receive(rival, pack(b"SET", b"a", b"x", b"PX", b"3"))  # type: ignore[arg-type]
+        time.sleep(0.006)
+        world.now += 6 * MILLISECOND
+        asking.ask([[b"CLIENT", b"CACHING", b"YES"], [b"PTTL", b"a"]])
+        master.receive(client, note + pack(b"PTTL", b"a"))  # type: ignore[arg-type]
+        other.ask([[b"SET", b"a", b"y"]])
+        master.receive(rival, pack(b"SET", b"a", b"y"))  # type: ignore[arg-type]
+        asking.ask([[b"PING"]])
+        assert asking.pushes == client.pushes == [b"a"]
+        asking.pushes.clear()
+        client.pushes.clear()
 
 
 @pytest.mark.parametrize("refusal", ["full", "replica"])
