@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import redis
 from faces import Face
+from hypothesis import HealthCheck, settings
 from proxy import Proxy
 from restricted import restrict
 from secrecy import Scanner, scanning
@@ -31,6 +32,10 @@ from redlatch import Client, embedded, impl
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
+
+# As hypothesis' own profile for CI has it: else an example that takes 0.25 s, on a busy machine, fails its test.
+settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def _redis_62() -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from redlatch import AsyncClient, Client, QuorumUnavailable
+from redlatch import AsyncClient, Client, ConfigurationError, QuorumUnavailable
 
 PATIENCE = 30.0  # far beyond anything that is not a hang
 
@@ -44,6 +44,15 @@ def wins(lock: Any) -> bool:
         return bool(lock.acquire(blocking=False))
     except QuorumUnavailable:
         return False
+
+
+def refused(client: Any, why: str) -> bool:
+    """Tell whether a client finds its list of masters wrong, for that reason."""
+    try:
+        client.connect()
+    except ConfigurationError as error:
+        return why in str(error)
+    return False
 
 
 def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:

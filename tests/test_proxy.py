@@ -21,7 +21,7 @@ def ask(proxy: Proxy) -> redis.Redis:
 def test_a_proxy_passes_and_counts_commands(url, proxies, name) -> None:
     (proxy,) = proxies([url])
     with ask(proxy) as server:
-        assert server.set(name, "x", px=1000)
+        assert server.set(name, "x", px=60_000)
         assert server.get(name) == b"x"
     assert (proxy.count("SET", name), proxy.count("GET", name), proxy.count("DEL")) == (1, 1, 0)
 
@@ -77,7 +77,7 @@ def test_crumbs_add_up_to_the_same_replies(url, proxies, name) -> None:
     (proxy,) = proxies([url])
     proxy.crumbs = True
     with ask(proxy) as server:
-        assert server.set(name, "x", px=1000)
+        assert server.set(name, "x", px=60_000)
         assert server.get(name) == b"x"
 
 

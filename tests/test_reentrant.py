@@ -19,7 +19,7 @@ from faces import PATIENCE, await_true, in_thread
 from redlatch import AlreadyHeld, AsyncClient, Client, LockBusy, LockLost, NotOwned
 from redlatch.locks.reentrant import AsyncRLock
 
-SHORT = 0.4  # a ttl that expires during a test
+SHORT = 1.2  # a ttl that expires during a test; renewed, it leaves 0.8 s to a process that stands still
 LONG = 60.0  # a ttl that does not: a key that is gone was deleted
 
 
@@ -65,7 +65,7 @@ def test_row_49_a_new_thread_does_not_get_the_rlock_of_a_dead_one(implementation
 
 def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_reported(implementation, three, name, keys):
     told: list[tuple[str, str]] = []
-    with Client(three) as client:
+    with Client(three, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append((lock.name, why)))
 
         def work() -> threading.Event:
@@ -84,11 +84,11 @@ def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_report
 
 
 def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_ends(implementation, three, name):
-    with Client(three) as client:
+    with Client(three, attempt_timeout=PATIENCE) as client:
         lock, other = client.rlock(name, ttl=SHORT, auto_renew=True), client.rlock(name + "-other", ttl=SHORT)
         assert lock.acquire()
         lost = lock.lock.lost
-        renewed = lock.lock.deadline_ns + int(3 * SHORT * 1e9)
+        renewed = lock.lock.deadline_ns + int(SHORT * 1e9)
         in_thread(other.acquire).result(PATIENCE)
         in_thread(lambda: lock.acquire(blocking=False)).result(PATIENCE)
         await_true(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
@@ -97,7 +97,7 @@ def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_end
 
 
 def test_row_49_an_rlock_object_that_is_forgotten_is_not_renewed(implementation, three, name, keys):
-    with Client(three) as client:
+    with Client(three, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=SHORT, auto_renew=True)
         assert lock.acquire()
         del lock
@@ -109,7 +109,7 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
 ):
     async def main() -> None:
         told: list[str] = []
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append(why))
 
             async def work() -> None:
@@ -137,7 +137,7 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
 
 def test_row_49_a_task_that_ends_after_its_release_does_not_affect_the_next_owner(implementation, three, name):
     async def main() -> None:
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
 
             async def work() -> None:
@@ -146,7 +146,7 @@ def test_row_49_a_task_that_ends_after_its_release_does_not_affect_the_next_owne
 
             await asyncio.create_task(work())
             assert await lock.acquire()
-            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(2 * SHORT * 1e9)
+            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(SHORT * 1e9)
             await soon(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
             assert not lost.is_set()
             await lock.release()
@@ -170,7 +170,7 @@ def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_task_runs_i
     implementation, three, name, keys, way
 ):
     async def main() -> None:
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
             run = WAYS[way]
             await run(lock.acquire())
@@ -179,7 +179,7 @@ def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_task_runs_i
             assert lock.count == 2
             async with lock:
                 assert lock.count == 3
-            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(2 * SHORT * 1e9)
+            lost, renewed = lock.lock.lost, lock.lock.deadline_ns + int(SHORT * 1e9)
             await soon(lambda: lost.is_set() or lock.lock.deadline_ns > renewed)
             assert not lost.is_set()
             assert not await asyncio.create_task(other(lock))
@@ -258,7 +258,7 @@ def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_t
     implementation, three, name, keys
 ):
     async def main() -> None:
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock, loop = client.rlock(name, ttl=SHORT, auto_renew=True), asyncio.get_running_loop()
 
             def call() -> bool:
@@ -383,7 +383,7 @@ def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_rele
     implementation, three, name
 ):
     async def main() -> None:
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
             with pytest.raises(LockLost):
                 async with lock:
@@ -402,7 +402,7 @@ def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_rele
 
 def test_row_55_a_lost_body_that_released_the_rlock_and_acquired_it_again_says_so(implementation, three, name):
     async def main() -> None:
-        async with AsyncClient(three) as client:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
             with pytest.raises(LockLost):
                 async with lock:

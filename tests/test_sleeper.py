@@ -131,6 +131,7 @@ def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> 
         if not then():
             lock.release()
 
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(MANY)]

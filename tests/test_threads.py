@@ -92,6 +92,7 @@ def test_threads_that_start_with_an_unconnected_client_connect_it_once(implement
     before = proxies(three)
     client = Client([proxy.url for proxy in before])
     at_once([lambda number=number: client.lock(f"{name}-{number}").acquire() for number in range(16)])
+    await_true(lambda: all(proxy.accepted for proxy in before))  # two are a quorum
     assert [proxy.accepted for proxy in before] == [1, 1, 1]
     client.close()
 
@@ -154,6 +155,7 @@ def test_close_while_masters_are_silent_ends_every_call(implementation, three, p
     before = proxies(three)
     client = Client([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     waiting = [in_thread(client.lock(f"{name}-{number}", ttl=LONG).acquire) for number in range(4)]
@@ -190,8 +192,8 @@ def test_row_30_two_threads_that_extend_one_lock_believe_no_more_than_the_master
         assert lock.acquire()
         for _ in range(50):
             at_once([lambda: lock.extend(LONG), lambda: lock.extend(LONG / 2)])
-            believed = lock.remaining()
-            assert believed <= sorted(keys(three, name).values())[1] / 1000 + 0.5, believed
+            left = sorted(keys(three, name).values())[1] / 1000  # first: time may pass before the next line
+            assert lock.remaining() <= left + 0.5, left
         lock.release()
 
 
@@ -261,7 +263,7 @@ def test_closed_clients_leave_no_threads_and_no_descriptors(implementation, thre
         with Client(three) as client, client.lock(name):
             pass
     await_true(lambda: _thread._count() <= threads)
-    assert descriptors() <= before
+    await_true(lambda: descriptors() <= before)
 
 
 def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):
@@ -275,8 +277,8 @@ def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, thre
 def test_a_waiter_gets_the_lock_of_a_holder_that_died(implementation, three, name):
     text = """
 import os, sys, redlatch
-client = redlatch.Client(sys.argv[2:])
-assert client.lock(sys.argv[1], ttl=1).acquire()
+client = redlatch.Client(sys.argv[2:], attempt_timeout=10)
+assert client.lock(sys.argv[1], ttl=3).acquire()
 os.kill(os.getpid(), 9)
 """
     finish(run_script(text, implementation.name, name, *three, wait=False))

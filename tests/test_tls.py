@@ -380,7 +380,7 @@ def test_a_native_release_is_used_where_it_is_allowed_and_not_missed_elsewhere(c
 
 
 def test_a_user_who_may_not_release_is_told_and_keeps_nothing_longer_than_the_ttl(connect, restricted, name, keys):
-    client = connect(restricted.urls, prefix="lock")
+    client = connect(restricted.urls, prefix="lock", attempt_timeout=PATIENCE)
     client.connect()
     restricted.rule("-del", "-eval", "-evalsha")
     lock = client.lock(name.removeprefix("lock"), ttl=1.0)

@@ -35,7 +35,7 @@ from redlatch import (
 from redlatch.protocol.commands import Extend
 
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
-SHORT = 0.1
+SHORT = 1.0  # a ttl that a test outlives; before its end waiters must have joined the line
 FOR_EVER = Handoff(tenure=LONG)  # no tenure ends in a test
 EVERY_TIME = Handoff(tenure=0)  # each release goes to the masters
 POLLS = "does not say when a key changes"
@@ -166,10 +166,10 @@ def test_a_line_and_its_head_are_forgotten_when_nobody_waits_or_holds(connect, t
 
 
 def test_the_line_of_a_lease_that_was_handed_on_and_runs_out_is_forgotten(connect, three, name):
-    client = connect(three, handoff=FOR_EVER)
-    held = client.lock(name, ttl=0.4)
+    client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
+    held = client.lock(name, ttl=SHORT)
     assert held.acquire()
-    waiting = client.lock(name, ttl=0.4)
+    waiting = client.lock(name, ttl=SHORT)
     call = waiting.start("acquire")
     await_true(lambda: bool(lines_of(client).lines))
     held.release()
@@ -353,7 +353,7 @@ def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, 
     assert second * 0.9 < lock.remaining() < second
     longest = max(first, second)  # an extension never shortens a key
     await_true(lambda: all(longest * 900 < pttl <= longest * 1000 for pttl in keys(three, name).values()))
-    assert sum(value == token for value in values(three, name)) == 3
+    await_true(lambda: values(three, name) == [token] * 3)  # two were a quorum
 
 
 def test_a_lease_whose_key_is_gone_is_won_anew_by_who_has_it_extended(connect, three, name):
@@ -397,7 +397,7 @@ def test_whose_lease_was_lost_before_it_came_learns_of_it_with_the_release(conne
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_holder_whose_time_is_over_passes_nothing_on_and_the_next_asks(wait, connect, three, name, no_janitor):
-    client = connect(three, handoff=FOR_EVER)
+    client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     token = held.token
     locks, calls = queue_up(client, name, 2)
@@ -412,7 +412,7 @@ def test_a_holder_whose_time_is_over_passes_nothing_on_and_the_next_asks(wait, c
 
 
 def test_who_waits_behind_a_holder_that_never_releases_has_its_turn_after_the_ttl(connect, three, name):
-    client = connect(three)
+    client = connect(three, attempt_timeout=PATIENCE)
     held_by(client, name, ttl=SHORT)
     locks, calls = queue_up(client, name, 2)
     assert calls[0].result(PATIENCE)
@@ -422,7 +422,7 @@ def test_who_waits_behind_a_holder_that_never_releases_has_its_turn_after_the_tt
 
 
 def test_who_comes_when_the_holder_has_lost_its_lock_overtakes_nobody(connect, three, name):
-    client = connect(three)
+    client = connect(three, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     [first], [call] = queue_up(client, name, 1)
     await_true(lambda: not held.remaining())
@@ -505,12 +505,12 @@ def released_by_redlock_py(client, urls, name):
 def expired_by_itself(client, urls, name):
     for url in urls:
         with ask(url) as server:
-            assert server.set(name, "x", nx=True, px=300)
+            assert server.set(name, "x", nx=True, px=1500)
     return lambda: None
 
 
 def test_a_lock_that_runs_out_is_had_though_others_wait_behind_one_that_lives_long(connect, farm, name):
-    client = connect(farm.urls(1))
+    client = connect(farm.urls(1), attempt_timeout=PATIENCE)
     held_by(client, name)
     queue_up(client, name, 1)
     time.sleep(0.5)  # meanwhile the client has looked when to look again
@@ -532,6 +532,7 @@ def test_a_lock_that_runs_out_is_had_though_others_wait_behind_one_that_lives_lo
 def test_a_waiter_is_woken_by_whatever_ends_the_key(count, hold, connect, farm, name, no_backstop):
     urls = farm.urls(count)
     client, other = connect(urls), connect(urls)
+    client.connect()  # before the time of what expires begins
     end = hold(other, urls, name)
     lock, call = wait_at_the_head(client, name)
     end()
@@ -547,7 +548,8 @@ def test_the_masters_tell_of_an_end_that_comes_before_the_waiter_sleeps(connect,
     client.connect()
     before[0].replies.clear()  # its answer to the look comes last,
     call = client.lock(name, ttl=LONG).start("acquire")
-    await_true(lambda: before[1].count("PTTL") and before[2].count("PTTL"))
+    # Not only counted: a look that came behind the release would find no key, and be told nothing.
+    await_true(lambda: all(any(b"PTTL" in words for words in list(proxy.answered)) for proxy in before[1:]))
     held.release()
     await_true(lambda: before[1].pushes and before[2].pushes)  # behind what the others pushed
     before[0].replies.set()
@@ -564,7 +566,7 @@ def test_row_32_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, 
     _, call = wait_at_the_head(client, name)
     held.release()
     assert call.result(PATIENCE)
-    assert sum(bool(proxy.pushes) for proxy in before) >= 2, "of two the waiter had heard that they would tell"
+    await_true(lambda: sum(bool(proxy.pushes) for proxy in before) >= 2)  # two had heard that they were to tell
 
 
 def test_row_32_pushes_that_come_late_disturb_nobody(connect, three, proxies, name, backstop):
@@ -592,7 +594,7 @@ def test_the_pushes_of_a_minority_wake_nobody(connect, three, proxies, name, no_
     held = held_by(other, name)
     _, call = wait_at_the_head(client, name)
     await_sets(before, name, [1, 1, 1])
-    await_true(lambda: all(proxy.count("PTTL", name) for proxy in before))
+    await_true(lambda: all(proxy.count("PTTL", name) and proxy.quiet() for proxy in before))
     with ask(three[0]) as server:
         server.delete(name)
     await_true(lambda: before[0].pushes)
@@ -687,17 +689,19 @@ def silent(request, three):
     return [url.replace("//", f"//{request.param}:s3cr3t-lk@") for url in urls], {}, 1
 
 
-def test_what_scripts_read_is_not_tracked(connect, three, name):
+def test_what_scripts_read_is_not_tracked(connect, name):
     """Else everybody who ever ran one would be told of every change of a busy queue, and wake up for nothing."""
-    other = connect(three)
-    before = [tracked_keys(url) for url in three]
-    for make in (other.fair_lock, other.lock, lambda name: other.rw_lock(name).write()):
-        lock = make(name)
-        assert lock.acquire()
-        lock.extend(LONG)
-        assert lock.owned()
-        lock.release()
-    assert [tracked_keys(url) for url in three] == before
+    with embedded.masters(3) as three:  # on shared ones, keys of other tests that are tracked expire at any time
+        other = connect(three)
+        before = [tracked_keys(url) for url in three]
+        for make in (other.fair_lock, other.lock, lambda name: other.rw_lock(name).write()):
+            lock = make(name)
+            assert lock.acquire()
+            lock.extend(LONG)
+            assert lock.owned()
+            lock.release()
+        assert [tracked_keys(url) for url in three] == before
+        other.close()
 
 
 def tracked_keys(url):
@@ -757,7 +761,7 @@ def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(
     for proxy in before:
         proxy.cut()
     held_by(client, name).release()
-    await_true(lambda: all(proxy.count("HELLO") == 2 for proxy in before))
+    await_true(lambda: all(proxy.count("HELLO") >= 2 for proxy in before))
     held_by(client, name).release()
     assert caplog.text.count(POLLS) == 1
 
@@ -943,7 +947,7 @@ def test_a_waiter_whose_time_is_over_leaves_and_the_line_moves_on(connect, three
     client = connect(three)
     held = held_by(client, name)
     _, [first] = queue_up(client, name, 1)
-    _, [second] = queue_up(client, name, 1, timeout=0.05)
+    _, [second] = queue_up(client, name, 1, timeout=1.0)
     _, [third] = queue_up(client, name, 1)
     assert second.result(PATIENCE) is False
     assert in_line(client, name) == 2
@@ -955,7 +959,7 @@ def test_a_waiter_whose_time_is_over_leaves_and_the_line_moves_on(connect, three
 def test_the_first_in_line_whose_time_is_over_is_passed_over(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
-    [out], [first] = queue_up(client, name, 1, timeout=0.05)
+    [out], [first] = queue_up(client, name, 1, timeout=1.0)
     [lock], [second] = queue_up(client, name, 1)
     assert first.result(PATIENCE) is False
     assert out.remaining() == 0
@@ -979,7 +983,8 @@ def test_a_with_in_line_times_out_with_an_error(connect, three, name):
 def test_a_head_whose_time_is_over_calls_the_next(connect, three, name):
     client, other = connect(three), connect(three)
     held = held_by(other, name)
-    head = client.lock(name, ttl=LONG).start("acquire", timeout=0.3)
+    client.connect()
+    head = client.lock(name, ttl=LONG).start("acquire", timeout=1.5)
     await_true(lambda: watches(client, name))
     _, [call] = queue_up(client, name, 1)
     assert head.result(PATIENCE) is False

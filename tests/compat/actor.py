@@ -45,7 +45,7 @@ def redis_py_async(whose: str, name: str, urls: list[str]) -> dict[str, Callable
 
 def redlock(whose: str, name: str, urls: list[str]) -> dict[str, Callable[[], Any]]:
     module = module_of(whose, "redlock", "redlock")
-    once, patient = module.Redlock(urls, retry_count=1, retry_delay=0.01), module.Redlock(urls, retry_count=600)
+    once, patient = module.Redlock(urls, retry_count=1, retry_delay=0.3), module.Redlock(urls, retry_count=600)
     held: list[Any] = []
 
     def lock_by(manager: Any) -> bool:

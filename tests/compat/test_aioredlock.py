@@ -49,9 +49,9 @@ def test_what_its_documentation_shows(implementation, three, name):
 
 def test_a_lock_without_a_timeout_is_renewed(implementation, three, name):
     async def work() -> None:
-        manager = Aioredlock(three, internal_lock_timeout=0.3)
+        manager = Aioredlock(three, internal_lock_timeout=1.5)
         lock = await manager.lock(name)
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         assert await lock.is_locked()
         for url in three:
             ask(url).delete(name)

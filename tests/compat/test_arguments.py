@@ -160,8 +160,11 @@ def test_a_negative_timeout_expires_before_any_command_is_sent(whose, timeout, i
 
 
 @WHOSE
-def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(whose, implementation, single_master, name, caplog):
+def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
+    whose, implementation, single_master, name, caplog, monkeypatch
+):
     pottery = module_of(whose, "pottery")
+    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)  # the wait takes 0.3 s
     with redis.Redis.from_url(single_master()) as master, caplog.at_level(logging.INFO, logger="pottery"):
         lock = pottery.Redlock(key=name, masters={master}, auto_release_time=0.3)
         assert lock.acquire()
@@ -172,8 +175,9 @@ def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(whose, implementa
         lock.release()
 
 
-def test_a_wait_in_a_task_is_logged_once(implementation, single_master, name, caplog):
+def test_a_wait_in_a_task_is_logged_once(implementation, single_master, name, caplog, monkeypatch):
     ours = module_of("ours", "pottery")
+    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)  # the wait takes 0.3 s
 
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(single_master()) as master:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,14 +16,22 @@ import redis.asyncio
 from faces import PATIENCE, await_true, in_thread
 from redis.exceptions import LockNotOwnedError
 
+from redlatch import Handoff
 from redlatch.compat import aioredlock, clients, redis_lock, redis_py
 
 Seeing = Callable[[Any], Any]
 
 
+@pytest.fixture(autouse=True)
+def no_tenure_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no tenure end in a test: by default one does after 0.1 s."""
+    for kind in ("ThreadsClient", "LoopClient"):
+        monkeypatch.setattr(clients, kind, partial(getattr(clients, kind), handoff=Handoff(tenure=PATIENCE)))
+
+
 @pytest.fixture
 def server(implementation: Any, url: str) -> Any:
-    with redis.Redis.from_url(url) as client:
+    with redis.Redis.from_url(url, socket_timeout=PATIENCE) as client:  # which makes another client of ours
         yield client
 
 

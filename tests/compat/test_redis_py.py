@@ -41,12 +41,12 @@ def test_it_is_what_a_redis_py_client_returns_when_it_is_asked_to(server, name):
 
 
 def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(server, name, monkeypatch):
-    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Lock(server, name)
     assert lock.acquire(blocking=False)
-    assert 0 < server.pttl(name) <= 300
+    assert 0 < server.pttl(name) <= 1500
     token = lock.local.token
-    threading.Event().wait(1.0)  # three times its ttl
+    threading.Event().wait(2.0)  # longer than its ttl
     assert server.get(name) == token
     assert lock.owned()
     lock.release()
@@ -217,7 +217,7 @@ def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(
 
 
 def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(server, name, monkeypatch, caplog):
-    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
+    monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Counted(server, name)
     assert lock.acquire()
     care = lock.local.lease._care
@@ -225,10 +225,10 @@ def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(serve
     assert not care.live()
     other = Lock(server, name + "-2")
     assert other.acquire()
-    threading.Event().wait(0.6)  # both would have been due by now
+    threading.Event().wait(2.0)  # both would have been due by now, and the first one lost
     assert other.owned()
     other.release()
-    assert not caplog.records
+    assert name not in caplog.text
     server.delete(name + "-released")
 
 

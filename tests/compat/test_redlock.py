@@ -15,7 +15,7 @@ from redlatch.compat.redlock import Lock, Redlock
 
 @pytest.fixture
 def manager(implementation: Any, three: list[str]) -> Redlock:
-    return Redlock(three, retry_count=1, retry_delay=0.01)
+    return Redlock(three, retry_count=1, retry_delay=0.3)
 
 
 def test_a_lock_is_on_every_master_with_its_own_token(manager, three, name):

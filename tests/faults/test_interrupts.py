@@ -115,6 +115,7 @@ def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone_behind_th
 
     async def main():
         async with AsyncClient([proxy.url for proxy in before]) as client:
+            await asyncio.to_thread(await_true, lambda: all(proxy.greeted() for proxy in before))
             for proxy in before:
                 proxy.replies.clear()
             lock = client.lock(name, ttl=LONG)
@@ -139,6 +140,7 @@ def test_row_10_a_timeout_round_an_acquire_ends_it_and_leaves_nothing(implementa
 
     async def main():
         async with AsyncClient([proxy.url for proxy in before]) as client:
+            await asyncio.to_thread(await_true, lambda: all(proxy.greeted() for proxy in before))
             for proxy in before:
                 proxy.replies.clear()
             with pytest.raises(TimeoutError):
@@ -347,8 +349,8 @@ def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(implementati
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         for proxy in before:
             proxy.replies.clear()
-        strike(0.05)
         with pytest.raises(KeyboardInterrupt):
+            strike(0.05)
             client.lock(name, ttl=LONG).acquire()
         await_true(lambda: not keys(three, name))
         for proxy in before:
@@ -360,8 +362,8 @@ def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(implementati
 def test_row_37_an_interrupt_while_waiting_for_another_holder_ends_the_call(implementation, three, name, keys, strike):
     with Client(three) as client, client.lock(name, ttl=LONG) as held:
         for number in range(20):
-            strike(0.001 * (number + 1))
             with pytest.raises(KeyboardInterrupt):
+                strike(0.001 * (number + 1))
                 client.lock(name, ttl=LONG).acquire()
         assert held.owned()
 
@@ -385,7 +387,7 @@ def test_row_37_an_interrupt_during_connect_leaves_a_usable_client(implementatio
 
 HELD_AT_EXIT = """
 import sys, redlatch
-client = redlatch.Client(sys.argv[2:])
+client = redlatch.Client(sys.argv[2:], attempt_timeout=10)
 lock = client.lock(sys.argv[1], ttl=2)
 assert lock.acquire()
 """
@@ -395,7 +397,7 @@ import asyncio, sys
 from redlatch import AsyncClient  # here, so that the loop does not wait for it
 async def main():
     global client, lock
-    client = AsyncClient(sys.argv[2:])
+    client = AsyncClient(sys.argv[2:], attempt_timeout=10)
     lock = client.lock(sys.argv[1], ttl=2)
     assert await lock.acquire()
 asyncio.run(main())
@@ -409,7 +411,7 @@ lock = client.lock(sys.argv[1])
 
 EXIT_WHILE_OTHERS_WAIT = """
 import sys, threading, redlatch
-client = redlatch.Client(sys.argv[2:])
+client = redlatch.Client(sys.argv[2:], attempt_timeout=10)
 lock = client.lock(sys.argv[1], ttl=2)
 assert lock.acquire()
 def wait():
@@ -422,7 +424,7 @@ OTHERS_CANCELLED_AT_EXIT = """
 import asyncio, sys
 from redlatch import AsyncClient  # here, so that the loop does not wait for it
 async def main():
-    client = AsyncClient(sys.argv[2:])
+    client = AsyncClient(sys.argv[2:], attempt_timeout=10)
     lock = client.lock(sys.argv[1], ttl=2)
     assert await lock.acquire()
     tasks.extend(asyncio.create_task(client.lock(sys.argv[1], ttl=2).acquire()) for _ in range(3))

@@ -17,7 +17,7 @@ import time
 import pytest
 import redis
 from conftest import SERVERS
-from faces import PATIENCE, await_true, finish, in_thread, run_script, wins
+from faces import PATIENCE, await_true, finish, in_thread, refused, run_script, wins
 
 from redlatch import (
     Client,
@@ -29,7 +29,7 @@ from redlatch import (
     Retry,
 )
 
-SOON = 0.3  # an attempt_timeout for tests in which masters are silent
+SOON = 1.0  # an attempt_timeout for tests in which masters are silent
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
 
 
@@ -163,6 +163,7 @@ def stop(process):
 def test_row_1_a_client_that_stood_still_with_its_replies_in_flight_has_not_won(child, three, proxies, name, keys):
     before = proxies(three)
     process = child(name, [proxy.url for proxy in before])
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     tell(process)
@@ -217,7 +218,7 @@ def test_row_1_replies_that_come_after_the_validity_are_no_votes(connect, three,
 
 def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
     for proxy in before:
         proxy.spoil = once(b"SET", lambda reply: None)
@@ -243,7 +244,7 @@ def test_row_12_a_set_whose_reply_was_lost_on_a_minority_leaves_no_key_there(con
 
 def test_row_12_a_release_whose_reply_was_lost_is_repeated(connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     for proxy in before:
@@ -254,7 +255,7 @@ def test_row_12_a_release_whose_reply_was_lost_is_repeated(connect, three, proxi
 
 def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     await_true(lambda: len(keys(three, name)) == len(three))  # else a proxy would hold the SET, and read no further
@@ -320,6 +321,7 @@ def test_row_9_an_extend_that_is_under_way_does_not_outlive_the_release(connect,
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     token = lock.token
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     extending = lock.start("extend", LONG)
@@ -393,7 +395,7 @@ def test_row_6_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(los
 
 def test_row_6_extending_what_a_minority_forgot_succeeds(connect, fleet, name):
     masters = fleet(5)
-    client = connect(masters.urls)
+    client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
     assert lock.acquire()
     for url in masters.urls[:2]:
@@ -529,7 +531,7 @@ def test_row_24_a_majority_that_answers_with_an_error_is_unavailable_with_each_o
 
 def test_row_24_extend_and_release_work_where_every_master_is_out_of_memory(connect, fleet, server, name, keys):
     masters = fleet(3, server=server)
-    client = connect(masters.urls)
+    client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
     assert lock.acquire()
     with contextlib.ExitStack() as stack:
@@ -576,7 +578,7 @@ HARMLESS = {"an extra no"}  # may arrive after the next command left, and then i
 @pytest.mark.parametrize("what", HOSTILE)
 def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
     with Client(three) as rival:
         held = rival.lock(name, ttl=LONG)
@@ -618,7 +620,7 @@ def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(what, connect,
 @pytest.mark.parametrize("what", ["a number", "a push", "no RESP", "a line without an end"])
 def test_rows_17_and_18_a_bad_reply_to_a_release_has_it_sent_again(what, connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     for proxy in before:
@@ -637,7 +639,10 @@ def test_row_18_a_bad_greeting_is_a_cause_and_nothing_else(bad, connect, three, 
         client.lock(name).acquire()
 
 
-def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(connect, three, proxies, name, keys):
+def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(
+    connect, three, proxies, name, keys, monkeypatch
+):
+    monkeypatch.setattr("redlatch.drivers.roster.DIAL_TIMEOUT", PATIENCE)  # a handshake has 2,000 such bytes
     before = proxies(three)
     for proxy in before:
         proxy.crumbs = True
@@ -661,23 +666,15 @@ def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(connect, 
 def test_row_34_one_server_under_two_names_is_refused(connect, farm):
     one, other, _ = farm.urls(3)
     client = connect([one, other, one.replace("127.0.0.1", "localhost")])
-
-    def refused():
-        try:
-            client.connect()
-        except ConfigurationError as error:
-            return "same server" in str(error)
-        return False
-
-    await_true(refused)  # where it is slow, the third answer comes after the first call
+    await_true(lambda: refused(client, "same server"))  # where it is slow, the third answer comes after the first call
     with pytest.raises(ConfigurationError, match="same server"):
         client.lock("name").acquire()
 
 
 def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxies):
     first, second, third = proxies([three[0], three[0], three[1]])
-    with pytest.raises(ConfigurationError, match="same server"):
-        connect([first.url, second.url, third.url]).lock("name").acquire()
+    client = connect([first.url, second.url, third.url])
+    await_true(lambda: refused(client, "same server"))  # where it is slow, the third answer comes after the first call
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -750,8 +747,7 @@ def test_row_14_a_master_that_answered_nonsense_at_first_is_used_when_it_has_com
     (before,) = proxies(three[:1])
     before.spoil = lambda command, reply: b"<html>\r\n"
     client = connect([before.url, *three[1:]], guard=None)
-    with pytest.raises(ConfigurationError, match=rf"masters\[0\] \(127.0.0.1:{before.port}\): the answer is no RESP"):
-        client.lock(name).acquire()
+    await_true(lambda: refused(client, f"masters[0] (127.0.0.1:{before.port}): the answer is no RESP"))
     before.spoil = None
 
     def used():
@@ -886,6 +882,7 @@ def test_row_20_replies_that_do_not_come_are_no_votes_and_the_keys_go_meanwhile(
     before = proxies(three[:2])
     client = connect([*(proxy.url for proxy in before), three[2]], attempt_timeout=SOON)
     client.connect()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     lock = client.lock(name, ttl=LONG)
@@ -918,6 +915,7 @@ def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(connect,
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
     client.connect()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     lock = client.lock(name, ttl=LONG)

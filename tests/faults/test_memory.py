@@ -7,7 +7,7 @@ import logging
 import threading
 
 import pytest
-from faces import PATIENCE, ask, await_true, wins
+from faces import PATIENCE, ask, await_true, refused, wins
 
 from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, embedded
 from redlatch.wire.net import now_ns
@@ -24,7 +24,7 @@ ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 def held_by_two(client, urls, name, **options):
     """Return a lock that the first two of three masters have voted for."""
     lock = client.lock(name, **options)
-    assert lock.acquire()
+    await_true(lambda: wins(lock))  # with a short ttl an attempt waits for 0.1 s only
     for url in urls:
         await_true(lambda url=url: ask(url).exists(name))
     ask(urls[2]).delete(name)
@@ -83,7 +83,7 @@ def test_row_3_why_a_master_is_kept_out_is_told(connect, fleet, name):
 
 def test_row_3_the_log_tells_when_the_reason_changes_and_how_many_are_connected(connect, fleet, name, caplog):
     masters = fleet()
-    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL, attempt_timeout=PATIENCE)
     client.connect()
 
     def tells(what):
@@ -131,13 +131,14 @@ def test_row_3_new_masters_are_not_held_up(connect, fleet, name, keys):
 
 
 def test_row_3_many_restarts_are_no_double_grant(implementation):
-    tally = restarts.run(30, Guard(max_ttl=restarts.TTL), 6)
-    assert (tally.trials, tally.double) == (30, 0)
-    assert tally.tries > 300
+    tally = restarts.Tally()
+    while tally.trials < 30 or tally.tries <= 300:  # on a busy machine most locks run out before their master is back
+        tally.add(restarts.run(30, Guard(max_ttl=restarts.TTL), 6))
+        assert tally.double == 0
 
 
 def test_row_3_without_a_guard_they_are(implementation):
-    assert restarts.run(6, None, 6).double > 0
+    await_true(lambda: restarts.run(6, None, 6).double > 0)  # not where starting a master takes longer than a ttl
 
 
 def test_row_3_processes_that_live_for_a_moment_let_restarted_masters_in_again(connect, fleet, name):
@@ -151,7 +152,7 @@ def test_row_3_processes_that_live_for_a_moment_let_restarted_masters_in_again(c
             client.lock(name + "-other").acquire()
         return won
 
-    assert job()
+    await_true(job)
     for index in (0, 1):
         masters.kill(index)
         masters.start(index)
@@ -224,7 +225,8 @@ def test_row_33_masters_that_were_flushed_all_at_once_are_kept_out_by_who_knew_t
 @pytest.mark.parametrize("how", ["extend", "renewal"])
 def test_row_33_who_holds_a_lock_keeps_the_markers(how, connect, fleet, name):
     masters = fleet()
-    lock = connect(masters.urls).lock(name, ttl=3.0, auto_renew=how == "renewal")
+    client = connect(masters.urls, attempt_timeout=PATIENCE)
+    lock = client.lock(name, ttl=3.0, auto_renew=how == "renewal")
     assert lock.acquire()
     for url in masters.urls:
         ask(url).pexpire(b"\0guard", 60_000)
@@ -270,7 +272,7 @@ def test_row_33_a_lock_that_is_cared_for_is_lost_where_a_majority_was_flushed(co
 
 def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(connect, fleet, name):
     masters = fleet()
-    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL, attempt_timeout=PATIENCE)
     client.connect()
     server = ask(masters.urls[0])
     before = server.get(b"\0guard")
@@ -321,8 +323,8 @@ def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, 
     urls = first.urls + other.urls
     connect(first.urls).connect()
     connect(other.urls, guard=Guard(max_ttl=20)).connect()
-    with pytest.raises(ConfigurationError, match=why):
-        connect([urls[index] for index in chosen], guard=guard).lock(name).acquire()
+    client = connect([urls[index] for index in chosen], guard=guard)
+    await_true(lambda: refused(client, why))  # where it is slow, that of the last one comes after the first call
 
 
 def test_row_34_a_database_of_a_master_is_another_master(connect, fleet, name):

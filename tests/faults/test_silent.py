@@ -85,7 +85,8 @@ def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, f
         masters.resume(0)
         masters.resume(1)
     assert caught.value.elapsed < PATIENCE / 10  # 0.1.0 waited 5 % of the ttl
-    assert set(caught.value.causes) == {url.removeprefix("redis://") for url in masters.urls[:2]}
+    stopped = {url.removeprefix("redis://") for url in masters.urls[:2]}
+    assert set(caught.value.causes) >= stopped  # the third may be late
 
 
 def test_a_far_master_has_its_vote_where_a_near_one_keeps_a_key_that_nobody_has(connect, three, proxies, name):

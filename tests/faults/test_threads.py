@@ -384,7 +384,7 @@ class Service:
         print("closed", flush=True)
 service = Service()
 other = redlatch.Client(urls)
-held = other.lock(name, ttl=2)
+held = other.lock(name, ttl=60)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
 waiting = service.client._driver.lines.everybody
