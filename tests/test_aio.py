@@ -12,7 +12,8 @@ import warnings
 import pytest
 from faces import PATIENCE, await_true, descriptors
 
-from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeout, NotOwned, WrongLoop
+from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeout, NotOwned, WrongLoop, impl
+from redlatch.protocol import commands
 
 LONG = 60.0
 
@@ -367,3 +368,45 @@ def test_a_connection_that_arrives_at_a_closed_client_is_closed(implementation, 
             asyncio.run(use(turn % 20))
         gc.collect()
         await_true(lambda: descriptors() <= before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that awaits when closed
+def test_what_the_garbage_collector_releases_inside_an_operation_is_sent_after_it(monkeypatch, three, name, keys):
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+
+    async def hold(client, held):
+        async with client.lock(f"{name}-forgotten", ttl=LONG):
+            held.set()
+            await asyncio.get_running_loop().create_future()  # nobody else has it: the task is garbage
+
+    async def main():
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=LONG / 2)
+            assert await lock.acquire()
+            held = asyncio.Event()
+            forgotten = asyncio.create_task(hold(client, held))
+            await held.wait()
+            await asyncio.sleep(0.05)
+            gc.collect()
+            gc.disable()
+            del forgotten
+            payload, inside = commands.Extend.payload, []
+
+            def collecting(self, dialect):
+                if not inside:
+                    inside.append(client._driver._fleet.torn)
+                    gc.collect()
+                return payload(self, dialect)
+
+            monkeypatch.setattr(commands.Extend, "payload", collecting)
+            await lock.extend(LONG)
+            assert inside == [True]
+            await asyncio.to_thread(await_true, lambda: all(pttl > LONG * 700 for pttl in keys(three, name).values()))
+            await asyncio.to_thread(await_true, lambda: not keys(three, f"{name}-forgotten"))
+            assert all(link.up for link in client._driver._fleet.links)
+            await lock.release()
+
+    try:
+        run(main())
+    finally:
+        gc.enable()

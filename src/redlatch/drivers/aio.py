@@ -272,10 +272,21 @@ class Driver:
         if self._fleet is None:
             return
         self._tell([self._fleet.ballot_of(command) for command in commands])
-        if not self._roster.forked:
+        if not (self._roster.forked or self._fleet.torn):
             self._flush()
 
     def _tell(self, ballots: list[Ballot]) -> None:
+        """Submit ballots; in the next turn of the loop where an operation of the fleet is under way.
+
+        The garbage collector may run inside an operation. It may close the coroutine of a forgotten task, which then
+        releases its lock.
+        """
+        if self._fleet.torn and self._loop is not None:
+            self._loop.call_soon(self._submit, ballots)
+        else:
+            self._submit(ballots)
+
+    def _submit(self, ballots: list[Ballot]) -> None:
         if self._roster.closed or self._roster.forked:
             return
         for ballot in ballots:
@@ -352,6 +363,9 @@ class Driver:
         """Put a ballot to the vote; await what this returns until it is decided, or its time is over."""
         verdict = self._verdict(ballot)
         fleet = self._fleet
+        if fleet.torn:
+            self._tell([ballot])
+            return verdict
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
             self._settle()
