@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 from faces import PATIENCE, ask, await_true, finish, in_thread, run_script
 
-from redlatch import AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
+from redlatch import AlreadyHeld, AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
 
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
 SHORT = 0.2
@@ -396,3 +397,30 @@ def test_releases_on_their_way_survive_the_end_of_the_interpreter(text, forgotte
         assert (process.returncode, out, err) == (0, "", "")
         with redis.Redis.from_url(three[0], retry=None) as server:
             assert not list(server.scan_iter(f"{name}-*", count=1000))
+
+
+def test_a_cancelled_release_does_not_touch_what_was_acquired_since(implementation, three, name):
+    async def main():
+        async with AsyncClient(three) as client, AsyncClient(three) as other:
+            locks = await client.acquire_many([f"{name}-{number}" for number in range(4000)], ttl=LONG)
+            first = locks[0]
+
+            async def acquire_again():
+                while True:
+                    with contextlib.suppress(AlreadyHeld):
+                        if await first.acquire(timeout=0):
+                            return
+                    await asyncio.sleep(0)
+
+            again = asyncio.create_task(acquire_again())
+            releasing = asyncio.create_task(client.release_many(locks))
+            await again  # the first ones are released long before the last
+            assert not releasing.done()
+            releasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            assert await first.owned()
+            assert not await other.lock(f"{name}-0").acquire(timeout=0)
+            await first.release()
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.commands import Command
-from ..protocol.hold import HELD, RELEASING, Hold
+from ..protocol.hold import HELD, RELEASING, SETTLING, Hold
 from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
@@ -30,6 +30,7 @@ class Batch(Generic[AnyLock]):
         self._locks = several("locks", locks)
         self._ticket = object()
         self._errors: dict[int, LockError] = {}  # by place among those that are not None
+        self._claims: list[tuple[Hold, object]] = []  # what is released, each with the ticket of its claim
 
     def check(self) -> None:
         """Refuse what is no lock of this client.
@@ -56,6 +57,7 @@ class Batch(Generic[AnyLock]):
         """Release each lock; TypeError if one is none."""
         self.check()
         locks, policy = self._present(), self._shared.policy
+        self._claims = [(lock._hold, lock._hold.ticket) for lock in locks]
         if not wait:
             return self._together([lock._parting() for lock in locks])
         patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
@@ -115,12 +117,13 @@ class Batch(Generic[AnyLock]):
     def insist(self, error: BaseException) -> None:
         """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`.
 
-        If interrupted, it may be repeated.
+        A lock object that was released, and acquired by somebody else since, is not touched. If interrupted, it may be
+        repeated.
         """
-        holds = [lock._hold for lock in self._present()]
+        holds = [hold for hold, ticket in self._claims if hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
-            holds = [hold for hold in holds if unusable and hold.state == RELEASING]
+            holds = [hold for hold in holds if unusable and hold.state in (RELEASING, SETTLING)]
         self._tell(holds, [hold.insist() for hold in holds])
 
     def _tell(self, holds: list[Hold], releases: list[Command | None]) -> None:
