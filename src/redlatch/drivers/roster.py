@@ -142,7 +142,7 @@ class Roster:
         if self.closing:
             raise ClientClosed("client: it is closed")
         for error in self._misconfigured.values():
-            raise error.with_traceback(None)
+            raise type(error)(*error.args)  # not the one that is kept: it would keep its callers' frames
 
     def blame(self, ballot: Any) -> None:
         """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
