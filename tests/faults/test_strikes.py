@@ -15,6 +15,7 @@ import pytest
 from faces import PATIENCE, ask, await_true, in_thread
 
 from redlatch import Client, LockError, impl
+from redlatch.drivers.warden import Warden
 
 LONG = 30.0
 OFTEN = 3
@@ -240,3 +241,26 @@ def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(
             assert not lines.heads, place
             whole = 0 if place is not None else whole + 1
     assert len(known) > 10
+
+
+class Attended:
+    """A driver that counts how often its warden attends to it."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def attend(self) -> None:
+        self.times += 1
+
+
+def test_an_interrupt_at_each_place_of_the_first_ring_leaves_a_warden_that_attends() -> None:
+    known: set[Place] = set()
+    whole = 0
+    while whole < 2:
+        driver = Attended()
+        warden = Warden(driver)
+        place = strike(lambda warden=warden: warden.ring(1), Strike(known))
+        warden.ring(1)
+        await_true(lambda driver=driver: driver.times > 0)
+        whole = whole + 1 if place is None else 0
+    assert known

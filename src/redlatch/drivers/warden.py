@@ -29,18 +29,13 @@ class Warden:
     def __init__(self, driver: Any) -> None:
         self._bell = bell = Bell()
         self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
-        self._unstarted = [None]  # taken by who starts it
+        self._unstarted = [None]  # taken by the thread itself: no interrupt strikes there
         self.wake_ns = 0
 
     def ring(self, due_ns: int) -> None:
         """Say that something is due then; cheap where it wakes early enough."""
-        if self._unstarted:
-            if _take(self._unstarted):
-                try:
-                    _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
-                except BaseException:
-                    self._unstarted.append(None)
-                    raise
+        if self._unstarted:  # of several threads that are started meanwhile all but one end at once
+            _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
         elif due_ns < self.wake_ns:
             self._bell.ring()
 
@@ -51,7 +46,7 @@ class Warden:
 
 
 def _take(unstarted: list[None]) -> bool:
-    """Tell whether it is up to this thread to go on; of several that ask one is told so."""
+    """Tell whether it is up to this thread to attend; of several that ask one is told so."""
     try:
         unstarted.pop()
     except IndexError:
@@ -60,6 +55,8 @@ def _take(unstarted: list[None]) -> bool:
 
 
 def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
+    if not _take(unstarted):
+        return
     while True:
         seconds = _attend(reference)
         if seconds is None:
