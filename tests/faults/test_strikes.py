@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -138,6 +139,35 @@ def nothing(_: Any = None) -> None:
     return None
 
 
+class Search:
+    """Runs of a call, each with an interrupt at a new place, until five in a row have met none."""
+
+    def __init__(self) -> None:
+        self.known: set[Place] = set()
+        self._whole = 0
+
+    def names(self, name: str) -> Iterator[str]:
+        """Yield a name for each run."""
+        gc.collect()  # finalizers of other tests' clients are no place to strike
+        for number in itertools.count():
+            if self._whole == 5:
+                return
+            yield f"{name}-{number}"
+
+    def strike(self, call: Callable[[], object], twice_behind: str = "") -> Place | None:
+        """Strike in a call, as `strike` does; or twice, the first time behind a function in C with that name."""
+        place = strike(call, Twice(self.known, twice_behind) if twice_behind else Strike(self.known))
+        self._whole = 0 if place is not None else self._whole + 1
+        return place
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    """A search in the pure implementation, where Ctrl-C may strike anywhere."""
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    return Search()
+
+
 KINDS = {
     "rlock": lambda client, name: client.rlock(name, ttl=LONG),
     "multi": lambda client, name: client.multi_lock([name, f"{name}-b"], ttl=LONG),
@@ -150,40 +180,37 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(kind, monkeypatch, three, name):
-    monkeypatch.setattr(impl, "current", impl.load("python"))
-    known: set[Place] = set()
-    whole = runs = 0
-    gc.collect()  # finalizers of other tests' clients are no place to strike
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(kind, search, three, name):
     with Client(three) as client:
         client.connect()
-        while whole < 5:
-            runs += 1
-            each = f"{name}-{runs}"
+        for each in search.names(name):
             lock = KINDS[kind](client, each)
-            place = strike(lock.acquire, Strike(known))
+            place = search.strike(lock.acquire)
             if place is None:
-                whole += 1
                 lock.release()
                 continue
-            whole = 0
             assert lock.remaining() == 0.0, place
             await_true(lambda each=each: not left(three, each), LONG / 6)
-    assert len(known) > 50
+    assert len(search.known) > 50
+
+
+def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: str, place: Place | None) -> None:
+    """Check that an interrupted acquire left no key, and nobody in a line."""
+    await_true(lambda: not left(urls, name), LONG / 6)
+    nobodys = other.lock(name)
+    assert nobodys.acquire(timeout=LONG / 6), place
+    nobodys.release()
+    await_true(lambda: not left(urls, name), LONG / 6)
+    lines = client._driver.lines.lines  # type: ignore[attr-defined]
+    assert not any(line.turns for line in lines.values()), place
 
 
 @pytest.mark.parametrize("case", ["free", "renewed", "watched", "late", "handed on", "handed on and lost"])
-def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, monkeypatch, three, name):
-    monkeypatch.setattr(impl, "current", impl.load("python"))
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, search, three, name):
     options: dict[str, Any] = {"renewed": {"auto_renew": True}, "watched": {"on_lost": lambda *_: None}}.get(case, {})
-    known: set[Place] = set()
-    whole = runs = 0  # acquires that passed no new place, one after the other; and all
-    gc.collect()  # finalizers of other tests' clients are no place to strike
     with Client(three) as client, Client(three) as other:
         client.connect()
-        while whole < 5:
-            runs += 1
-            each = f"{name}-{runs}"
+        for each in search.names(name):
             end = nothing
             if case == "late":
                 end = holding(client, each, threading.Event.wait)
@@ -192,55 +219,34 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, mo
             elif case == "handed on and lost":
                 end = holding(client, each, lambda _, each=each: [ask(url).delete(each) for url in three[:2]])
             lock = client.lock(each, ttl=2 * LONG, timeout=SHORT if case == "late" else PATIENCE, **options)
-            place = strike(lock.acquire, Strike(known))
+            place = search.strike(lock.acquire)
             end()
             if place is None:
-                whole += 1
                 if lock.token is not None:
                     lock.release()
                 continue
-            whole = 0
             assert lock.token is None, place
-            nobodys = other.lock(each)
-            assert nobodys.acquire(timeout=LONG / 6), place
-            nobodys.release()
-            await_true(lambda each=each: not left(three, each), LONG / 6)
-            lines = client._driver.lines.lines  # type: ignore[attr-defined]
-            assert not any(line.turns for line in lines.values()), place
-    assert len(known) > 50
+            check_nobody_is_left(client, other, three, each, place)
+    assert len(search.known) > 50
 
 
 @pytest.mark.parametrize("first", ["poll", "acquire"])  # of the sockets; of the lock that a waiter sleeps on
 @pytest.mark.parametrize("kind", ["plain", "multi", "many"])
-def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(kind, first, monkeypatch, three, name):
-    monkeypatch.setattr(impl, "current", impl.load("python"))
-    known: set[Place] = set()
-    whole = runs = 0
-    gc.collect()  # finalizers of other tests' clients are no place to strike
+def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(kind, first, search, three, name):
     with Client(three) as client, Client(three) as other:
         client.connect()
-        while whole < 5:
-            runs += 1
-            each = f"{name}-{runs}"
-            end = nothing
-            if first == "acquire":
-                end = holding(client, each, threading.Event.wait)
+        for each in search.names(name):
+            end = holding(client, each, threading.Event.wait) if first == "acquire" else nothing
             acquire = {
                 "plain": client.lock(each, ttl=2 * LONG, timeout=SHORT).acquire,
                 "multi": client.multi_lock([f"{each}-b", each], ttl=2 * LONG, timeout=SHORT).acquire,
                 "many": lambda each=each: client.acquire_many([f"{each}-b", each], ttl=2 * LONG),
             }[kind]
-            place = strike(acquire, Twice(known, first))
+            place = search.strike(acquire, twice_behind=first)
             end()
-            await_true(lambda each=each: not left(three, each), LONG / 6)
-            nobodys = other.lock(each)
-            assert nobodys.acquire(timeout=LONG / 6), place
-            nobodys.release()
-            lines = client._driver.lines  # type: ignore[attr-defined]
-            assert not any(line.turns for line in lines.lines.values()), place
-            assert not lines.heads, place
-            whole = 0 if place is not None else whole + 1
-    assert len(known) > 10
+            check_nobody_is_left(client, other, three, each, place)
+            assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
+    assert len(search.known) > 10
 
 
 class Attended:
@@ -253,14 +259,11 @@ class Attended:
         self.times += 1
 
 
-def test_an_interrupt_at_each_place_of_the_first_ring_leaves_a_warden_that_attends() -> None:
-    known: set[Place] = set()
-    whole = 0
-    while whole < 2:
+def test_an_interrupt_at_each_place_of_the_first_ring_leaves_a_warden_that_attends(search: Search) -> None:
+    for _ in search.names("ring"):
         driver = Attended()
         warden = Warden(driver)
-        place = strike(lambda warden=warden: warden.ring(1), Strike(known))
+        search.strike(lambda warden=warden: warden.ring(1))
         warden.ring(1)
         await_true(lambda driver=driver: driver.times > 0)
-        whole = whole + 1 if place is None else 0
-    assert known
+    assert search.known
