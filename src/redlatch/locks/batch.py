@@ -30,7 +30,7 @@ class Batch(Generic[AnyLock]):
         self._locks = several("locks", locks)
         self._ticket = object()
         self._errors: dict[int, LockError] = {}  # by place among those that are not None
-        self._claims: list[tuple[Hold, object]] = []  # what is released, each with the ticket of its claim
+        self._claims: list[object] = []  # the tickets of what is released
 
     def check(self) -> None:
         """Refuse what is no lock of this client.
@@ -57,11 +57,11 @@ class Batch(Generic[AnyLock]):
         """Release each lock; TypeError if one is none."""
         self.check()
         locks, policy = self._present(), self._shared.policy
-        self._claims = [(lock._hold, lock._hold.ticket) for lock in locks]
+        holds = [lock._hold for lock in locks]
+        self._claims = self._driver.batch.tickets(holds)
         if not wait:
             return self._together([lock._parting() for lock in locks])
         patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
-        holds = [lock._hold for lock in locks]
         driver = self._driver
         steps: Steps = driver.batch.release_many(policy, driver.lines, holds, patience_ns, self._errors)
         return steps
@@ -120,7 +120,8 @@ class Batch(Generic[AnyLock]):
         A lock object that was released, and acquired by somebody else since, is not touched. If interrupted, it may be
         repeated.
         """
-        holds = [hold for hold, ticket in self._claims if hold.ticket is ticket]
+        locks = zip(self._present(), self._claims, strict=False)  # no claims where `releasing` has not come so far
+        holds = [lock._hold for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
             holds = [hold for hold in holds if unusable and hold.state in (RELEASING, SETTLING)]

@@ -137,6 +137,11 @@ def _try_each(
     return broken
 
 
+def tickets(holds: list[Hold]) -> list[object]:
+    """Return the ticket of the claim on each hold."""
+    return [hold.ticket for hold in holds]
+
+
 def release_many(
     policy: Policy, lines: Lines, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]
 ) -> Steps:

@@ -49,8 +49,9 @@ cdef class Driver:
     cdef _recover(self, Hold hold, ticket, error)
     cpdef part(self, Hold hold, farewell)
     cpdef tell(self, list commands)
-    @cython.locals(ballot=Ballot)
     cdef _tell(self, list ballots)
+    @cython.locals(ballot=Ballot)
+    cpdef _submit(self, list ballots)
 
     # one ask
     @cython.locals(fleet=Fleet)
