@@ -339,7 +339,6 @@ class Fleet:
 
         A socket that is closed with unread bytes resets its connection, and the server then loses what it has not read.
         """
-        self.mend()
         self.flush()
         while self.owing() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
