@@ -36,6 +36,9 @@ from .plan import Plan, Use, draw
 REST_NS = 2 * SECOND
 CLOSE_NS = 3 * SECOND
 
+# Seconds that a forked child waits for answers: longer than all its stalls together, which are 5 ms each on average.
+CHILD_PATIENCE = 5.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Outcome):
@@ -125,7 +128,9 @@ class _Schedule:
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         self.closed: set[ThreadHost] = set()
 
-    def _client(self, host: ThreadHost, pushed: bool, tenure: float) -> ThreadClient:
+    def _client(
+        self, host: ThreadHost, pushed: bool, tenure: float, attempt_timeout: float | None = None
+    ) -> ThreadClient:
         client = ThreadClient(
             host,
             _addresses(len(self.masters)),
@@ -133,6 +138,7 @@ class _Schedule:
             handoff=Handoff(tenure=tenure),
             ttl=self.plan.ttl,
             guard=Guard(max_ttl=self.plan.ttl),
+            attempt_timeout=attempt_timeout,
         )
         self.made.append(client)
         return client
@@ -312,7 +318,7 @@ class _Schedule:
                 pass
             else:
                 self.world.violate(f"{host.name}: a child uses its parent's client")
-        self.clients[client] = self._client(host, *self.plan.clients[client])
+        self.clients[client] = self._client(host, *self.plan.clients[client], CHILD_PATIENCE)
         try:
             with self.clients[client].lock("of the child"):
                 self._say(host, "child", "has a lock of its own")
