@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import redis
-from faces import Face
+from faces import Face, ask, await_true
 from hypothesis import HealthCheck, settings
 from proxy import Proxy
 from restricted import restrict
@@ -29,6 +29,7 @@ from timelimit import (  # noqa: F401  pytest finds the hooks here
 )
 
 from redlatch import Client, embedded, impl
+from redlatch.protocol.guard import MARKER
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
@@ -133,8 +134,10 @@ class Farm:
                 pytest.skip(f"there is no {kind} server here")
             fleet = embedded.masters(count, server=server)
             self._fleets[key] = (fleet, fleet.__enter__())
-            with Client(self._fleets[key][1]) as client:  # whoever connects first writes the guard's markers
-                client.connect()
+            urls = self._fleets[key][1]
+            with Client(urls) as client:  # whoever connects first writes the guard's markers
+                client.connect()  # to a quorum; a marker that is missing later would count as lost memory
+                await_true(lambda: all(ask(url).exists(MARKER) for url in urls))
         return self._fleets[key][1]
 
     def close(self) -> None:
@@ -272,9 +275,13 @@ def backstop(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def no_backstop(backstop: Callable[[float], None]) -> None:
-    """Let waiters rely on what wakes them: what is missed is missed for good."""
+def no_backstop(
+    backstop: Callable[[float], None], implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let waiters rely on what wakes them: what is missed is missed for good; and masters forget none of them."""
     backstop(3600)
+    for kind in ("fair", "family"):  # else a waiter that does not look for itself is dead after 2.5 s
+        monkeypatch.setattr(implementation.module(f"protocol.{kind}"), "ALIVE_MS", 60_000)
 
 
 @pytest.fixture
