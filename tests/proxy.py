@@ -86,9 +86,10 @@ class Proxy:
         """Tell whether every command has its reply: who is stopped then is not missed for what it was asked before."""
         return len(self.answered) == len(self.commands)
 
-    def greeted(self) -> bool:
-        """Tell whether a client (with a guard) has shaken hands here; it waits for a quorum, and a gate stops it."""
-        return any(words[:2] == (b"CONFIG", b"GET") for words in list(self.answered))  # the last word of a handshake
+    def greeted(self, clients: int = 1) -> bool:
+        """Tell whether so many clients (with a guard) have shaken hands here; they wait for a quorum, gates stop it."""
+        last = b"CONFIG", b"GET"  # of a handshake
+        return sum(words[:2] == last for words in list(self.answered)) >= clients
 
     def close(self) -> None:
         """End everything; nothing that waits at a gate passes any more."""
