@@ -20,7 +20,7 @@ from redlatch import QuorumUnavailable
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.commands import pack
 
-SHORT, LONGER, LONG = 2.0, 10.0, 30.0  # seconds; the clients have no guard, so no pulse precedes a command
+SHORT, LONGER, LONG = 4.0, 10.0, 30.0  # seconds; the clients have no guard, so no pulse precedes a command
 
 KINDS = {
     "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),
@@ -96,7 +96,7 @@ def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: lis
 def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, three, proxies, name, kind):
     make, script = KINDS[kind]
     before = proxies(three)
-    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    client = connect([proxy.url for proxy in before], attempt_timeout=1.0, guard=None)
     lock = make(client, name)
     acquire_everywhere(client, lock, three, before, name)
     for proxy in before:
@@ -131,7 +131,7 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
 
     for index, proxy in enumerate(before):
         proxy.spoil = spoil_at(index)
-    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    client = connect([proxy.url for proxy in before], attempt_timeout=1.0, guard=None)
     lock = make(client, name)
     acquire_everywhere(client, lock, three, before, name)
     for proxy, url in zip(before, three, strict=True):
@@ -156,20 +156,20 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
 
 def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxies, name):
     before = proxies(three)
-    client = connect([proxy.url for proxy in before], attempt_timeout=0.3, guard=None)
+    client = connect([proxy.url for proxy in before], attempt_timeout=1.0, guard=None)
     lock = client.lock(name, ttl=LONG)
     rival = connect(three).lock(name)
     acquire_everywhere(client, lock, three, before, name)
     for proxy in before:
         proxy.requests.clear()
     with pytest.raises(QuorumUnavailable):
-        lock.extend(1.0)
-    late = [last_call(proxy, scripts.EXTEND, 1.0) for proxy in before]
+        lock.extend(2.5)
+    late = [last_call(proxy, scripts.EXTEND, 2.5) for proxy in before]
     make_it_connect_anew(before)
     lock.extend(LONGER)
     for url, command in zip(three, late, strict=True):
         send_late(url, command)
-    assert not rival.acquire(timeout=1.3)
+    assert not rival.acquire(timeout=2.8)
     assert lock.remaining() > 0
     lock.release()
     assert rival.acquire(timeout=PATIENCE)
