@@ -258,7 +258,7 @@ def ledger() -> Iterator[Ledger]:
 
 @pytest.mark.parametrize("contender", ["redlatch-python", "redlatch-aio-python"])
 def test_callers_of_one_hot_name_change_places_and_never_overlap(urls: list[str], contender: str) -> None:
-    answer = contend(contender, urls, "hot 0.2s 4")
+    answer = contend(contender, urls, "hot 1s 4")
     assert answer["overlaps"] == 0
     assert 0 < answer["changes_per_s"] <= answer["cycles_per_s"]
     assert 0.25 <= answer["fairness"] <= 1
@@ -277,13 +277,13 @@ def test_several_processes_contend_for_one_name(urls: list[str], contender: str)
 
 
 def test_owners_that_keep_the_lock_are_inside_for_a_share_of_the_time(urls: list[str]) -> None:
-    assert 0 < contend("redlatch-aio-python", urls, "hold 0.2s 4")["held_share"] <= 1
+    assert 0 < contend("redlatch-aio-python", urls, "hold 1s 4")["held_share"] <= 1
 
 
 def test_in_a_relay_no_owner_follows_itself(urls: list[str]) -> None:
-    answer = contend("redlatch-python", urls, "relay 0.3s 1", processes=2)
+    answer = contend("redlatch-python", urls, "relay 2s 1", processes=2)
     assert answer["changes_per_s"] > 0
-    assert answer["fairness"] > 0.9, "they take turns"
+    assert answer["fairness"] > 0.9, "they take turns"  # of three turns in all, two are 0.9
 
 
 def test_an_owner_that_finds_another_one_inside_ends_the_contender(
@@ -416,7 +416,7 @@ def test_a_failure_is_in_the_summary_and_has_no_figures() -> None:
 def test_a_black_hole_passes_everything_on_until_it_swallows(url: str) -> None:
     import redis
 
-    with BlackHole(url) as hole, redis.Redis.from_url(hole.url, socket_timeout=0.2, retry=None) as client:
+    with BlackHole(url) as hole, redis.Redis.from_url(hole.url, socket_timeout=2, retry=None) as client:
         assert client.ping()
         hole.swallow()
         with pytest.raises(redis.TimeoutError):
