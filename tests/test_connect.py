@@ -714,18 +714,24 @@ def test_a_dialler_tries_until_the_master_is_there(url: str) -> None:
     assert [str(error) for error in failures] == ["not yet"] * 2
 
 
-def test_a_dialler_that_is_closed_begins_nothing(url: str) -> None:
-    before = _thread._count()
+def test_a_dialler_that_is_closed_begins_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    begin = _thread.start_new_thread
+
+    def note(function: Callable[..., object], *rest: Any) -> int:
+        begun.append(function)
+        return begin(function, *rest)
+
+    monkeypatch.setattr(_thread, "start_new_thread", note)
     dialler = Dialler([master_of(url)], PATIENCE, lambda *_: None, lambda *_: None)
     dialler.close()
     dialler.close()
     dialler.start(0)
-    assert _thread._count() <= before
+    assert dialler._run not in begun
 
 
 def test_a_dialler_that_is_closed_during_a_pause_ends(url: str) -> None:
     tried = threading.Event()
-    before = _thread._count()
 
     def failed(index: int, error: Exception) -> None:
         tried.set()
@@ -735,6 +741,6 @@ def test_a_dialler_that_is_closed_during_a_pause_ends(url: str) -> None:
         dialler = Dialler([master_of("redis://{}:{}".format(*nobody.getsockname()))], 1.0, lambda *_: None, failed)
         dialler.start(0)
         assert tried.wait(PATIENCE)
-        assert _thread._count() > before
+        assert len(dialler._pauses) == 1  # one for each thread
         dialler.close()
-        await_true(lambda: _thread._count() <= before)
+        await_true(lambda: not dialler._pauses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import gc
 import warnings
@@ -12,6 +11,7 @@ import pytest
 from faces import PATIENCE, await_true, descriptors
 
 from redlatch import AsyncClient
+from redlatch.wire.connect import Dialler
 
 LONG = 60.0
 
@@ -81,17 +81,25 @@ def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where
     run(main)
 
 
-def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name):
+def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name, monkeypatch):
+    dialling = []
+    make = Dialler.__init__
+
+    def note(self, *args):
+        make(self, *args)
+        dialling.append(self._pauses)  # one for each of its threads
+
     async def main():
-        before = _thread._count()
         client = AsyncClient([*three, *closed_ports(2)], guard=None)
         await used(client, name)
-        assert _thread._count() > before
+        [threads] = dialling
+        await come_true(lambda: len(threads) == 2)
         driver = weakref.ref(client._driver)
         del client
         await come_true(lambda: driver() is None)
-        await come_true(lambda: _thread._count() <= before)
+        await come_true(lambda: not threads)
 
+    monkeypatch.setattr(Dialler, "__init__", note)
     run(main)
 
 
@@ -110,7 +118,7 @@ def test_row_51_a_forgotten_client_that_holds_a_lock_is_collected(how, run, thre
 
 def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
     async def main():
-        lock = AsyncClient(three).lock(name, ttl=3.0, auto_renew=True)
+        lock = AsyncClient(three, attempt_timeout=PATIENCE).lock(name, ttl=3.0, auto_renew=True)
         assert await lock.acquire(timeout=PATIENCE)
         gc.collect()
         first = lock.deadline_ns
@@ -127,7 +135,7 @@ def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
         async with AsyncClient(three) as other:
             held = other.lock(name, ttl=LONG)
             assert await held.acquire(timeout=PATIENCE)
-            client = AsyncClient(three)
+            client = AsyncClient(three, attempt_timeout=PATIENCE)
             driver = weakref.ref(client._driver)
             first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it watches the masters
             second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it queues behind the first
