@@ -12,6 +12,7 @@ import pytest
 import redis
 import redis.asyncio
 import redis.sentinel
+from faces import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -647,7 +648,7 @@ def test_a_closed_client_refuses_every_call(
 def test_a_closed_client_refuses_to_release_and_to_extend_what_it_holds(
     implementation: impl.Implementation, url: str, name: str
 ) -> None:
-    client = Client(url)
+    client = Client(url, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=1.0)
     assert lock.acquire()
     client.close()
