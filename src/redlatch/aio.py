@@ -169,13 +169,14 @@ class AsyncLock(BaseLock):
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
         """Leave a body that the loss has cancelled: raise LockLost unless there is something else to raise."""
-        told = await scope.leave(error)
         failure = self._loss()
         try:
             if self._left_to_release:
                 await self.release(wait=False)
         except LockLost:
             pass  # which is what is told
+        finally:  # it raises CancelledError where others have cancelled the task, too
+            told = await scope.leave(error)
         if told:
             raise failure from error
         if error is not None:
