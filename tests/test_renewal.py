@@ -201,6 +201,22 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
         lock.release()
 
 
+def test_an_on_lost_that_ends_its_thread_does_not_keep_later_losses_from_being_told(implementation, three, name):
+    told: list[str] = []
+
+    def on_lost(lock: object, reason: str) -> None:
+        told.append(reason)
+        raise SystemExit
+
+    with Client(three, on_lost=on_lost) as client:
+        for number in range(3):
+            lock = client.lock(name, ttl=PATIENCE)
+            assert lock.acquire()
+            delete(three, name)
+            lock.release(wait=False)
+            await_true(lambda number=number: len(told) == number + 1)
+
+
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_row_45_the_loss_of_a_lock_is_reported_although_its_release_was_refused(connect, three, name, many):
     told: list[str] = []
@@ -384,6 +400,27 @@ def test_of_nested_bodies_the_loss_of_the_outer_lock_ends_both(implementation, t
         return ended
 
     assert asyncio.run(main()) == ["inner"]
+
+
+def test_a_loss_and_another_cancellation_at_once_leave_the_lock_released(implementation, three, name):
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=SHORT, cancel_on_loss=True)
+
+            async def hold() -> None:
+                async with lock:
+                    try:
+                        await asyncio.sleep(PATIENCE)
+                    except asyncio.CancelledError:  # of the loss
+                        task.cancel()
+
+            task = asyncio.create_task(hold())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await lock.acquire(timeout=PATIENCE)
+            await lock.release()
+
+    asyncio.run(main())
 
 
 def test_a_timeout_and_another_cancellation_stay_what_they_are(implementation, three, name):

@@ -10,10 +10,13 @@ never on the way of a call that finds the client's sockets free, and its bell is
 from __future__ import annotations
 
 import _thread
+import logging
 import threading
 import time
 import weakref
 from typing import Any
+
+logger = logging.getLogger("redlatch")
 
 # Seconds from the bell to the look: long enough that a busy client has read everything itself.
 PERIOD = 0.25
@@ -48,21 +51,44 @@ class Janitor:
     def __init__(self, driver: Any) -> None:
         self._bell = bell = Bell()
         self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
+        self._unstarted = [None]  # taken by the thread itself: no interrupt strikes there
 
     def start(self) -> None:
-        """Begin to listen for the bell."""
-        _thread.start_new_thread(_work, (self._bell, self._driver))
+        """Begin to listen for the bell; harmless when repeated."""
+        if self._unstarted:  # of several threads that are started meanwhile all but one end at once
+            _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
 
     def ring(self) -> None:
         """Say that there is something to look after; cheap when it was said already."""
         self._bell.ring()
 
 
-def _work(bell: Bell, reference: weakref.ref[Any]) -> None:
-    while True:
+def take(unstarted: list[None]) -> bool:
+    """Tell whether the calling thread is the one that does the work; of several that ask one is told so."""
+    try:
+        unstarted.pop()
+    except IndexError:
+        return False
+    return True
+
+
+def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
+    if not take(unstarted):
+        return
+    goes_on = True
+    while goes_on:
         bell.wait()
         time.sleep(PERIOD)
-        driver = reference()
-        if driver is None or not driver.tidy():
-            return
-        del driver
+        goes_on = _tidy(bell, reference)
+
+
+def _tidy(bell: Bell, reference: weakref.ref[Any]) -> bool:
+    driver = reference()
+    if driver is None:
+        return False
+    try:
+        return bool(driver.tidy())
+    except BaseException:  # also SystemExit, which an `on_lost` may raise
+        logger.exception("replies that are still owed are read %s s later", PERIOD)
+        bell.ring()
+        return True

@@ -11,7 +11,7 @@ import logging
 import weakref
 from typing import Any
 
-from .janitor import Bell
+from .janitor import Bell, take
 
 logger = logging.getLogger("redlatch")
 
@@ -45,24 +45,15 @@ class Warden:
             self._bell.ring()
 
 
-def _take(unstarted: list[None]) -> bool:
-    """Tell whether it is up to this thread to attend; of several that ask one is told so."""
-    try:
-        unstarted.pop()
-    except IndexError:
-        return False
-    return True
-
-
 def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
-    if not _take(unstarted):
+    if not take(unstarted):
         return
     while True:
         seconds = _attend(reference)
         if seconds is None:
             unstarted.append(None)  # who rings from now on starts another one; what was said before is seen here
             seconds = _attend(reference)
-            if seconds is None or not _take(unstarted):
+            if seconds is None or not take(unstarted):
                 return
         bell.wait(seconds)
 
@@ -73,7 +64,7 @@ def _attend(reference: weakref.ref[Any]) -> float | None:
         return None
     try:
         seconds: float | None = driver.attend()
-    except Exception:
+    except BaseException:  # also SystemExit, which an `on_lost` may raise
         logger.exception("what is due for held locks is done %s s later", AGAIN)
         return AGAIN
     return seconds
