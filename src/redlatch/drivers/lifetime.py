@@ -20,6 +20,8 @@ FORGOTTEN_NS = 100_000_000
 # Where a thread stands while it is in a call of a client; compiled functions have no frames.
 _OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
 
+_DECORATORS = "redlatch.locks.decorate"  # they call the user's function, which is not a part of their own call
+
 _rosters: weakref.WeakSet[Any] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
 
@@ -29,7 +31,8 @@ def nested() -> bool:
     calls, ours = 0, False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        was, ours = ours, str(frame.f_globals.get("__name__")).startswith(_OUR_FRAMES)
+        module = str(frame.f_globals.get("__name__"))
+        was, ours = ours, module.startswith(_OUR_FRAMES) and module != _DECORATORS
         calls += ours and not was
         frame = frame.f_back
     return calls > 1
