@@ -692,7 +692,7 @@ def test_a_parting_after_the_deadline_is_lost_and_still_deletes_the_key(held: Pl
 def test_a_parting_after_an_interrupted_release_takes_no_answer_for_a_loss(held: Play) -> None:
     steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
-    held.hold.insist()
+    held.hold.insist(held.hold.ticket)
     held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
     assert held.effects[0].ballots[0].farewell is None
 
@@ -904,7 +904,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
-    held.hold.insist()  # what Lock.release does with any interrupt
+    held.hold.insist(held.hold.ticket)  # what Lock.release does with any interrupt
     held.release("nnn")
     assert held.hold.state == held.holds.FREE
 
@@ -913,20 +913,20 @@ def test_insisting_on_an_interrupted_release_gives_the_same_command_again(held: 
     steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     first = next(steps).command
     steps.close()
-    again = held.hold.insist()
+    again = held.hold.insist(held.hold.ticket)
     assert isinstance(again, held.commands.Release)
     assert (again.key, again.token, again.since_ns) == (first.key, first.token, first.since_ns)
 
 
 def test_insisting_where_nothing_is_held_gives_nothing(play: Play) -> None:
-    assert play.hold.insist() is None
+    assert play.hold.insist(play.hold.ticket) is None
 
 
 def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
     steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
     next(steps)
     steps.close()
-    held.hold.insist()
+    held.hold.insist(held.hold.ticket)
     assert held.acquire("yyy")
 
 

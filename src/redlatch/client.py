@@ -81,10 +81,20 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        if wait:
-            self._shared.driver.release(self._hold, self._ttl_ms)
-        else:
-            self._shared.driver.part(self._hold, self)
+        driver, hold = self._shared.driver, self._hold
+        ticket = hold.ticket
+        try:
+            if wait:
+                driver.release(hold, self._ttl_ms)
+            else:
+                driver.part(hold, self)
+        except BaseException as error:
+            try:  # not in a function, as in `acquire`
+                driver.insist(hold, ticket, error)
+            except BaseException:
+                driver.insist(hold, ticket, error)
+                raise
+            raise
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on (not longer than before by that much).
@@ -148,14 +158,22 @@ class Lock(BaseLock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._left_to_release:
-            return
+        driver, hold = self._shared.driver, self._hold
+        ticket = hold.ticket
         try:
-            self.release(self._shared.wait_release)
+            if self._left_to_release:
+                self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
                 raise
             note_failure(error, failure)
+        except BaseException as interrupt:  # it may have struck before `release` began its work
+            try:
+                driver.insist(hold, ticket, interrupt)
+            except BaseException:
+                driver.insist(hold, ticket, interrupt)
+                raise
+            raise
 
 
 class Client(BaseClient):

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true, in_thread
+from faces import PATIENCE, ask, await_true, descriptors, in_thread
 
-from redlatch import Client, LockError, impl
+from redlatch import Client, ClientClosed, LockError, impl
 from redlatch.drivers.warden import Warden
 
 LONG = 30.0
@@ -29,6 +29,7 @@ Place = tuple[str, int, str, int]
 
 def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
     """Acquire a lock with an interrupt at a new place; return the place, or None if there was none."""
+    gc.disable()  # an interrupt in a weak reference's callback would end nothing
     sys.setprofile(striking)
     try:
         acquire()
@@ -37,6 +38,7 @@ def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
     finally:
         sys.setprofile(None)
         sys.settrace(None)
+        gc.enable()
     return striking.place
 
 
@@ -247,6 +249,109 @@ def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(
             check_nobody_is_left(client, other, three, each, place)
             assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
     assert len(search.known) > 10
+
+
+def begins(call: Callable[..., object], place: Place | None) -> bool:
+    """Tell whether a place is where a method begins: nothing in it can catch an interrupt there."""
+    code = call.__func__.__code__  # type: ignore[attr-defined]
+    return place is not None and place[:3] == (code.co_filename, code.co_firstlineno, "call")
+
+
+@pytest.mark.parametrize("kind", ["plain", "renewed", *KINDS])
+def test_an_interrupt_at_each_place_of_the_end_of_a_with_releases(kind, search, three, name):
+    kinds = KINDS | {
+        "plain": lambda client, name: client.lock(name, ttl=LONG),
+        "renewed": lambda client, name: client.lock(name, ttl=LONG, auto_renew=True),
+    }
+    with Client(three) as client:
+        client.connect()
+        for each in search.names(name):
+            lock = kinds[kind](client, each)
+            lock.__enter__()
+            place = search.strike(lambda lock=lock: lock.__exit__(None, None, None))
+            if begins(lock.__exit__, place):
+                lock.__exit__(None, None, None)
+            assert lock.remaining() == 0.0, place
+            await_true(lambda each=each: not left(three, each), LONG / 6)
+            assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
+    assert len(search.known) > 20
+
+
+def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_outer_one_to_release(search, three, name):
+    with Client(three) as client:
+        client.connect()
+        for each in search.names(name):
+            lock = client.rlock(each, ttl=LONG)
+            with lock:
+                lock.__enter__()
+                place = search.strike(lambda lock=lock: lock.__exit__(None, None, None))
+                if begins(lock.__exit__, place):
+                    lock.__exit__(None, None, None)
+                assert lock.count == 1, place
+                assert left(three, each), place
+            assert lock.count == 0, place
+            await_true(lambda each=each: not left(three, each), LONG / 6)
+    assert len(search.known) > 5
+
+
+@pytest.mark.parametrize(("first", "waited_for"), [("poll", False), ("append", True)])  # of sockets; of a call
+def test_a_second_interrupt_while_a_release_is_insisted_on_leaves_nothing(first, waited_for, search, three, name):
+    with Client(three) as client, Client(three) as other:
+        client.connect()
+        for each in search.names(name):
+            lock = client.lock(each, ttl=LONG)
+            lock.acquire()
+            end = waiting(client, each) if waited_for else nothing
+            place = search.strike(lock.release, twice_behind=first)
+            end()
+            check_nobody_is_left(client, other, three, each, place)
+    assert len(search.known) > 5
+
+
+def waiting(client: Client, name: str) -> Callable[[], None]:
+    """Stand in line for a lock in another thread, to hold it once; return what waits until it was released again."""
+
+    def hold() -> None:
+        with client.lock(name, ttl=LONG, timeout=LONG / 3):
+            pass
+
+    call = in_thread(hold)
+    await_true(lambda: bool(client._driver.lines.lines))  # type: ignore[attr-defined]
+    return lambda: call.result(PATIENCE)
+
+
+def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search, three, name):
+    """The waiter has left when its turn is called, or has not: either way the key goes before its ttl is over."""
+    with Client(three) as client, Client(three) as other:
+        client.connect()
+        for number, each in enumerate(search.names(name)):
+            lock = client.lock(each, ttl=2 * LONG)
+            lock.acquire()
+            lines = client._driver.lines  # type: ignore[attr-defined]
+            waits = in_thread(client.lock(each, ttl=2 * LONG).acquire, True, SHORT if number % 2 else PATIENCE)
+            await_true(lambda waits=waits, lines=lines: bool(lines.lines) or waits.done())
+            place = search.strike(lock.release)
+            if begins(lock.release, place):
+                lock.release()
+            if waits.result(PATIENCE):
+                continue  # it holds it, and nobody else does
+            check_nobody_is_left(client, other, three, each, place)
+    assert len(search.known) > 20
+
+
+def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search, three, name):
+    for each in search.names(name):
+        before = descriptors()
+        client = Client(three)
+        client.lock(each, ttl=LONG).acquire()
+        waits = in_thread(client.lock(each).acquire)
+        await_true(lambda client=client: bool(client._driver.lines.lines))
+        search.strike(client.close)
+        client.close()
+        assert isinstance(waits.exception(PATIENCE), ClientClosed)
+        await_true(lambda before=before: descriptors() <= before)
+        [ask(url).delete(each) for url in three]
+    assert len(search.known) > 20
 
 
 class Attended:

@@ -112,7 +112,7 @@ def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_ca
         assert world.head() is turn.hold
     if call is pass_on:
         assert turn is not None and turn.lease is not None
-        assert head.insist() is None  # the next holder has the lease, so nothing is released
+        assert head.insist(head.ticket) is None  # the next holder has the lease, so nothing is released
 
 
 def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
@@ -133,7 +133,7 @@ def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
     monkeypatch.setattr(kind, "move", meanwhile)
     assert not world.pass_on(head)
     assert turn.lease is None
-    assert head.insist() is not None  # the head releases its lease as usual
+    assert head.insist(head.ticket) is not None  # the head releases its lease as usual
 
 
 def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_released(world: World) -> None:

@@ -381,8 +381,8 @@ MUTANTS = (
         "an inner release of a re-entrant lock releases it",
         "rlock",
         REENTRANT,
-        "        if count > 1:\n",
-        "        if count > 2:\n",
+        "        if count > 1:\n            self._held[weakref.ref(owner)] = lock, count - 1\n            return None\n",
+        "        if count > 2:\n            self._held[weakref.ref(owner)] = lock, count - 1\n            return None\n",
     ),
     # --- extensions that may shorten, as in 0.1.0 ------------------------------------------------------------
     Mutant(

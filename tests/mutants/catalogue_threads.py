@@ -66,7 +66,7 @@ THREADS = (
     _bug(
         "two wardens may be started",
         "look before instead of after",
-        WARDEN,
+        JANITOR,
         "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",
         "    if len(unstarted) == 0:\n        return False\n    unstarted.pop()\n    return True\n",
     ),
@@ -82,8 +82,8 @@ THREADS = (
         "a lease given to an abandoned turn stays there",
         "missing re-check",
         WAITING,
-        r"(?ms)^        if turn\.left and turn\.take\(\) is not None:[^\n]*\n",
-        "        if False:\n",
+        r"(?ms)^            if turn\.left and turn\.take\(\) is not None:[^\n]*\n",
+        "            if False:\n",
         threads="waiting",
     ),
     # --- one holder of a hold, tokens ----------------------------------------------------------------------------

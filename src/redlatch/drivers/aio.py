@@ -229,7 +229,7 @@ class Driver:
             command = hold.abandon(ticket)  # a release behind whatever was sent
         elif hold is not None and (not isinstance(error, LockError) or self._roster.cuts_short(hold)):
             leaves = True
-            command = hold.insist()
+            command = hold.insist(hold.ticket)
         if command is not None:
             self.tell([command])
         if hold is not None and leaves:
@@ -404,8 +404,8 @@ class Driver:
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
-            self._flushing = True
             self._loop.call_soon(self._flush)
+            self._flushing = True  # last: an interrupt before it costs a second flush
 
     # --- callbacks of the loop ---------------------------------------------------------------------
 

@@ -175,36 +175,25 @@ class Driver:
             hold.free()  # last: until then all of this can be done once more
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
-        """Release a held lock and wait for the answer; interrupted, it goes on without its caller."""
-        self._let_go(hold, quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)))
+        """Release a held lock and wait for the answer. If this raises anything, the caller must call `insist`."""
+        self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)))
 
     def part(self, hold: Hold, farewell: object) -> None:
-        """Release a held lock without waiting; interrupted, it goes on without its caller."""
-        self._let_go(hold, quorum.part(self._policy, self.lines, hold, farewell))
+        """Release a held lock without waiting. If this raises anything, the caller must call `insist`."""
+        self.run(quorum.part(self._policy, self.lines, hold, farewell))
 
-    def _let_go(self, hold: Hold, steps: Steps) -> None:
-        ticket = hold.ticket
-        try:
-            self.run(steps)
-        except BaseException as error:
-            if isinstance(error, LockError) and not self._roster.cuts_short(hold):
-                raise
-            try:
-                self._insist(hold, ticket)
-            except BaseException:  # a second interrupt, as in `acquire`
-                self._insist(hold, ticket)
-                raise
-            raise
-
-    def _insist(self, hold: Hold, ticket: object) -> None:
-        """Have an interrupted release go on without its caller. If interrupted, it may be repeated.
+    def insist(self, hold: Hold, ticket: object, error: BaseException) -> None:
+        """Have a release go on without its caller if it was interrupted. If interrupted, this may be repeated.
 
         Args:
             ticket: of the claim that is released. The lock object may have been acquired anew since then.
+            error: what ended the release. Nothing is left to do after a `LockError`, unless the client was closed.
         """
-        if hold.ticket is None or hold.ticket is ticket:
+        if isinstance(error, LockError) and not self._roster.cuts_short(hold):
+            return
+        if hold.ticket is ticket:
             try:
-                again = hold.insist()
+                again = hold.insist(ticket)
                 if again is not None:
                     self.tell([again])
             finally:  # others may wait behind this hold
@@ -235,15 +224,23 @@ class Driver:
         try:
             return self._perform(steps)
         except BaseException:
-            steps.close()  # it leaves its line
-            if self.lines.called:
-                self._wake_called()
-            if self._role.get(_ROLE) == threading.get_ident():
-                self._leave()
-            elif not self._role:  # an interrupt may have struck just where a promotion is passed on
-                self._promote()
-                self._janitor.ring()  # reads for a sleeper that was taken off the queue and not woken
+            try:
+                self._end(steps)
+            except BaseException:  # a second interrupt
+                self._end(steps)
+                raise
             raise
+
+    def _end(self, steps: Steps) -> None:
+        """End a generator that was interrupted or that failed. If interrupted, this may be repeated."""
+        steps.close()  # it leaves its line
+        if self.lines.called:
+            self._wake_called()
+        if self._role.get(_ROLE) == threading.get_ident():
+            self._leave()
+        elif not self._role:  # an interrupt may have struck just where a promotion is passed on
+            self._promote()
+            self._janitor.ring()  # reads for a sleeper that was taken off the queue and not woken
 
     def _perform(self, steps: Steps) -> bool | None:
         called = self.lines.called
@@ -281,9 +278,10 @@ class Driver:
         self._roster.check()
         with self._connecting.setdefault(os.getpid(), threading.Lock()):
             if self._fleet is None:
-                self._fleet = self._roster.muster()
+                fleet = self._roster.muster()
                 self._janitor.start()
                 linger_at_exit(self)
+                self._fleet = fleet  # last: interrupted before it, all this is done again
                 if self._roster.closed:  # `close` ran meanwhile and found no fleet to close
                     self._roster.close()
             self._roster.start()
@@ -320,23 +318,32 @@ class Driver:
             return
         if self._role.get(_ROLE) == threading.get_ident():
             self._refuse_nested()
-        self._roster.retire()
-        self._note_progress()
+        drain_ns = 0  # if what follows is interrupted
+        try:
+            self._roster.retire()
+            self._note_progress()
+            if self._fleet is not None and not self._roster.forked:
+                drain_ns = self._await_role()
+        finally:
+            try:
+                self._hang_up(drain_ns)
+            except BaseException:  # an interrupt; nobody could close it a second time
+                self._hang_up(0)
+                raise
+        if self._fleet is not None:
+            self._roster.mourn()
+
+    def _hang_up(self, drain_ns: int) -> None:
+        """Close the connections, or have the janitor do so. If interrupted, it may be repeated."""
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             self._janitor.ring()  # a thread that is connecting may start the janitor: have it end
-            return
-        drain_ns = 0  # if `_await_role` is interrupted
-        try:
-            drain_ns = self._await_role()
-        finally:
-            if self._role.get(_ROLE) == threading.get_ident():
-                self._disconnect(drain_ns)
-            else:  # the driving thread may be using the sockets; the janitor closes them when that thread has left
-                self._overdue = True
-                self._wake_everybody()
-                self._janitor.ring()
-        self._roster.mourn()
+        elif self._role.get(_ROLE) == threading.get_ident():
+            self._disconnect(drain_ns)
+        else:  # the driving thread may be using the sockets; the janitor closes them when that thread has left
+            self._overdue = True
+            self._wake_everybody()
+            self._janitor.ring()
 
     def _await_role(self) -> int:
         """Try to take the role of driver for a bounded time, to close the client.
@@ -358,6 +365,8 @@ class Driver:
     def _disconnect(self, drain_ns: int) -> None:
         """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
         try:
+            if self._roster.closed:  # this was interrupted below
+                return
             self._take_all()
             self._fleet.abandon()
             self._wake_waiters()  # who leave the masters' queues

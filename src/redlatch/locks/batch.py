@@ -121,11 +121,11 @@ class Batch(Generic[AnyLock]):
         repeated.
         """
         locks = zip(self._present(), self._claims, strict=False)  # no claims where `releasing` has not come so far
-        holds = [lock._hold for lock, ticket in locks if lock._hold.ticket is ticket]
+        claims = [(lock._hold, ticket) for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
-            holds = [hold for hold in holds if unusable and hold.state in (RELEASING, SETTLING)]
-        self._tell(holds, [hold.insist() for hold in holds])
+            claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, SETTLING)]
+        self._tell([hold for hold, _ in claims], [hold.insist(ticket) for hold, ticket in claims])
 
     def _tell(self, holds: list[Hold], releases: list[Command | None]) -> None:
         """Send releases that nobody waits for, and let those who wait for these locks' keys go on."""
@@ -134,10 +134,8 @@ class Batch(Generic[AnyLock]):
         try:
             self._driver.tell([command for command in releases if command is not None])
         finally:
-            lines, now = self._driver.lines, self._shared.policy.clock.now()
             for hold in holds:
-                lines.leave(hold, now, False)
-            self._driver.tell([])
+                self._driver.leave_line(hold)
 
     def _present(self) -> list[AnyLock]:
         return [lock for lock in self._locks if lock is not None]

@@ -170,14 +170,30 @@ class MultiLock(BaseMultiLock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._left_to_release():
-            return
+        claims: list[tuple[Any, object]] = []
         try:
-            self.release(self._shared.wait_release)
+            claims += self._claims()
+            if self._left_to_release():
+                self.release(self._shared.wait_release)
         except LockError as failure:
             if error is None:
                 raise
             note_failure(error, failure)
+        except BaseException as interrupt:  # it may have struck before `release` began its work
+            try:
+                self._insist(claims, interrupt)
+            except BaseException:
+                self._insist(claims, interrupt)
+                raise
+            raise
+
+    def _claims(self) -> list[tuple[Any, object]]:
+        return [(lock._hold, lock._hold.ticket) for lock in self._locks]
+
+    def _insist(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
+        """Have each release go on without its caller; of all names where the interrupt came before the claims."""
+        for hold, ticket in claims or self._claims():
+            self._shared.driver.insist(hold, ticket, error)
 
 
 class AsyncMultiLock(BaseMultiLock):

@@ -187,12 +187,18 @@ class RLock(BaseRLock[Any]):
                 self._won(owner, lock)
             return won
         except BaseException as error:
-            if lock._left_to_release and not self.count:  # an interrupt: nobody else knows of it
-                try:
-                    lock.release(wait=False)
-                except LockError as failure:
-                    note_failure(error, failure)
+            try:  # not in a function, as in `Lock.acquire`
+                self._abandon(owner, lock, error)
+            except BaseException:
+                self._abandon(owner, lock, error)
+                raise
             raise
+
+    def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
+        """Have a lock released after an interrupt, and forget it. If interrupted, it may be repeated."""
+        lock._shared.driver.insist(lock._hold, lock._hold.ticket, error)
+        if self._of(owner)[0] is lock:
+            self._drop(owner)
 
     def release(self, wait: bool = True) -> None:
         """Count one less; release the lock where that was the last; as `Lock.release`.
@@ -227,13 +233,46 @@ class RLock(BaseRLock[Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        owner = self._owner()
-        lock = self._leave(owner, error)
-        if lock is not None:
-            try:
-                lock.__exit__(kind, error, traceback)
-            finally:
-                self._released(owner, lock)
+        before: list[Any] = []
+        try:
+            owner = self._owner()
+            before = [owner, self._inside.get(owner, 0), *self._of(owner)]
+            lock = self._leave(owner, error)
+            if lock is not None:
+                try:
+                    lock.__exit__(kind, error, traceback)
+                finally:
+                    self._released(owner, lock)
+        except LockError:
+            raise
+        except BaseException as interrupt:
+            try:  # not in a function, as in `Lock.acquire`
+                self._leave_anyway(before, interrupt)
+            except BaseException:
+                self._leave_anyway(before, interrupt)
+                raise
+            raise
+
+    def _leave_anyway(self, before: list[Any], error: BaseException) -> None:
+        """Leave a ``with`` whose exit was interrupted. If interrupted, it may be repeated.
+
+        Args:
+            before: the thread, and what it had when the exit began: the number of its open ``with`` statements, its
+                lock and its count; empty where the interrupt came first.
+            error: the interrupt.
+        """
+        if not before:
+            owner = self._owner()
+            before += [owner, self._inside.get(owner, 0), *self._of(owner)]
+        owner, inside, lock, count = before
+        if inside > 1:
+            self._inside[owner] = inside - 1
+        else:
+            self._inside.pop(owner, None)
+        if count > 1:
+            self._held[weakref.ref(owner)] = lock, count - 1
+        elif lock is not None:
+            self._abandon(owner, lock, error)
 
 
 class AsyncRLock(BaseRLock[Any]):

@@ -79,11 +79,12 @@ class Hold:
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
-        if self.state in (SETTLING, PASSED):
-            self.state = FREE  # one step after the question, so that of two threads only one gives the old claim up
-            self.free()
-        if self.ticket is None:
-            self.ticket = ticket
+        if self.ticket is None or self.state in (SETTLING, PASSED):
+            self.ticket = ticket  # one step after the question, so that of two threads only one has the claim
+            self.state = FREE
+            self.deadline_ns = 0
+            if self.kind is not None:
+                self.kind.end(self)
             return
         raise AlreadyHeld(
             f"{self.name!r} is held, or asked for, through this lock object already; "
@@ -218,11 +219,11 @@ class Hold:
         return (self.held(now_ns) and not self.shown) or self.state in (WAITING, ASKING, RELEASING)
 
     def free(self) -> None:
-        """Hold nothing; the claim is given up last."""
-        self.state = FREE
-        self.deadline_ns = 0
+        """Hold nothing; the claim is given up last. If interrupted, it has changed nothing that cannot be repeated."""
         if self.kind is not None:
             self.kind.end(self)
+        self.deadline_ns = 0  # no call from here to the end
+        self.state = FREE
         self.ticket = None
 
     def abandon(self, ticket: object) -> Command | None:
@@ -267,8 +268,14 @@ class Hold:
         self.state = RELEASING
         return late, resent
 
-    def insist(self) -> Command | None:
-        """Settle for an interrupted release: return the command to send again, or None where there is none."""
+    def insist(self, ticket: object) -> Command | None:
+        """Settle for an interrupted release: return the command to send again, or None where there is none.
+
+        Args:
+            ticket: of the claim that is released. Where it has ended nothing happens.
+        """
+        if self.ticket is not ticket:
+            return None
         if self.state == PASSED:
             self.free()
         if self.state not in (HELD, RELEASING, SETTLING):

@@ -224,15 +224,16 @@ class Lines:
         lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
         turn.ballot.decided = True  # before it is appended to `called`
-        self.called.append(turn.ballot)
-        if turn.watch is not None:
-            self._call(turn.watch)
-        _discard(line, turn)
-        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
-            hold.state = RELEASING
-            self.leave(turn.hold, now_ns, False)
-            return False
-        return True
+        try:
+            self.called.append(turn.ballot)
+        finally:  # also after an interrupt: a lease that nobody finds would live until its ttl
+            if turn.watch is not None:
+                self._call(turn.watch)
+            _discard(line, turn)
+            if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
+                hold.state = RELEASING
+                self.leave(turn.hold, now_ns, False)
+        return hold.state == PASSED
 
     def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
         """Give the head up to the next in line, who is called to ask the masters; call who watches the key.

@@ -208,10 +208,11 @@ class Wires:
         `os.write` releases the GIL before it writes. If the pipe were closed then, the system could give its descriptor
         to another file. So the writing thread closes the pipe itself.
         """
-        if not self._waking:
-            pipe, self._pipe = self._pipe, ()  # no call in between, so only one thread closes it
-            for fd in pipe:
-                os.close(fd)
+        for _ in range(2):  # one end at a time, so that an interrupted `close` can be repeated
+            if not self._waking:
+                ends, self._pipe = self._pipe[:1], self._pipe[1:]  # no call in between, so only one thread closes it
+                for fd in ends:
+                    os.close(fd)
 
 
 def take(sock: ssl.SSLSocket) -> bytes | OSError | None:

@@ -55,5 +55,5 @@ cdef class Hold:
     cpdef abandon(self, ticket)
     cpdef Command undoing(self)
     cpdef tuple begin_release(self, long long now_ns)
-    cpdef Command insist(self)
+    cpdef Command insist(self, ticket)
     cpdef bint held(self, long long now_ns)
