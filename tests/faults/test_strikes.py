@@ -233,7 +233,7 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, se
 
 
 @pytest.mark.parametrize("first", ["poll", "acquire"])  # of the sockets; of the lock that a waiter sleeps on
-@pytest.mark.parametrize("kind", ["plain", "multi", "many"])
+@pytest.mark.parametrize("kind", ["plain", "rlock", "multi", "many"])
 def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(kind, first, search, three, name):
     with Client(three) as client, Client(three) as other:
         client.connect()
@@ -241,6 +241,7 @@ def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(
             end = holding(client, each, threading.Event.wait) if first == "acquire" else nothing
             acquire = {
                 "plain": client.lock(each, ttl=2 * LONG, timeout=SHORT).acquire,
+                "rlock": client.rlock(each, ttl=2 * LONG, timeout=SHORT).acquire,
                 "multi": client.multi_lock([f"{each}-b", each], ttl=2 * LONG, timeout=SHORT).acquire,
                 "many": lambda each=each: client.acquire_many([f"{each}-b", each], ttl=2 * LONG),
             }[kind]
@@ -274,6 +275,8 @@ def test_an_interrupt_at_each_place_of_the_end_of_a_with_releases(kind, search, 
             assert lock.remaining() == 0.0, place
             await_true(lambda each=each: not left(three, each), LONG / 6)
             assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
+            assert lock.acquire(timeout=LONG / 6), place
+            lock.release()
     assert len(search.known) > 20
 
 
@@ -305,6 +308,18 @@ def test_a_second_interrupt_while_a_release_is_insisted_on_leaves_nothing(first,
             place = search.strike(lock.release, twice_behind=first)
             end()
             check_nobody_is_left(client, other, three, each, place)
+    assert len(search.known) > 5
+
+
+def test_a_second_interrupt_while_the_first_ends_an_extension_leaves_a_lock_that_can_be_used(search, three, name):
+    with Client(three) as client:
+        for each in search.names(name):
+            lock = client.lock(each, ttl=LONG)
+            lock.acquire()
+            place = search.strike(lock.extend, twice_behind="poll")
+            assert client._driver._role == {}, place  # type: ignore[attr-defined]
+            lock.extend()
+            lock.release()
     assert len(search.known) > 5
 
 
