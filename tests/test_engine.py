@@ -915,16 +915,20 @@ def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: 
 def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.max_pending = 4
-    rig.fleet.stall_ns = 20_000_000
+    rig.fleet.stall_ns = 20_000_000_000
+
+    def pass_time(seconds: int) -> None:
+        rig.fleet.links[0].full_ns -= seconds * 1_000_000_000
+
     try:
         for _ in range(10):
             rig.submit(token=b"t")
         for _ in range(3):  # longer than it may answer nothing, but it answers
-            time.sleep(0.015)
+            pass_time(15)
             rig.reply(0, OK)
             rig.submit(token=b"t")
             assert rig.is_up(0)
-        time.sleep(0.025)
+        pass_time(25)
         rig.submit(token=b"t")
         assert rig.fallen() == [0]
     finally:
