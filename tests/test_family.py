@@ -434,6 +434,8 @@ def test_one_holder_at_a_time_over_clients_that_only_poll(connect, masters, name
         (lambda client: client.lock("x", fence=1), TypeError, "fence"),
         (lambda client: client.lock("x", fair="yes"), TypeError, "fair"),
         (lambda client: client.lock("x", fair=True, fence=True), ConfigurationError, "fence"),
+        (lambda client: client.semaphore("s", 3, fair=True), ConfigurationError, "fair"),
+        (lambda client: client.rw_lock("x", fair=True).read(), ConfigurationError, "fair"),
         (lambda client: client.locked(3), TypeError, "template"),
         (lambda client: client.locked(len), TypeError, r'write @client.locked\("name"\)'),
     ],

@@ -135,6 +135,8 @@ class BaseClient:
                 raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
         if fenced and (fair or kind is not None):
             raise ConfigurationError("fence: only a plain lock numbers its holders")
+        if fair and kind is not None:
+            raise ConfigurationError("fair: only a plain lock has its turn in the order of arrival")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced if fenced else None if kind is None else kind(key)
