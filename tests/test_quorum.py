@@ -543,6 +543,18 @@ def test_an_extension_at_the_old_deadline_is_lost_however_many_said_yes(held: Pl
     assert not held.hold.held(held.now)
 
 
+def test_an_extension_during_which_a_master_turned_out_to_forget_is_verified_by_another(held: Play) -> None:
+    def forgets(ballot: Any) -> str:
+        held.policy.doubt(held.now)
+        return "yyy"
+
+    started = held.now
+    held.extend(forgets, "yyy", ttl_ms=4000)
+    assert not held.policy.doubts(held.hold.asked_ns)
+    assert [ask.command.ttl_ms for ask in held.effects] == [4000, 4000 - LATENCY // MS]
+    assert held.hold.deadline_ns <= started + held.policy.validity_ns(4000) + MS
+
+
 def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
     held.now = BEGINNING + VALIDITY - MS
     with pytest.raises(LockLost):

@@ -393,6 +393,21 @@ def test_row_6_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(los
     assert loss == "flushall" or not lock.owned()
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_row_4_one_extension_right_behind_a_flush_ends_the_doubt(connect, fleet, name, keys, many):
+    masters = fleet(3)
+    client = connect(masters.urls)
+    lock = client.lock(name, ttl=LONG)
+    assert lock.acquire()
+    await_true(lambda: len(keys(masters.urls, name)) == 3)
+    with ask(masters.urls[0]) as server:
+        server.flushall()
+    assert not many or client.extend_many([lock.raw]) == [True]
+    assert many or lock.extend() is None
+    lock.check()
+    assert lock.remaining() > 0
+
+
 def test_row_6_extending_what_a_minority_forgot_succeeds(connect, fleet, name):
     masters = fleet(5)
     client = connect(masters.urls, attempt_timeout=PATIENCE)

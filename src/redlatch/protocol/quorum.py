@@ -95,13 +95,16 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
                     hold.deadline_ns = deadline
                 hold.asked_ns = started
                 hold.elapsed_ns = settled - started
-                return
+                break
             if overtaken or not (again and ballot.decided):
                 raise no_quorum("extend", policy, hold, ballot, settled - started)
             hold.extending = ballot = Ballot(ballot.command, policy.size, policy.quorum, ballot.until_ns)
     finally:
         if hold.extending is ballot:
             hold.extending = None
+    if policy.doubts(started):  # meanwhile a master turned out to forget, and its vote may be among those counted
+        left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
+        yield from extend(policy, hold, left_ms)
 
 
 def _next_extension(policy: Policy, hold: Hold, ttl_ms: int) -> Generator[Effect, None, Ballot]:
