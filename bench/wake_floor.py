@@ -81,7 +81,11 @@ class OneWakesAll(Race):
         self._asked.append(mine)
         if len(self._asked) == 1:  # nobody has rung for those before it that are still to be woken
             self._bell.release()
-        mine.acquire(timeout=PATIENCE_NS / 1e9)
+        if not mine.acquire(timeout=PATIENCE_NS / 1e9):
+            try:
+                self._asked.remove(mine)
+            except ValueError:  # it is being woken just now
+                mine.acquire()
 
     def beside(self) -> None:
         while self.running:
