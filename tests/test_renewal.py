@@ -201,6 +201,19 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
         lock.release()
 
 
+def test_an_on_lost_that_ends_its_thread_keeps_no_other_loss_from_being_told(implementation, three, name):
+    told: list[object] = []
+
+    def on_lost(lock: Any, reason: str) -> None:
+        told.append(lock.name)
+        raise SystemExit
+
+    with Client(three, on_lost=on_lost) as client:
+        locks = client.acquire_many([f"{name}-{number}" for number in range(5)], ttl=SHORT)
+        await_true(lambda: len(told) == 5)
+        assert {lock.name for lock in locks if lock} == set(told)
+
+
 def test_an_on_lost_that_ends_its_thread_does_not_keep_later_losses_from_being_told(implementation, three, name):
     told: list[str] = []
 

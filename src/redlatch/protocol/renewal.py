@@ -311,8 +311,18 @@ def renewal_failed(error: Exception) -> LockError:
 
 
 def tell_all(lost: list[tuple[Any, str]]) -> None:
-    """Tell of locks that are lost, each with the reason: all are marked before anybody is called."""
+    """Tell of locks that are lost, each with the reason: all are marked before anybody is called.
+
+    Raises:
+        BaseException: the first that an `on_lost` raised and that is no Exception; the others are told before.
+    """
     for lock, reason in lost:
         lock.mark_lost(reason)
+    failure: BaseException | None = None
     for lock, reason in lost:
-        lock.tell_lost(reason)
+        try:
+            lock.tell_lost(reason)
+        except BaseException as error:  # SystemExit, say
+            failure = failure or error
+    if failure is not None:
+        raise failure
