@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -259,7 +260,8 @@ def begins(call: Callable[..., object], place: Place | None) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["plain", "renewed", *KINDS])
-def test_an_interrupt_at_each_place_of_the_end_of_a_with_releases(kind, search, three, name):
+@pytest.mark.parametrize("how", ["with", "release"])
+def test_row_37_an_interrupt_at_each_place_of_a_release_releases(how, kind, search, three, name):
     kinds = KINDS | {
         "plain": lambda client, name: client.lock(name, ttl=LONG),
         "renewed": lambda client, name: client.lock(name, ttl=LONG, auto_renew=True),
@@ -269,9 +271,10 @@ def test_an_interrupt_at_each_place_of_the_end_of_a_with_releases(kind, search, 
         for each in search.names(name):
             lock = kinds[kind](client, each)
             lock.__enter__()
-            place = search.strike(lambda lock=lock: lock.__exit__(None, None, None))
-            if begins(lock.__exit__, place):
-                lock.__exit__(None, None, None)
+            end = partial(lock.__exit__, None, None, None) if how == "with" else lock.release
+            place = search.strike(end)
+            if begins(lock.__exit__ if how == "with" else lock.release, place):
+                end()
             assert lock.remaining() == 0.0, place
             await_true(lambda each=each: not left(three, each), LONG / 6)
             assert not client._driver.lines.heads, place  # type: ignore[attr-defined]

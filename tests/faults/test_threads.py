@@ -22,7 +22,7 @@ from faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
 from test_lines import FOR_EVER, World
 from test_quorum import KEY
 
-from redlatch import Client, ClientClosed, impl
+from redlatch import AlreadyHeld, Client, ClientClosed, impl
 from redlatch.config import masters_of
 from redlatch.wire.connect import Connection, Dialler
 
@@ -145,6 +145,66 @@ def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_releas
     effect = steps.send(None)  # the waiter's time is over: its turn has not come
     assert [(ballot.command.releases, ballot.command.token) for ballot in effect.ballots] == [(True, b"token")]
     assert turn.lease is None and world.head() is hold
+
+
+def test_row_40_a_lease_that_was_passed_on_is_not_released_when_its_hold_is_wanted_again(world: World) -> None:
+    head, turn, refused = world.holder(), world.waiter(), []
+    head.ticket = object()
+
+    def claim(_: object) -> None:
+        with pytest.raises(AlreadyHeld):
+            head.claim(object())
+        refused.append(head)
+
+    world.lines.called = interpose(deque, "append", claim)()
+    steps = world.play.quorum_module.release(world.policy, world.lines, head, SECOND)
+    assert not list(steps)  # nothing is sent
+    assert refused and turn.lease.token == b"token"
+
+
+def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_after_an_interrupt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, turn = world.holder(), world.waiter()
+    kind = impl.current.module("protocol.hold").Hold
+    copy = kind.copy
+
+    def leaves(hold: Any) -> Any:
+        monkeypatch.setattr(kind, "copy", copy)
+        assert world.lines.step_out(turn, world.now) is None
+        world.lines.join(world.policy, turn, world.now)  # the giver has found it in its line before
+        return hold.copy()
+
+    def strike(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kind, "copy", leaves)
+    world.lines.called = interpose(deque, "append", strike)()
+    with pytest.raises(KeyboardInterrupt):
+        pass_on(world, head)
+    assert turn.lease is None
+    assert head.insist(head.ticket) is not None
+
+
+def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = world.holder()
+    ticket, mine = head.ticket, object()
+    assert head.insist(ticket) is not None  # as `release` does after an interrupt, and then `__exit__`
+    kind = impl.current.module("protocol.hold").Hold
+    releasing = kind.releasing
+
+    def meanwhile(hold: Any) -> Any:
+        monkeypatch.setattr(kind, "releasing", releasing)
+        hold.claim(mine)
+        hold.ask(b"mine", world.now)
+        hold.keep(world.now + SECOND, 0)
+        return hold.releasing()
+
+    monkeypatch.setattr(kind, "releasing", meanwhile)
+    assert head.insist(ticket) is None
+    assert (head.ticket, head.token) == (mine, b"mine") and head.held(world.now)
 
 
 def test_row_37_an_interrupt_while_a_waiter_joins_its_line_leaves_no_turn_there(world: World) -> None:

@@ -82,7 +82,7 @@ THREADS = (
         "a lease given to an abandoned turn stays there",
         "missing re-check",
         WAITING,
-        r"(?ms)^            if turn\.left and turn\.take\(\) is not None:[^\n]*\n",
+        r"(?ms)^            if turn\.left and turn\.lease is not None:[^\n]*\n",
         "            if False:\n",
         threads="waiting",
     ),

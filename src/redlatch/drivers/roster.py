@@ -13,7 +13,7 @@ from typing import Any
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
 from ..protocol.guard import Gate
-from ..protocol.hold import RELEASING, Hold
+from ..protocol.hold import RELEASING, SETTLING, Hold
 from ..protocol.policy import SECOND, Clock
 from ..protocol.said import shown
 from ..protocol.sighting import Sighting
@@ -117,7 +117,7 @@ class Roster:
 
     def cuts_short(self, hold: Hold) -> bool:
         """Tell whether a release has ended in the middle because this client cannot be used."""
-        return hold.state == RELEASING and not self.usable
+        return hold.state in (RELEASING, SETTLING) and not self.usable
 
     def is_quorate(self) -> bool:
         """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""

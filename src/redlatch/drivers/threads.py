@@ -136,7 +136,8 @@ class Driver:
         self._resting: Sleeper | None = None  # the driver, while they are
         self._polling = False
         self._connected = False
-        self._overdue = False  # `close` could not close the sockets in time; the janitor does
+        self._hung_up = False  # `close` has come to its end
+        self._overdue = False  # it could not close the sockets in time; the janitor does
         self._connecting: dict[int, threading.Lock] = {}  # one per process id: a fork may copy a locked one
         self._watchers: deque[Sleeper] = deque()  # threads that wait for the roster to change
 
@@ -314,7 +315,7 @@ class Driver:
 
     def close(self) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection."""
-        if self._roster.closing:
+        if self._hung_up:
             return
         if self._role.get(_ROLE) == threading.get_ident():
             self._refuse_nested()
@@ -327,14 +328,15 @@ class Driver:
         finally:
             try:
                 self._hang_up(drain_ns)
-            except BaseException:  # an interrupt; nobody could close it a second time
+            except BaseException:  # an interrupt
                 self._hang_up(0)
                 raise
-        if self._fleet is not None:
+        if self._fleet is not None and not self._roster.forked:
             self._roster.mourn()
 
     def _hang_up(self, drain_ns: int) -> None:
         """Close the connections, or have the janitor do so. If interrupted, it may be repeated."""
+        self._roster.retire()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
             self._janitor.ring()  # a thread that is connecting may start the janitor: have it end
@@ -344,6 +346,7 @@ class Driver:
             self._overdue = True
             self._wake_everybody()
             self._janitor.ring()
+        self._hung_up = True
 
     def _await_role(self) -> int:
         """Try to take the role of driver for a bounded time, to close the client.
@@ -408,6 +411,8 @@ class Driver:
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
         me = threading.get_ident()
+        if self._fleet is None:  # `connect` was interrupted, or another thread is in it
+            return
         if self._roster.usable and self._role.setdefault(_ROLE, me) == me:  # else a daemon thread reads
             try:
                 self._take_all()

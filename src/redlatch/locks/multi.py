@@ -137,14 +137,16 @@ class MultiLock(BaseMultiLock):
         Raises:
             LockLost: one of them had been lost before; the others are released.
         """
-        batch = Batch(self._shared, self._locks)
+        claims: list[tuple[Any, object]] = []
         try:
+            claims += self._claims()
+            batch = Batch(self._shared, self._locks)
             self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
             try:  # not in a function, as in `Lock.acquire`
-                batch.insist(error)
+                self._insist(claims, error)
             except BaseException:
-                batch.insist(error)
+                self._insist(claims, error)
                 raise
             raise
         self._judge(batch, batch.verdicts(), "released")

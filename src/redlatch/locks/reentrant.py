@@ -203,16 +203,30 @@ class RLock(BaseRLock[Any]):
     def release(self, wait: bool = True) -> None:
         """Count one less; release the lock where that was the last; as `Lock.release`.
 
+        An interrupted release has counted one less.
+
         Raises:
             NotOwned: this thread does not hold it.
         """
-        owner = self._owner()
-        lock = self._outermost(owner)
-        if lock is not None:
-            try:
-                lock.release(wait)
-            finally:
-                self._released(owner, lock)
+        before: list[Any] = []
+        try:
+            before += self._before()
+            owner = before[0]
+            lock = self._outermost(owner)
+            if lock is not None:
+                try:
+                    lock.release(wait)
+                finally:
+                    self._released(owner, lock)
+        except LockError:
+            raise
+        except BaseException as interrupt:
+            try:  # not in a function, as in `Lock.acquire`
+                self._release_anyway(before, interrupt)
+            except BaseException:
+                self._release_anyway(before, interrupt)
+                raise
+            raise
 
     def extend(self, ttl: float | None = None) -> None:
         """Let the lock live `ttl` seconds from now on; a shorter `ttl` works as in `Lock.extend`."""
@@ -235,8 +249,8 @@ class RLock(BaseRLock[Any]):
     ) -> None:
         before: list[Any] = []
         try:
-            owner = self._owner()
-            before = [owner, self._inside.get(owner, 0), *self._of(owner)]
+            before += self._before()
+            owner = before[0]
             lock = self._leave(owner, error)
             if lock is not None:
                 try:
@@ -253,26 +267,39 @@ class RLock(BaseRLock[Any]):
                 raise
             raise
 
-    def _leave_anyway(self, before: list[Any], error: BaseException) -> None:
-        """Leave a ``with`` whose exit was interrupted. If interrupted, it may be repeated.
+    def _before(self) -> list[Any]:
+        """Return the calling thread and what it has: its lock, its count, and how many ``with`` it has open."""
+        owner = self._owner()
+        return [owner, *self._of(owner), self._inside.get(owner, 0)]
+
+    def _release_anyway(self, before: list[Any], error: BaseException) -> None:
+        """Count one less after an interrupt. If interrupted, this may be repeated.
 
         Args:
-            before: the thread, and what it had when the exit began: the number of its open ``with`` statements, its
-                lock and its count; empty where the interrupt came first.
+            before: what `_before` returned when the call began; empty where the interrupt came first.
             error: the interrupt.
         """
         if not before:
-            owner = self._owner()
-            before += [owner, self._inside.get(owner, 0), *self._of(owner)]
-        owner, inside, lock, count = before
+            before += self._before()
+        owner, lock, count, _ = before
+        if count > 1:
+            self._held[weakref.ref(owner)] = lock, count - 1
+        elif lock is not None:
+            lock._shared.driver.insist(lock._hold, lock._hold.ticket, error)
+            self._released(owner, lock)
+
+    def _leave_anyway(self, before: list[Any], error: BaseException) -> None:
+        """The same for the end of a ``with``: a lock that was the last is forgotten, too."""
+        if not before:
+            before += self._before()
+        owner, lock, count, inside = before
         if inside > 1:
             self._inside[owner] = inside - 1
         else:
             self._inside.pop(owner, None)
-        if count > 1:
-            self._held[weakref.ref(owner)] = lock, count - 1
-        elif lock is not None:
-            self._abandon(owner, lock, error)
+        self._release_anyway(before, error)
+        if count == 1 and self._of(owner)[0] is lock:
+            self._drop(owner)
 
 
 class AsyncRLock(BaseRLock[Any]):

@@ -79,7 +79,7 @@ class Hold:
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket, or refuse."""
-        if self.ticket is None or self.state in (SETTLING, PASSED):
+        if self.ticket is None or self.state == SETTLING:
             self.ticket = ticket  # one step after the question, so that of two threads only one has the claim
             self.state = FREE
             self.deadline_ns = 0
@@ -260,9 +260,9 @@ class Hold:
         Raises:
             NotOwned: nothing is held, or another thread releases it.
         """
+        self.adopt(now_ns)
         if self.state not in (HELD, SETTLING):  # no call between this question and its consequence
             raise NotOwned(f"{self.name!r} is not held; there is nothing to release", name=self.name)
-        self.adopt(now_ns)
         late = self.state == HELD and now_ns >= self.deadline_ns
         resent = self.state == SETTLING
         self.state = RELEASING
@@ -281,6 +281,8 @@ class Hold:
         if self.state not in (HELD, RELEASING, SETTLING):
             return None
         command = self.releasing()
+        if self.ticket is not ticket:  # who was SETTLING may have been claimed anew meanwhile
+            return None
         self.state = SETTLING  # last: a second interrupt before it changes nothing
         return command
 

@@ -224,16 +224,26 @@ class Lines:
         lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
         turn.ballot.decided = True  # before it is appended to `called`
+        watch = turn.watch  # the rest of `_call`, without the call
+        if watch is not None and watch.yes < watch.quorum:
+            watch.yes = watch.quorum
+        if watch is not None and watch.decided:
+            watch = None
+        if watch is not None:
+            watch.decided = True
+        given = True
         try:
             self.called.append(turn.ballot)
         finally:  # also after an interrupt: a lease that nobody finds would live until its ttl
-            if turn.watch is not None:
-                self._call(turn.watch)
-            _discard(line, turn)
-            if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
+            if turn.left and turn.lease is not None:  # its owner has left while we gave it, and will not find it
+                turn.lease = None  # no call since the question: it is taken once
                 hold.state = RELEASING
+                given = False
                 self.leave(turn.hold, now_ns, False)
-        return hold.state == PASSED
+            elif watch is not None:
+                self.called.append(watch)
+        _discard(line, turn)
+        return given
 
     def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
         """Give the head up to the next in line, who is called to ask the masters; call who watches the key.

@@ -42,6 +42,7 @@ cdef class Driver:
     cdef Sleeper _resting
     cdef bint _polling
     cdef bint _connected
+    cdef bint _hung_up
     cdef bint _overdue
     cdef dict _connecting      # process id: Lock
     cdef object _watchers      # deque of Sleeper
