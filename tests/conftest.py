@@ -278,7 +278,7 @@ def backstop(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatc
 def no_backstop(
     backstop: Callable[[float], None], implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Let waiters rely on what wakes them: what is missed is missed for good; and masters forget none of them."""
+    """Disable the backstop, so that a missed wake-up hangs the test. Masters keep silent waiters for 60 s."""
     backstop(3600)
     for kind in ("fair", "family"):  # else a waiter that does not look for itself is dead after 2.5 s
         monkeypatch.setattr(implementation.module(f"protocol.{kind}"), "ALIVE_MS", 60_000)

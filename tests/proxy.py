@@ -87,7 +87,10 @@ class Proxy:
         return len(self.answered) == len(self.commands)
 
     def greeted(self, clients: int = 1) -> bool:
-        """Tell whether so many clients (with a guard) have shaken hands here; they wait for a quorum, gates stop it."""
+        """Tell whether so many clients (with a guard) have finished their handshake here.
+
+        A client waits only for a quorum, so a closed gate may still stop a later handshake.
+        """
         last = b"CONFIG", b"GET"  # of a handshake
         return sum(words[:2] == last for words in list(self.answered)) >= clients
 

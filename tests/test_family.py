@@ -51,7 +51,7 @@ def left_behind(urls: list[str], name: str) -> list[bytes]:
 def await_nothing_left(urls: list[str], name: str) -> None:
     """Wait until no key of that name is left; a master whose answer was not needed may be late.
 
-    It does not wait for so long that the keys of a lock with the default ttl would run out.
+    The limit is below the default ttl, so that expiry cannot make the test pass.
     """
     await_true(lambda: not left_behind(urls, name), DEFAULT_TTL / 2)
 
@@ -561,7 +561,7 @@ def test_a_name_of_the_greatest_length_breaks_no_connection(connect, masters, ki
     assert call.result(PATIENCE)
     waiting.release()
     broken = [record.getMessage() for record in caplog.records if "broke" in record.getMessage()]
-    # Clients that other tests left behind may tell of masters that are no more.
+    # Clients of earlier tests may still log that their own masters are gone.
     assert not [text for text in broken for url in masters if url.removeprefix("redis://") in text]
 
 

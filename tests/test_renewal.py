@@ -201,7 +201,7 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
         lock.release()
 
 
-def test_an_on_lost_that_ends_its_thread_keeps_no_other_loss_from_being_told(implementation, three, name):
+def test_an_on_lost_that_raises_system_exit_does_not_hide_other_locks_that_ran_out(implementation, three, name):
     told: list[object] = []
 
     def on_lost(lock: Any, reason: str) -> None:
@@ -214,7 +214,7 @@ def test_an_on_lost_that_ends_its_thread_keeps_no_other_loss_from_being_told(imp
         assert {lock.name for lock in locks if lock} == set(told)
 
 
-def test_an_on_lost_that_ends_its_thread_does_not_keep_later_losses_from_being_told(implementation, three, name):
+def test_an_on_lost_that_raises_system_exit_does_not_hide_what_later_releases_find_lost(implementation, three, name):
     told: list[str] = []
 
     def on_lost(lock: object, reason: str) -> None:

@@ -30,7 +30,7 @@ Place = tuple[str, int, str, int]
 
 def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
     """Acquire a lock with an interrupt at a new place; return the place, or None if there was none."""
-    gc.disable()  # an interrupt in a weak reference's callback would end nothing
+    gc.disable()  # Python swallows an interrupt inside a weak reference's callback
     sys.setprofile(striking)
     try:
         acquire()
@@ -254,7 +254,7 @@ def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(
 
 
 def begins(call: Callable[..., object], place: Place | None) -> bool:
-    """Tell whether a place is where a method begins: nothing in it can catch an interrupt there."""
+    """Tell whether the interrupt struck before a method's first instruction, where it cannot be caught."""
     code = call.__func__.__code__  # type: ignore[attr-defined]
     return place is not None and place[:3] == (code.co_filename, code.co_firstlineno, "call")
 
@@ -339,20 +339,23 @@ def waiting(client: Client, name: str) -> Callable[[], None]:
 
 
 def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search, three, name):
-    """The waiter has left when its turn is called, or has not: either way the key goes before its ttl is over."""
+    """The waiter gets the lease or has left; in both cases no key and no turn is left afterwards."""
     with Client(three) as client, Client(three) as other:
         client.connect()
         for number, each in enumerate(search.names(name)):
             lock = client.lock(each, ttl=2 * LONG)
             lock.acquire()
             lines = client._driver.lines  # type: ignore[attr-defined]
-            waits = in_thread(client.lock(each, ttl=2 * LONG).acquire, True, SHORT if number % 2 else PATIENCE)
+            waiter = client.lock(each, ttl=2 * LONG)
+            waits = in_thread(waiter.acquire, True, SHORT if number % 2 else PATIENCE)
             await_true(lambda waits=waits, lines=lines: bool(lines.lines) or waits.done())
             place = search.strike(lock.release)
             if begins(lock.release, place):
                 lock.release()
             if waits.result(PATIENCE):
-                continue  # it holds it, and nobody else does
+                waiter.check()
+                assert waiter.owned(), place
+                waiter.release()
             check_nobody_is_left(client, other, three, each, place)
     assert len(search.known) > 20
 
@@ -368,7 +371,9 @@ def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search, three
         client.close()
         assert isinstance(waits.exception(PATIENCE), ClientClosed)
         await_true(lambda before=before: descriptors() <= before)
-        [ask(url).delete(each) for url in three]
+        for url in three:
+            with ask(url) as server:
+                server.delete(each)
     assert len(search.known) > 20
 
 

@@ -64,7 +64,7 @@ THREADS = (
     ),
     # --- janitor, warden, sleeper ------------------------------------------------------------------------------
     _bug(
-        "two wardens may be started",
+        "two wardens or janitors may be started",
         "look before instead of after",
         JANITOR,
         "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",

@@ -36,7 +36,7 @@ from .plan import Plan, Use, draw
 REST_NS = 2 * SECOND
 CLOSE_NS = 3 * SECOND
 
-# Seconds that a forked child waits for answers: longer than all its stalls together, which are 5 ms each on average.
+# Seconds that a forked child waits for answers: longer than the sum of its stalls, which take 5 ms on average at most.
 CHILD_PATIENCE = 5.0
 
 
