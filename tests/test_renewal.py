@@ -201,6 +201,26 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
         lock.release()
 
 
+def test_an_on_lost_that_raises_cancelled_error_ends_no_other_renewal(implementation, three, name):
+    def on_lost(lock: object, reason: str) -> None:
+        raise asyncio.CancelledError  # as the result of a cancelled future does
+
+    async def main() -> None:
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
+            other = client.lock(f"{name}-other", ttl=RENEWED, auto_renew=True)
+            lock = client.lock(name, ttl=SHORT, on_lost=on_lost)
+            assert await other.acquire()
+            assert await lock.acquire()
+            first = other.deadline_ns
+            await lock.lost.wait()
+            while other.deadline_ns == first:
+                other.check()
+                await asyncio.sleep(0.01)
+            await other.release()
+
+    asyncio.run(main())
+
+
 def test_an_on_lost_that_raises_system_exit_does_not_hide_other_locks_that_ran_out(implementation, three, name):
     told: list[object] = []
 

@@ -575,7 +575,13 @@ class Driver:
         self._attending = None
         now = self._clock.now()
         renewed, lost = self._agenda.due(now)
-        tell_all(lost)
+        try:
+            self._take_care(renewed, now)
+        finally:
+            tell_all(lost)  # last: an `on_lost` may raise CancelledError
+
+    def _take_care(self, renewed: list[Care], now: int) -> None:
+        """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         if not self._roster.usable:  # what is still held runs out, and that is told
             self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._agenda.next_ns(now)
@@ -606,10 +612,11 @@ class Driver:
         except Exception as failure:
             error = renewal_failed(failure)
         finally:
-            tell_all(self._agenda.settle(renewed, errors, error, self._clock.now()))
+            lost = self._agenda.settle(renewed, errors, error, self._clock.now())
             due_ns = min([care.due_ns for care in renewed])
             if self._attending is None or due_ns < self._attending_ns:
                 self._attend_at(due_ns)
+            tell_all(lost)  # last, as in `_attend`
 
     # --- dialling ----------------------------------------------------------------------------------
 

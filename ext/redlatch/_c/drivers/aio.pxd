@@ -71,3 +71,4 @@ cdef class Driver:
     # held locks
     cpdef care_for(self, care)
     cdef _attend_at(self, long long due_ns)
+    cdef _take_care(self, list renewed, long long now)
