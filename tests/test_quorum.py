@@ -555,6 +555,21 @@ def test_an_extension_during_which_a_master_turned_out_to_forget_is_verified_by_
     assert held.hold.deadline_ns <= started + held.policy.validity_ns(4000) + MS
 
 
+def test_an_extension_in_doubt_that_a_later_one_has_overtaken_is_not_repeated(held: Play) -> None:
+    def stalls(ballot: Any) -> str:
+        held.now = ballot.until_ns + 1
+        held.policy.doubt(held.now)
+        held.now += 1
+        held.extend("yyy", ttl_ms=30_000)
+        return "yyy"
+
+    held.extend("yyy", ttl_ms=30_000)
+    held.extend(stalls, ttl_ms=4000)
+    assert [ask.command.ttl_ms for ask in held.effects] == [30_000, 4000, 30_000]
+    assert held.hold.deadline_ns > held.now + 20 * SECOND
+    assert not held.policy.doubts(held.hold.asked_ns)
+
+
 def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
     held.now = BEGINNING + VALIDITY - MS
     with pytest.raises(LockLost):

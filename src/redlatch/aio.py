@@ -69,7 +69,7 @@ class AsyncLock(BaseLock):
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
-        """Release the lock; an interrupted release may be called again.
+        """Release the lock. An interrupted release is still sent; it may be called again, to wait for the answer.
 
         Args:
             wait: for a quorum's answer. False only sends the release: that the lock had been lost before is then
@@ -174,8 +174,8 @@ class AsyncLock(BaseLock):
             if self._left_to_release:
                 await self.release(wait=False)
         except LockLost:
-            pass  # which is what is told
-        finally:  # it raises CancelledError where others have cancelled the task, too
+            pass  # it is raised below
+        finally:  # `leave` raises CancelledError if the task was also cancelled from outside
             told = await scope.leave(error)
         if told:
             raise failure from error
@@ -318,7 +318,7 @@ class AsyncClient(BaseClient):
         Args:
             name: what to lock.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
@@ -337,7 +337,7 @@ class AsyncClient(BaseClient):
         Args:
             name: what to lock.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
@@ -353,7 +353,7 @@ class AsyncClient(BaseClient):
             name: what to lock.
             permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.

@@ -69,7 +69,7 @@ class Lock(BaseLock):
             raise
 
     def release(self, wait: bool = True) -> None:
-        """Release the lock; an interrupted release may be called again.
+        """Release the lock. An interrupted release is still sent; it may be called again, to wait for the answer.
 
         Args:
             wait: for a quorum's answer. False only sends the release: that the lock had been lost before is then
@@ -168,7 +168,7 @@ class Lock(BaseLock):
                 raise
             note_failure(error, failure)
         except BaseException as interrupt:  # it may have struck before `release` began its work
-            try:
+            try:  # not in a function, as in `acquire`
                 driver.insist(hold, ticket, interrupt)
             except BaseException:
                 driver.insist(hold, ticket, interrupt)
@@ -313,7 +313,7 @@ class Client(BaseClient):
         Args:
             name: what to lock.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
@@ -330,7 +330,7 @@ class Client(BaseClient):
         Args:
             name: what to lock.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.
@@ -344,7 +344,7 @@ class Client(BaseClient):
             name: what to lock.
             permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
             ttl: seconds; None takes the client's.
-            options: as for `lock`.
+            options: as for `lock`, except `fence` and `fair`.
 
         Raises:
             ConfigurationError, TypeError: naming the argument that cannot work.

@@ -19,7 +19,7 @@ import pytest
 import redis
 from faces import PATIENCE, await_true, finish, in_thread, run_script
 
-from redlatch import AsyncClient, Client, ClientUnusable, LockError, QuorumUnavailable
+from redlatch import AsyncClient, Client, ClientClosed, ClientUnusable, LockError, QuorumUnavailable
 
 LONG = 60.0
 
@@ -570,3 +570,26 @@ def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(im
         assert [type(each) for each in told] == [ClientUnusable, ClientUnusable]
         with client.lock(name, ttl=LONG, timeout=PATIENCE) as lock:
             assert lock.owned()
+
+
+def test_a_signal_handler_that_closes_the_client_inside_its_close_leaves_that_to_it(implementation, three, proxies):
+    before = proxies(three)
+    told = []
+    client = Client([proxy.url for proxy in before])
+    lock = client.lock("held", ttl=LONG)
+    assert lock.acquire()
+    await_true(lambda: all(proxy.quiet() for proxy in before))
+    for proxy in before:
+        proxy.replies.clear()
+    lock.release(wait=False)  # `close` waits for the answers
+    former = signal.signal(signal.SIGALRM, lambda *_: told.append(client.close()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        client.close()
+    finally:
+        signal.signal(signal.SIGALRM, former)
+        for proxy in before:
+            proxy.replies.set()
+    assert told == [None]
+    with pytest.raises(ClientClosed):
+        lock.acquire()

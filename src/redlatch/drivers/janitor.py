@@ -51,11 +51,11 @@ class Janitor:
     def __init__(self, driver: Any) -> None:
         self._bell = bell = Bell()
         self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
-        self._unstarted = [None]  # taken by the thread itself: no interrupt strikes there
+        self._unstarted = [None]  # the new thread pops this, not its creator: no interrupt strikes there
 
     def start(self) -> None:
         """Begin to listen for the bell; harmless when repeated."""
-        if self._unstarted:  # of several threads that are started meanwhile all but one end at once
+        if self._unstarted:  # if two are started at once, all but one end immediately
             _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
 
     def ring(self) -> None:
@@ -63,8 +63,8 @@ class Janitor:
         self._bell.ring()
 
 
-def take(unstarted: list[None]) -> bool:
-    """Tell whether the calling thread is the one that does the work; of several that ask one is told so."""
+def claim_start(unstarted: list[None]) -> bool:
+    """Return True in exactly one of the threads that call this with the same list."""
     try:
         unstarted.pop()
     except IndexError:
@@ -73,7 +73,7 @@ def take(unstarted: list[None]) -> bool:
 
 
 def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
-    if not take(unstarted):
+    if not claim_start(unstarted):
         return
     goes_on = True
     while goes_on:
@@ -83,12 +83,13 @@ def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> Non
 
 
 def _tidy(bell: Bell, reference: weakref.ref[Any]) -> bool:
+    """Have the driver read owed replies; return False once it is gone, or nothing will be owed any more."""
     driver = reference()
     if driver is None:
         return False
     try:
         return bool(driver.tidy())
     except BaseException:  # also SystemExit, which an `on_lost` may raise
-        logger.exception("replies that are still owed are read %s s later", PERIOD)
+        logger.exception("reading late replies failed; the next try comes in %s s", PERIOD)
         bell.ring()
         return True

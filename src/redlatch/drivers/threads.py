@@ -188,7 +188,8 @@ class Driver:
 
         Args:
             ticket: of the claim that is released. The lock object may have been acquired anew since then.
-            error: what ended the release. Nothing is left to do after a `LockError`, unless the client was closed.
+            error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
+                used (`Roster.cuts_short`).
         """
         if isinstance(error, LockError) and not self._roster.cuts_short(hold):
             return
@@ -318,6 +319,8 @@ class Driver:
         if self._hung_up:
             return
         if self._role.get(_ROLE) == threading.get_ident():
+            if self._roster.closing and nested():  # the outer call closes it
+                return
             self._refuse_nested()
         drain_ns = 0  # if what follows is interrupted
         try:
@@ -335,7 +338,7 @@ class Driver:
             self._roster.mourn()
 
     def _hang_up(self, drain_ns: int) -> None:
-        """Close the connections, or have the janitor do so. If interrupted, it may be repeated."""
+        """Close the connections, or leave that to the janitor if another thread drives. If interrupted, repeat it."""
         self._roster.retire()
         if self._fleet is None or self._roster.forked:
             self._roster.close()
@@ -368,7 +371,7 @@ class Driver:
     def _disconnect(self, drain_ns: int) -> None:
         """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
         try:
-            if self._roster.closed:  # this was interrupted below
+            if self._roster.closed:  # an earlier call closed them, and was interrupted after that
                 return
             self._take_all()
             self._fleet.abandon()
@@ -411,7 +414,7 @@ class Driver:
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
         me = threading.get_ident()
-        if self._fleet is None:  # `connect` was interrupted, or another thread is in it
+        if self._fleet is None:  # no connection yet: `connect` was interrupted, or is still running
             return
         if self._roster.usable and self._role.setdefault(_ROLE, me) == me:  # else a daemon thread reads
             try:

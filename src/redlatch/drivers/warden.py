@@ -11,7 +11,7 @@ import logging
 import weakref
 from typing import Any
 
-from .janitor import Bell, take
+from .janitor import Bell, claim_start
 
 logger = logging.getLogger("redlatch")
 
@@ -29,12 +29,12 @@ class Warden:
     def __init__(self, driver: Any) -> None:
         self._bell = bell = Bell()
         self._driver = weakref.ref(driver, lambda _: bell.ring())  # the thread must not keep a client alive
-        self._unstarted = [None]  # taken by the thread itself: no interrupt strikes there
+        self._unstarted = [None]  # the new thread pops this, not its creator: no interrupt strikes there
         self.wake_ns = 0
 
     def ring(self, due_ns: int) -> None:
         """Say that something is due then; cheap where it wakes early enough."""
-        if self._unstarted:  # of several threads that are started meanwhile all but one end at once
+        if self._unstarted:  # if two are started at once, all but one end immediately
             _thread.start_new_thread(_work, (self._bell, self._driver, self._unstarted))
         elif due_ns < self.wake_ns:
             self._bell.ring()
@@ -46,14 +46,14 @@ class Warden:
 
 
 def _work(bell: Bell, reference: weakref.ref[Any], unstarted: list[None]) -> None:
-    if not take(unstarted):
+    if not claim_start(unstarted):
         return
     while True:
         seconds = _attend(reference)
         if seconds is None:
             unstarted.append(None)  # who rings from now on starts another one; what was said before is seen here
             seconds = _attend(reference)
-            if seconds is None or not take(unstarted):
+            if seconds is None or not claim_start(unstarted):
                 return
         bell.wait(seconds)
 
@@ -65,6 +65,6 @@ def _attend(reference: weakref.ref[Any]) -> float | None:
     try:
         seconds: float | None = driver.attend()
     except BaseException:  # also SystemExit, which an `on_lost` may raise
-        logger.exception("what is due for held locks is done %s s later", AGAIN)
+        logger.exception("renewing locks or reporting losses failed; the next try comes in %s s", AGAIN)
         return AGAIN
     return seconds

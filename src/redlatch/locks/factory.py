@@ -136,7 +136,7 @@ class BaseClient:
         if fenced and (fair or kind is not None):
             raise ConfigurationError("fence: only a plain lock numbers its holders")
         if fair and kind is not None:
-            raise ConfigurationError("fair: only a plain lock has its turn in the order of arrival")
+            raise ConfigurationError("fair: not for semaphores and read-write locks; lock() and rlock() take it")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced if fenced else None if kind is None else kind(key)

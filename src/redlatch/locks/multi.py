@@ -182,7 +182,7 @@ class MultiLock(BaseMultiLock):
                 raise
             note_failure(error, failure)
         except BaseException as interrupt:  # it may have struck before `release` began its work
-            try:
+            try:  # not in a function, as in `Lock.acquire`
                 self._insist(claims, interrupt)
             except BaseException:
                 self._insist(claims, interrupt)
@@ -190,10 +190,18 @@ class MultiLock(BaseMultiLock):
             raise
 
     def _claims(self) -> list[tuple[Any, object]]:
+        """Return each name's hold and the ticket of its current claim."""
         return [(lock._hold, lock._hold.ticket) for lock in self._locks]
 
     def _insist(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
-        """Have each release go on without its caller; of all names where the interrupt came before the claims."""
+        """Complete the release of every name after an interrupt. If interrupted, this may be repeated.
+
+        Not `Batch.insist`: there may be no batch yet.
+
+        Args:
+            claims: empty if the interrupt came before it was filled; then the current claims count.
+            error: what ended the release.
+        """
         for hold, ticket in claims or self._claims():
             self._shared.driver.insist(hold, ticket, error)
 

@@ -195,7 +195,7 @@ class RLock(BaseRLock[Any]):
             raise
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
-        """Have a lock released after an interrupt, and forget it. If interrupted, it may be repeated."""
+        """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
         lock._shared.driver.insist(lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
@@ -203,15 +203,15 @@ class RLock(BaseRLock[Any]):
     def release(self, wait: bool = True) -> None:
         """Count one less; release the lock where that was the last; as `Lock.release`.
 
-        An interrupted release has counted one less.
+        After an interrupt the count is one less, and the last release is still sent.
 
         Raises:
             NotOwned: this thread does not hold it.
         """
-        before: list[Any] = []
+        snapshot: list[Any] = []  # filled inside the try: the handler sees whether the interrupt came first
         try:
-            before += self._before()
-            owner = before[0]
+            snapshot += self._snapshot()
+            owner = snapshot[0]
             lock = self._outermost(owner)
             if lock is not None:
                 try:
@@ -222,9 +222,9 @@ class RLock(BaseRLock[Any]):
             raise
         except BaseException as interrupt:
             try:  # not in a function, as in `Lock.acquire`
-                self._release_anyway(before, interrupt)
+                self._release_anyway(snapshot, interrupt)
             except BaseException:
-                self._release_anyway(before, interrupt)
+                self._release_anyway(snapshot, interrupt)
                 raise
             raise
 
@@ -247,10 +247,10 @@ class RLock(BaseRLock[Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        before: list[Any] = []
+        snapshot: list[Any] = []  # filled inside the try: the handler sees whether the interrupt came first
         try:
-            before += self._before()
-            owner = before[0]
+            snapshot += self._snapshot()
+            owner = snapshot[0]
             lock = self._leave(owner, error)
             if lock is not None:
                 try:
@@ -261,45 +261,44 @@ class RLock(BaseRLock[Any]):
             raise
         except BaseException as interrupt:
             try:  # not in a function, as in `Lock.acquire`
-                self._leave_anyway(before, interrupt)
+                self._leave_anyway(snapshot, interrupt)
             except BaseException:
-                self._leave_anyway(before, interrupt)
+                self._leave_anyway(snapshot, interrupt)
                 raise
             raise
 
-    def _before(self) -> list[Any]:
+    def _snapshot(self) -> list[Any]:
         """Return the calling thread and what it has: its lock, its count, and how many ``with`` it has open."""
         owner = self._owner()
         return [owner, *self._of(owner), self._inside.get(owner, 0)]
 
-    def _release_anyway(self, before: list[Any], error: BaseException) -> None:
-        """Count one less after an interrupt. If interrupted, this may be repeated.
+    def _release_anyway(self, snapshot: list[Any], error: BaseException) -> None:
+        """Complete an interrupted release. If interrupted, this may be repeated.
+
+        It writes counts that come from the snapshot, instead of counting down.
 
         Args:
-            before: what `_before` returned when the call began; empty where the interrupt came first.
+            snapshot: what `_snapshot` returned when the call began; empty if the interrupt came first.
             error: the interrupt.
         """
-        if not before:
-            before += self._before()
-        owner, lock, count, _ = before
+        if not snapshot:
+            snapshot += self._snapshot()
+        owner, lock, count, _ = snapshot
         if count > 1:
             self._held[weakref.ref(owner)] = lock, count - 1
         elif lock is not None:
-            lock._shared.driver.insist(lock._hold, lock._hold.ticket, error)
-            self._released(owner, lock)
+            self._abandon(owner, lock, error)
 
-    def _leave_anyway(self, before: list[Any], error: BaseException) -> None:
-        """The same for the end of a ``with``: a lock that was the last is forgotten, too."""
-        if not before:
-            before += self._before()
-        owner, lock, count, inside = before
+    def _leave_anyway(self, snapshot: list[Any], error: BaseException) -> None:
+        """Complete an interrupted `__exit__`: release, and close one ``with``. If interrupted, this may be repeated."""
+        if not snapshot:
+            snapshot += self._snapshot()
+        owner, _, _, inside = snapshot
         if inside > 1:
             self._inside[owner] = inside - 1
         else:
             self._inside.pop(owner, None)
-        self._release_anyway(before, error)
-        if count == 1 and self._of(owner)[0] is lock:
-            self._drop(owner)
+        self._release_anyway(snapshot, error)
 
 
 class AsyncRLock(BaseRLock[Any]):

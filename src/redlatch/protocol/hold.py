@@ -78,9 +78,13 @@ class Hold:
         self.ticket: object = None  # of the acquire that has the claim
 
     def claim(self, ticket: object) -> None:
-        """Reserve this Hold for the acquire that has this ticket, or refuse."""
+        """Reserve this Hold for the acquire that has this ticket.
+
+        Raises:
+            AlreadyHeld: another claim has it, or its release is under way.
+        """
         if self.ticket is None or self.state == SETTLING:
-            self.ticket = ticket  # one step after the question, so that of two threads only one has the claim
+            self.ticket = ticket  # no call since the check: only one of two threads gets the claim
             self.state = FREE
             self.deadline_ns = 0
             if self.kind is not None:
@@ -219,7 +223,7 @@ class Hold:
         return (self.held(now_ns) and not self.shown) or self.state in (WAITING, ASKING, RELEASING)
 
     def free(self) -> None:
-        """Hold nothing; the claim is given up last. If interrupted, it has changed nothing that cannot be repeated."""
+        """Hold nothing; the claim is given up last. If interrupted before that, this may be repeated."""
         if self.kind is not None:
             self.kind.end(self)
         self.deadline_ns = 0  # no call from here to the end
@@ -269,10 +273,10 @@ class Hold:
         return late, resent
 
     def insist(self, ticket: object) -> Command | None:
-        """Settle for an interrupted release: return the command to send again, or None where there is none.
+        """Mark an interrupted release as unsettled; return the command to send again, or None where there is none.
 
         Args:
-            ticket: of the claim that is released. Where it has ended nothing happens.
+            ticket: of the claim that is released. If that claim has ended, nothing happens.
         """
         if self.ticket is not ticket:
             return None
@@ -281,7 +285,7 @@ class Hold:
         if self.state not in (HELD, RELEASING, SETTLING):
             return None
         command = self.releasing()
-        if self.ticket is not ticket:  # who was SETTLING may have been claimed anew meanwhile
+        if self.ticket is not ticket:  # while SETTLING, another thread may have claimed it during `releasing`
             return None
         self.state = SETTLING  # last: a second interrupt before it changes nothing
         return command

@@ -66,6 +66,7 @@ Steps = Generator[Effect, None, None]
 def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     """Let the lock live ttl_ms from now; never additive, and never creating a key that is gone.
 
+    If a master turns out to have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies it.
     One extension of a hold at a time, the next one waits: of two at once nobody could tell which ttl the masters
     took last.
 
@@ -93,7 +94,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             if won:
                 if not overtaken:  # else a later call may have asked for a shorter ttl
                     hold.deadline_ns = deadline
-                hold.asked_ns = started
+                hold.asked_ns = max(hold.asked_ns, started)
                 hold.elapsed_ns = settled - started
                 break
             if overtaken or not (again and ballot.decided):
@@ -102,9 +103,9 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     finally:
         if hold.extending is ballot:
             hold.extending = None
-    if policy.doubts(started):  # meanwhile a master turned out to forget, and its vote may be among those counted
+    if policy.doubts(started) and not overtaken:  # a vote of a master that has forgotten the lock may be among those
         left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
-        yield from extend(policy, hold, left_ms)
+        yield from extend(policy, hold, left_ms)  # which raises LockLost if nothing is left
 
 
 def _next_extension(policy: Policy, hold: Hold, ttl_ms: int) -> Generator[Effect, None, Ballot]:

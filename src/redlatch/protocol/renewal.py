@@ -311,10 +311,10 @@ def renewal_failed(error: Exception) -> LockError:
 
 
 def tell_all(lost: list[tuple[Any, str]]) -> None:
-    """Tell of locks that are lost, each with the reason: all are marked before anybody is called.
+    """Report lost locks, each with its reason. All are marked before the first `on_lost` is called.
 
     Raises:
-        BaseException: the first that an `on_lost` raised and that is no Exception; the others are told before.
+        BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
     """
     for lock, reason in lost:
         lock.mark_lost(reason)

@@ -198,7 +198,8 @@ class Lines:
     def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
         """Give the lease of a hold that is being released to the next in line; tell whether somebody took it.
 
-        Not when its tenure is over: other processes wait for it, too.
+        Not when its tenure is over: other processes wait for it, too. Longer than a function should be: between the
+        check of the head and the first `append` there may be no call, so nothing can move to a helper.
         """
         line = self.lines.get(hold.key)
         if line is None:
@@ -224,26 +225,26 @@ class Lines:
         lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
         turn.lease = lease
         turn.ballot.decided = True  # before it is appended to `called`
-        watch = turn.watch  # the rest of `_call`, without the call
-        if watch is not None and watch.yes < watch.quorum:
+        watch = turn.watch
+        if watch is not None:  # as in `_call`
             watch.yes = watch.quorum
-        if watch is not None and watch.decided:
-            watch = None
-        if watch is not None:
-            watch.decided = True
-        given = True
+            if watch.decided:
+                watch = None
+            else:
+                watch.decided = True
+        kept = True
         try:
             self.called.append(turn.ballot)
-        finally:  # also after an interrupt: a lease that nobody finds would live until its ttl
+        finally:  # also after an interrupt: otherwise the lease would stay on the masters until its ttl
             if turn.left and turn.lease is not None:  # its owner has left while we gave it, and will not find it
                 turn.lease = None  # no call since the question: it is taken once
                 hold.state = RELEASING
-                given = False
+                kept = False
                 self.leave(turn.hold, now_ns, False)
             elif watch is not None:
                 self.called.append(watch)
         _discard(line, turn)
-        return given
+        return kept
 
     def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
         """Give the head up to the next in line, who is called to ask the masters; call who watches the key.

@@ -56,7 +56,7 @@ cdef class Lines:
     cpdef Hold step_out(self, Turn turn, long long now_ns)
     @cython.locals(line=Line)
     cpdef drop(self, Turn turn)
-    @cython.locals(line=Line, turn=Turn, lease=Hold, watch=Ballot, given=bint)
+    @cython.locals(line=Line, turn=Turn, lease=Hold, watch=Ballot, kept=bint)
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
