@@ -184,8 +184,8 @@ class Roster:
         else:
             self._waiting[index] = outcome
         sighted = self._sighted()
-        for place in list(self._waiting):
-            self._admit(place, self._waiting[place], sighted)
+        for place, connection in list(self._waiting.items()):  # `close` may take some meanwhile
+            self._admit(place, connection, sighted)
 
     def _settle(self, index: int, outcome: Outcome) -> None:
         self._place(index, outcome)
@@ -195,7 +195,7 @@ class Roster:
         """Let a connection in, or have another one made; or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
         if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
-            self._waiting.pop(index)
+            self._waiting.pop(index, None)
             self._settle(index, connection)  # which has it closed
             return
         sighting = connection.traits.sighting
@@ -205,17 +205,17 @@ class Roster:
             return
         if ruling.admitted:
             self._settle(index, connection)
-            self._waiting.pop(index)
+            self._waiting.pop(index, None)
             return
         connection.sock.close()
         self._dial(index, ruling.wait_ns / SECOND)
         if ruling.cause is not None:
             self._settle(index, ruling.cause)
-        self._waiting.pop(index)  # last: interrupted before that, it is found closed, and dialled again
+        self._waiting.pop(index, None)  # last: interrupted before that, it is found closed, and dialled again
 
     def _sighted(self) -> list[Sighting | None]:
         """Return what was seen of those at the gate, and None for those that have been tried and are not there."""
-        there = [connection.traits.sighting for connection in self._waiting.values()]
+        there = [connection.traits.sighting for connection in list(self._waiting.values())]
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
         return there + [None for _ in missing]
 
@@ -261,7 +261,7 @@ class Roster:
 
     def _twin(self, index: int, run_id: str) -> int | None:
         seen = {link.index: link.traits.run_id for link in self.fleet.links if link.index != index and link.up}
-        seen |= {other: connection.traits.run_id for other, connection in self._waiting.items() if other < index}
+        seen |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
         me = self._masters[index]
         for other, theirs in seen.items():
             if theirs == run_id and not (me.by_db and me.db != self._masters[other].db):

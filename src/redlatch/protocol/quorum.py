@@ -68,7 +68,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
 
     If a master turns out to have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies it.
     One extension of a hold at a time, the next one waits: of two at once nobody could tell which ttl the masters
-    took last.
+    took last. Longer than a function should be: an extension is read from its first byte to what its votes mean.
 
     Raises:
         NotOwned: nothing is held.
