@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hiredis import Reader
+from hiredis import ProtocolError, Reader
 
 from redlatch.protocol import scripts
 from redlatch.protocol.guard import MARKER
@@ -140,8 +140,13 @@ class Master:
         if visitor is None:
             return
         visitor.reader.feed(data)
-        while (words := visitor.reader.gets()) is not False:
-            visitor.waiting.append(words)
+        try:
+            while (words := visitor.reader.gets()) is not False:
+                visitor.waiting.append(words)
+        except ProtocolError as error:
+            self.world.violate(f"{connection.host.name} sent {self.name} what is no command: {error}")
+            connection.close()
+            return
         self._serve(visitor)
 
     def _serve(self, visitor: Visitor) -> None:

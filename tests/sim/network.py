@@ -69,6 +69,7 @@ class Connection:
         self.open = True
         self.used = self.excused = False  # whether the client has sent anything; whether it has cause to give it up
         self.cut_after = -1  # so many bytes more get to the master, and then it breaks
+        self._severed = False  # whether it breaks behind bytes that are on their way: no later ones arrive
         self.astray = False
         self.held_until = 0
         self._held: list[bytes] = []
@@ -90,11 +91,13 @@ class Connection:
             data = b""
         self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
         self.used = self.used or bool(data)
+        if self._severed:
+            return
         if self.cut_after >= 0 and len(data) > self.cut_after:
             if self.cut_after:
                 self.world.at(self._last_there, self._arrive, data[: self.cut_after])
             self.world.at(self._last_there, self.reset)
-            self.cut_after = -1
+            self._severed = True
         else:
             self.world.at(self._last_there, self._arrive, data)
         if self.strays is not None and data:
@@ -162,7 +165,7 @@ class Connection:
         if not self.open:
             return
         self.collect()  # first send what the client has written
-        if not self.open:
+        if not self.open or self._severed:
             return
         self.world.note(self.world.now, self.host.name, f"loses {self.master.name}, which does not see it")
         self.open = False
