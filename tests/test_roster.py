@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from redlatch import embedded
 from redlatch.config import masters_of
 from redlatch.drivers.roster import Roster
 from redlatch.errors import ConfigurationError
+from redlatch.protocol.guard import MARKER, Gate
+from redlatch.protocol.policy import Guard
 from redlatch.wire.connect import Connection, dial
 from redlatch.wire.engine import Fleet
 from redlatch.wire.net import BootClock
@@ -68,3 +72,32 @@ def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: st
         assert sock.fileno() == -1
     finally:
         roster.close()
+
+
+class Interrupted(Gate):
+    """A gate at which the roster is closed by another thread before a connection is judged."""
+
+    roster: Roster
+
+    def judge(self, *args: Any) -> Any:
+        self.roster.close()
+        return super().judge(*args)
+
+
+def test_a_connection_that_is_judged_while_the_roster_closes_is_closed_without_an_error(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    masters = masters_of([url])
+    made = list[Interrupted]()
+
+    def gate(set_back: Any) -> Gate:
+        made.append(Interrupted((masters[0].address,), Guard(), MARKER, 0.01, lambda: 0, set_back))
+        return made[0]
+
+    roster = Roster(masters, 1, BootClock(), Fleet, lambda index, outcome: None, gate=gate)
+    roster.muster()
+    made[0].roster = roster
+    connection = dial(masters[0], 10.0, errand=made[0].errand(0))
+    roster.arrive(0, connection)
+    assert connection.sock.fileno() == -1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
