@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from .config import seconds_of, timeout_of
 from .errors import LockError
-from .locks.batch import Batch
+from .locks.batch import Batch, insist
 from .locks.decorate import AnyFunction, locking
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
@@ -431,15 +431,15 @@ class Client(BaseClient):
             TypeError: it is no lock, or of another client; nothing was sent.
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
-        batch = Batch(self._shared, locks)
-        steps = batch.releasing(wait)
+        batch: Batch[Lock] | None = None
         try:
-            self._driver.run(steps)
+            batch = Batch(self._shared, locks)
+            self._driver.run(batch.releasing(wait))
         except BaseException as error:
             try:  # not in a function, as in `Lock.acquire`
-                batch.insist(error)
+                insist(self._shared, batch, locks, error)
             except BaseException:
-                batch.insist(error)
+                insist(self._shared, batch, locks, error)
                 raise
             raise
         return batch.verdicts()

@@ -38,11 +38,13 @@ class Batch(Generic[AnyLock]):
         Raises:
             TypeError: naming its place.
         """
-        shared = self._shared
         for place, lock in enumerate(self._locks):
-            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared is shared):
+            if not self._is_ours(lock):
                 kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
                 raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
+
+    def _is_ours(self, lock: object) -> bool:
+        return lock is None or (isinstance(lock, BaseLock) and lock._shared is self._shared)
 
     def acquiring(self) -> Steps:
         """Try each lock once; all have one ttl."""
@@ -120,7 +122,10 @@ class Batch(Generic[AnyLock]):
         A lock object that was released, and acquired by somebody else since, is not touched. If interrupted, it may be
         repeated.
         """
-        locks = zip(self._present(), self._claims, strict=False)  # no claims where `releasing` has not come so far
+        tickets = self._claims
+        if not tickets and not isinstance(error, Exception) and all(map(self._is_ours, self._locks)):
+            tickets = [lock._hold.ticket for lock in self._present()]  # the interrupt came before `releasing`
+        locks = zip(self._present(), tickets, strict=False)  # no tickets where a lock was refused
         claims = [(lock._hold, ticket) for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
@@ -148,3 +153,17 @@ class Batch(Generic[AnyLock]):
         for error in self._errors.values():
             if isinstance(error, QuorumUnavailable):
                 raise error
+
+
+def insist(shared: Shared, batch: Batch[AnyLock] | None, locks: Iterable[AnyLock | None], error: BaseException) -> None:
+    """Complete the release of many locks after an interrupt. If interrupted, this may be repeated.
+
+    Args:
+        batch: None if the interrupt came before there was one.
+        locks: of the call.
+        error: what ended the release.
+    """
+    if batch is None and not isinstance(error, Exception):  # else the locks were refused
+        batch = Batch(shared, locks)
+    if batch is not None:
+        batch.insist(error)
