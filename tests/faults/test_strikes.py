@@ -17,6 +17,7 @@ import pytest
 from faces import PATIENCE, ask, await_true, descriptors, in_thread
 
 from redlatch import Client, ClientClosed, LockError, impl
+from redlatch.drivers.threads import _ROLE
 from redlatch.drivers.warden import Warden
 
 LONG = 30.0
@@ -322,6 +323,44 @@ def test_a_second_interrupt_while_the_first_ends_an_extension_leaves_a_lock_that
             place = search.strike(lock.extend, twice_behind="poll")
             assert client._driver._role == {}, place  # type: ignore[attr-defined]
             lock.extend()
+            lock.release()
+    assert len(search.known) > 5
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_interrupt_at_each_place_of_release_many_releases_all(wait, search, three, name):
+    with Client(three) as client:
+        client.connect()
+        for each in search.names(name):
+            locks = client.acquire_many([each, f"{each}-b"], ttl=LONG)
+            place = search.strike(partial(client.release_many, locks, wait))
+            if begins(client.release_many, place):
+                client.release_many(locks)
+            assert not any(lock.remaining() for lock in locks), place
+            await_true(lambda each=each: not left(three, each) + left(three, f"{each}-b"), LONG / 6)
+    assert len(search.known) > 20
+
+
+@pytest.mark.parametrize("what", ["acquire", "extend", "locked"])
+def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_command_costs_that_one_nothing(
+    what, search, three, name
+):
+    """The other thread's call tries again at once; it does not wait out its patience for a command that was lost."""
+    with Client(three) as client:
+        client.connect()
+        driver = client._driver
+        for each in search.names(name):
+            lock = client.lock(each, ttl=LONG)
+            if what != "acquire":
+                lock.acquire()
+            driver._role[_ROLE] = threading.get_ident()  # so that the other thread leaves its command to this one
+            call = in_thread(getattr(lock, what))
+            await_true(lambda: bool(driver._inbox))
+            place = search.strike(driver._serve)
+            if driver._role.get(_ROLE) == threading.get_ident():  # it struck before `_serve` took the role
+                driver._serve()
+            failure = call.exception(PATIENCE)
+            assert failure is None, place
             lock.release()
     assert len(search.known) > 5
 

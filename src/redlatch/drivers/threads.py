@@ -137,6 +137,7 @@ class Driver:
         self._polling = False
         self._connected = False
         self._hung_up = False  # `close` has come to its end
+        self._taken: Ballot | None = None  # another thread's ballot that is being submitted, and goes out only once
         self._overdue = False  # it could not close the sockets in time; the janitor does
         self._connecting: dict[int, threading.Lock] = {}  # one per process id: a fork may copy a locked one
         self._watchers: deque[Sleeper] = deque()  # threads that wait for the roster to change
@@ -642,9 +643,11 @@ class Driver:
                 fleet.submit(ballot)
                 inbox.popleft()
             else:
+                self._taken = ballot  # if an interrupt strikes before it was submitted, `_leave` lets it fail
                 inbox.popleft()
                 if not self._roster.closing:  # else nobody would undo it
                     fleet.submit(ballot)
+                self._taken = None
         fleet.flush()
         if fleet.decided or fleet.fallen or fleet.changed:
             self._settle()
@@ -726,6 +729,9 @@ class Driver:
         self._resting = None
         try:
             self._fleet.mend()
+            if self._taken is not None:
+                self._fleet.give_up(self._taken)
+                self._taken = None
             if self._fleet.staged:  # a reply asked for a script's text
                 self._fleet.flush()
             self._settle()
@@ -805,19 +811,21 @@ class Driver:
         if lost:
             try:
                 _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
-            except RuntimeError:  # no more threads are to be had
-                tell_all(lost)
+                lost = []
+            except RuntimeError:  # no more threads are to be had: they are told last, since `on_lost` may raise
+                pass
         if not self._roster.usable:  # what is still held runs out, and that is told
             self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._agenda.next_ns(now)
             self._warden.wake_ns = next_ns
+            tell_all(lost)
             return max(0, next_ns - now) / SECOND if next_ns else None
         if renewed:
             try:
                 _thread.start_new_thread(self._renew, (renewed,))
             except RuntimeError as error:
                 failure = LockError(f"the renewal could not begin: {error}")
-                tell_all(self._agenda.settle(renewed, {}, failure, now))
+                lost += self._agenda.settle(renewed, {}, failure, now)
         if self._agenda.next_ns(now):  # what masters push is heard also while nobody is in a call
             self.tidy()
         line_ns = self.lines.expire(now)
@@ -826,6 +834,7 @@ class Driver:
         now = self._clock.now()
         due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now), now + LONGEST_NS) if due_ns]
         self._warden.wake_ns = min(due)
+        tell_all(lost)
         return max(0, min(due) - now) / SECOND
 
     def _renew(self, renewed: list[Care]) -> None:

@@ -315,6 +315,17 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
+    def give_up(self, ballot: Ballot) -> None:
+        """Count all missing votes as failed, after an exception in `submit`: its owner tries again."""
+        if not ballot.decided:
+            struck = ConnectionAbortedError("interrupted before the command was sent")
+            asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
+            ballot.causes = dict.fromkeys(asked, struck) | (ballot.causes or {})
+            ballot.failed += ballot.missing()
+            self._decide(ballot)
+        if ballot.behind is not None:
+            self.give_up(ballot.behind)
+
     def quorum_pushes(self) -> bool:
         """Tell whether enough masters for a quorum are connected and push changes of keys."""
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)

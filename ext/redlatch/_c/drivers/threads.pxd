@@ -43,6 +43,7 @@ cdef class Driver:
     cdef bint _polling
     cdef bint _connected
     cdef bint _hung_up
+    cdef Ballot _taken
     cdef bint _overdue
     cdef dict _connecting      # process id: Lock
     cdef object _watchers      # deque of Sleeper

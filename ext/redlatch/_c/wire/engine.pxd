@@ -80,6 +80,7 @@ cdef class Fleet:
     @cython.locals(link=Link)
     cpdef receive(self, int index)
     cpdef mend(self)
+    cpdef give_up(self, Ballot ballot)
     @cython.locals(left=cython.longlong)
     cpdef linger(self, long long until_ns)
     @cython.locals(link=Link)
