@@ -25,6 +25,7 @@ from redlatch import (
     WrongLoop,
     embedded,
 )
+from redlatch.protocol.renewal import tell_all
 
 SHORT = 0.4  # a ttl that a test can outlive
 RENEWED = 1.5  # the same of a lock that is renewed: after each renewal a second is left for a process that stands still
@@ -603,6 +604,38 @@ def test_row_8_a_warden_that_cannot_start_a_thread_once_goes_on(implementation, 
         await_true(lambda: bool(failed))
         passed(1.5)
         await_true(lambda: lock.remaining() or lost.is_set())  # renewed by the next try, or told; never silent
+
+
+def test_a_loss_that_is_told_without_a_thread_and_ends_in_system_exit_keeps_no_other_lock_from_its_renewal(
+    implementation, three, name, monkeypatch
+):
+    start, begun = _thread.start_new_thread, time.monotonic()
+
+    def fail(function: Any, *args: Any) -> Any:
+        if function is tell_all:
+            raise RuntimeError("can't start new thread")
+        return start(function, *args)
+
+    def hold_up(*_: Any) -> None:  # the thread that attends, until the loss of one and the renewal of the other are due
+        time.sleep(max(0.0, begun + 1.2 - time.monotonic()))
+
+    def leave(*_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(_thread, "start_new_thread", fail)
+    with Client(three) as client:
+        renewed = client.lock(f"{name}-renewed", ttl=2.4, auto_renew=True)
+        assert renewed.acquire()
+        deadline_ns = renewed.deadline_ns
+        slow, lost = (
+            client.lock(f"{name}-slow", ttl=0.3, on_lost=hold_up),
+            client.lock(f"{name}-lost", ttl=0.6, on_lost=leave),
+        )
+        assert slow.acquire()
+        assert lost.acquire()
+        await_true(lambda: renewed.deadline_ns > deadline_ns or not renewed.remaining())
+        assert renewed.remaining()
+        assert not (slow.remaining() or lost.remaining())
 
 
 def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation, three, name):

@@ -207,6 +207,23 @@ def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_
     assert (head.ticket, head.token) == (mine, b"mine") and head.held(world.now)
 
 
+def test_row_37_who_insists_on_a_release_sends_nothing_for_a_lease_that_is_passed_on_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, turn = world.holder(), world.waiter()
+    kind = impl.current.module("protocol.hold").Hold
+    releasing = kind.releasing
+
+    def meanwhile(hold: Any) -> Any:
+        monkeypatch.setattr(kind, "releasing", releasing)
+        assert world.pass_on(head)
+        return hold.releasing()
+
+    monkeypatch.setattr(kind, "releasing", meanwhile)
+    assert head.insist(head.ticket) is None
+    assert turn.lease is not None
+
+
 def test_row_37_an_interrupt_while_a_waiter_joins_its_line_leaves_no_turn_there(world: World) -> None:
     world.holder()
 

@@ -285,7 +285,8 @@ class Hold:
         if self.state not in (HELD, RELEASING, SETTLING):
             return None
         command = self.releasing()
-        if self.ticket is not ticket:  # while SETTLING, another thread may have claimed it during `releasing`
+        # During `releasing` another thread may have claimed it, or passed its lease on.
+        if self.ticket is not ticket or self.state not in (HELD, RELEASING, SETTLING):
             return None
         self.state = SETTLING  # last: a second interrupt before it changes nothing
         return command

@@ -103,7 +103,8 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     finally:
         if hold.extending is ballot:
             hold.extending = None
-    if policy.doubts(started) and not overtaken:  # a vote of a master that has forgotten the lock may be among those
+    # A vote of a master that has forgotten the lock may be among those.
+    if policy.doubts(started) and not overtaken and hold.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
         yield from extend(policy, hold, left_ms)  # which raises LockLost if nothing is left
 
