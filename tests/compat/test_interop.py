@@ -118,11 +118,11 @@ def test_who_holds_it_keeps_the_other_out_and_wakes_it(client, pair, farm, actor
     urls = farm.urls(count)
     one, other = (actors(whose, client, name, urls) for whose in pair)
     assert one.ask("try") == "True"
-    token = ask(urls[0]).get(key.format(name))
-    assert token is not None
+    # On a busy machine a quorum may have answered before one of the masters did.
+    url, token = next((url, found) for url in urls if (found := ask(url).get(key.format(name))))
     assert other.ask("try") == refused
     assert other.ask("release") == REFUSED[client]
-    assert ask(urls[0]).get(key.format(name)) == token  # which nobody else has released
+    assert ask(url).get(key.format(name)) == token  # which nobody else has released
     other.tell("acquire")
     assert other.is_silent()
     assert one.ask("release") == "None"

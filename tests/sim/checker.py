@@ -96,7 +96,9 @@ class Checker:
 
     def _look_for_idleness(self, grant: Grant) -> None:
         freed, waiting = self._freed.pop(grant.name, -1), self._waiting.get(grant.name)
-        if self._idle_ns and freed >= 0 and waiting:
+        # An attempt on a connection that was given up may come behind its undo: its key stays until the ttl.
+        stays = any(word == grant.name.encode() for _, word in self.stays)
+        if self._idle_ns and freed >= 0 and waiting and not stays:
             since = max(freed, min(waiting.values()))
             late = [ns for end, ns in self._world.stragglers if end > since]
             allowed = self._idle_ns + sum(late)

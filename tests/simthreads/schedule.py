@@ -385,7 +385,7 @@ class _Schedule:
                 self._in_time(host, name, "an extension", lock.extend)
             if use.kind == "rlock":
                 lock.acquire()
-                lock.release()
+                self._insist(lock.release)
             if use.hold:
                 self.kernel.sleep(int(use.hold / 2 * SECOND))
             if use.watch:
