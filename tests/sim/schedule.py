@@ -126,6 +126,7 @@ class _Schedule:
             self.working[number] = self.hosts[client]
             self._start(self.hosts[client], partial(self._work, f"task {number}", client, actions), number)
         longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
+        longer += sum(action.hold for _, actions in plan.tasks for action in actions)  # perhaps one after the other
         if any(action.kind == "given" for _, actions in plan.tasks for action in actions):
             longer += LOST_ATTEMPTS * plan.ttl
         world.run(SPAN_NS + int(longer * SECOND), self.working)
