@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redlatch.protocol import family_scripts, scripts
 from redlatch.protocol.acquire import BACKSTOP_NS
@@ -12,6 +12,9 @@ from .grants import Grant, certain, fences_back, overlaps
 from .lua import Refusal, Status
 from .plan import PERMITS
 from .world import MICROSECOND, MILLISECOND, World
+
+if TYPE_CHECKING:
+    from .master import Master
 
 SKEW_NS = family_scripts.SKEW_US * MICROSECOND
 
@@ -47,21 +50,24 @@ class Checker:
         self._idle_ns = idle_ns
         self._waiting: dict[str, dict[object, int]] = {}  # who waits for a name, and since when
         self._freed: dict[str, int] = {}  # when a name was released last
+        self._blocked: dict[bytes, int] = {}  # by key: until when what stays there keeps others out
         self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
         self.grants: list[Grant] = []
         self.heard: dict[tuple[int, bytes], set[object]] = {}  # by (master, word): the connections on which it came
         self.stays: set[tuple[int, bytes]] = set()  # (master, word) of what may stay there until its ttl
 
-    def executed(self, index: int, words: list[bytes], reply: Any, values: dict[bytes, Any]) -> None:
-        """Take note of a command that a master has executed; `values` are its keys' afterwards."""
-        name = words[0].upper()
+    def executed(self, master: Master, words: list[bytes], reply: Any) -> None:
+        """Take note of a command that a master has just executed."""
+        for key in master.has_no_ttl():
+            self._world.violate(f"master {master.index} has {key!r} without a ttl")
+        index, name = master.index, words[0].upper()
         if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):  # which is sent in full then
-            self.may_stay(index, words)
+            self._may_stay(master, words)
         elif name == b"SET":
             if isinstance(reply, Status):
                 self._taken.setdefault(words[2], set()).add(index)
         elif name in (b"EVAL", b"EVALSHA") and words[1] in (scripts.EXTEND.sha, scripts.EXTEND.text):
-            if reply == 1 and values.get(words[3]) != words[4]:
+            if reply == 1 and master.keys.values.get(words[3]) != words[4]:
                 self._world.violate(f"master {index} has extended {words[3]!r} for {words[4]!r}, who has it not")
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
             keys = int(_ACQUIRING[words[1]])
@@ -69,18 +75,22 @@ class Checker:
             self.stays -= {(index, word) for word in words}  # what stays now is of this one
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(words[3 + keys], set()).add(index)
+        self._comes(master, words)
 
-    def comes(self, index: int, words: list[bytes], connection: object, late: bool) -> None:
+    def _comes(self, master: Master, words: list[bytes]) -> None:
         """Take note of a command; one on a connection that was given up may come behind what undoes it."""
+        late = master.reads_what_was_given_up()
         for word in words:
-            heard = self.heard.setdefault((index, word), set())
-            heard.add(connection)
+            heard = self.heard.setdefault((master.index, word), set())
+            heard.add(master.reading)
             if late and len(heard) > 1:
-                self.stays.add((index, word))
+                self._may_stay(master, [word])
 
-    def may_stay(self, index: int, words: list[bytes]) -> None:
+    def _may_stay(self, master: Master, words: list[bytes]) -> None:
         """Take note that what a command has written, or should have undone, may stay until its ttl."""
-        self.stays.update((index, word) for word in words)
+        for word in words:
+            self.stays.add((master.index, word))
+            self._blocked[word] = max(self._blocked.get(word, 0), master.end_of(word))
 
     def waits(self, name: str, who: object, since_ns: int) -> None:
         """Take note that somebody waits for a lock."""
@@ -96,10 +106,8 @@ class Checker:
 
     def _look_for_idleness(self, grant: Grant) -> None:
         freed, waiting = self._freed.pop(grant.name, -1), self._waiting.get(grant.name)
-        # An attempt on a connection that was given up may come behind its undo: its key stays until the ttl.
-        stays = any(word == grant.name.encode() for _, word in self.stays)
-        if self._idle_ns and freed >= 0 and waiting and not stays:
-            since = max(freed, min(waiting.values()))
+        if self._idle_ns and freed >= 0 and waiting:
+            since = max(freed, min(waiting.values()), self._blocked.get(grant.name.encode(), 0))
             late = [ns for end, ns in self._world.stragglers if end > since]
             allowed = self._idle_ns + sum(late)
             if grant.kind == "fair" and late and max(late) >= SKEW_NS:  # a ticket that came so late is to be changed

@@ -194,12 +194,16 @@ class Master:
         connection = self.reading
         return connection is not None and connection.near.fileno() < 0 and not connection.host.closing
 
+    def end_of(self, key: bytes) -> int:
+        """Return at which time of the world the ttl of a key is over, and 0 where there is none."""
+        over = self.keys.over.get(key)
+        return 0 if over is None else self.clock.when((over + 1 - EPOCH_MS) * MILLISECOND)
+
     def _changed(self, key: bytes | None) -> None:
         """Tell who asked about a key that has changed; who changed it itself is not told (NOLOOP), nor kept."""
         if key is not None:
-            over = self.keys.over.get(key)
-            if over is not None:
-                due = self.clock.when((over + 1 - EPOCH_MS) * MILLISECOND)
+            due = self.end_of(key)
+            if due:
                 self.world.at(due + int(self.world.chance.random() * SWEEP_NS), self._sweep, key)
             noted = self._tracked.pop(key, None)
             push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)

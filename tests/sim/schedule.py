@@ -27,6 +27,7 @@ from .master import Master
 from .network import Route
 from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
+from .watched import Watched
 from .world import MICROSECOND, SECOND, Drifting, World
 
 # The world's time to finish what is left, once all faults are over.
@@ -158,10 +159,7 @@ class _Schedule:
     # --- what is looked at ---------------------------------------------------------------------------------
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
-        self.checker.executed(index, words, reply, self.masters[index].keys.values)
-        self.checker.comes(index, words, self.masters[index].reading, self.masters[index].reads_what_was_given_up())
-        for key in self.masters[index].has_no_ttl():
-            self.world.violate(f"master {index} has {key!r} without a ttl")
+        self.checker.executed(self.masters[index], words, reply)
 
     def _look_for_leftovers(self) -> None:
         """Nobody holds anything any more: of a client that lives no token stands on any master.
@@ -343,13 +341,16 @@ class _Schedule:
         """An extension that comes when the lock has run out does not count, whatever the masters say."""
         host = self.hosts[client]
         self._say(client, name, f"extends it to {ttl:g} s")
-        began, deadlines = host.clock.read(host.local), [part._hold.deadline_ns for part in parts]
-        alone = [not (part._care and part._care.renews) and part._hold.extending is None for part in parts]
-        await lock.extend(ttl)
-        for part, deadline, sure in zip(parts, deadlines, alone, strict=True):
-            verified = part._shared.policy.doubts(began)  # then `elapsed` may be that of a second extension
-            if sure and not verified and began + part._hold.elapsed_ns >= deadline:
-                self.world.violate(f"{name} of {host.name} has extended {part.name} when it had run out")
+        holds = [part._hold for part in parts if not (part._care and part._care.renews) and not part._hold.extending]
+        before = {hold: (hold.asked_ns, hold.deadline_ns) for hold in holds}
+
+        def look() -> None:  # after each step, for a second extension may verify the first
+            for hold, (asked, deadline) in before.items():
+                if hold.asked_ns != asked and hold.asked_ns + hold.elapsed_ns >= deadline:
+                    self.world.violate(f"{name} of {host.name} has extended {hold.name} when it had run out")
+                before[hold] = hold.asked_ns, hold.deadline_ns
+
+        await Watched(lock.extend(ttl), look)
 
     async def _see_the_loss(self, client: int, name: str, lock: Any) -> None:
         """A lock whose validity is over has been told of, as soon as its process runs again."""
