@@ -25,6 +25,7 @@ from redlatch import (
     WrongLoop,
     embedded,
 )
+from redlatch.drivers import roster
 from redlatch.protocol.renewal import tell_all
 
 SHORT = 0.4  # a ttl that a test can outlive
@@ -636,6 +637,31 @@ def test_a_loss_that_is_told_without_a_thread_and_ends_in_system_exit_keeps_no_o
         await_true(lambda: renewed.deadline_ns > deadline_ns or not renewed.remaining())
         assert renewed.remaining()
         assert not (slow.remaining() or lost.remaining())
+
+
+def test_a_loss_that_is_told_without_a_thread_is_told_although_another_one_ends_in_system_exit(
+    implementation, three, name, monkeypatch
+):
+    start = _thread.start_new_thread
+
+    def fail(function: Any, *args: Any) -> Any:
+        if function is tell_all:
+            raise RuntimeError("can't start new thread")
+        return start(function, *args)
+
+    def leave(_: Any) -> None:
+        if not (lost.remaining() or event.is_set()):
+            raise SystemExit
+
+    with Client(three) as client:
+        lost, renewed = client.lock(name, ttl=0.6), client.lock(f"{name}-renewed", ttl=60, auto_renew=True)
+        event = lost.lost
+        assert renewed.acquire()
+        assert lost.acquire()
+        monkeypatch.setattr(_thread, "start_new_thread", fail)
+        monkeypatch.setattr(roster.Roster, "mourn", leave)  # as `on_lost` of a lock that is found lost there can do
+        assert event.wait(PATIENCE)
+        monkeypatch.undo()
 
 
 def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation, three, name):

@@ -18,7 +18,7 @@ from .locks.decorate import AnyFunction, locking
 from .locks.factory import BaseClient
 from .locks.lock import BaseLock, note_failure
 from .locks.multi import MultiLock, distinct
-from .locks.options import Options, PlainOptions, check_permits
+from .locks.options import Options, PlainOptions, check_permits, several
 from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
@@ -420,7 +420,8 @@ class Client(BaseClient):
         """Release many locks in one round trip.
 
         Args:
-            locks: of this client; None is passed over, so that what `acquire_many` returned will do.
+            locks: of this client; None is passed over, so that what `acquire_many` returned will do. If a Ctrl-C comes
+                while an iterator is drawn from, only the locks drawn so far are released.
             wait: as for `Lock.release`.
 
         Returns:
@@ -432,14 +433,15 @@ class Client(BaseClient):
             ClientUnusable: the client is closed, or belongs elsewhere.
         """
         batch: Batch[Lock] | None = None
+        drawn: list[Lock | None] = []
         try:
-            batch = Batch(self._shared, locks)
+            batch = Batch(self._shared, several("locks", locks, drawn))
             self._driver.run(batch.releasing(wait))
         except BaseException as error:
             try:  # not in a function, as in `Lock.acquire`
-                insist(self._shared, batch, locks, error)
+                insist(self._shared, batch, locks, drawn, error)
             except BaseException:
-                insist(self._shared, batch, locks, error)
+                insist(self._shared, batch, locks, drawn, error)
                 raise
             raise
         return batch.verdicts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import queue
 import sys
 import threading
 from collections import Counter
@@ -341,9 +342,61 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all(wait, search, t
     assert len(search.known) > 20
 
 
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("kind", [iter, partial(map, lambda lock: lock)], ids=["iterator", "map"])
+def test_an_interrupt_at_each_place_of_release_many_releases_what_it_has_drawn_from_an_iterator(
+    kind, wait, search, three, name
+):
+    with Client(three) as client:
+        client.connect()
+        for each in search.names(name):
+            locks = client.acquire_many([each, f"{each}-b"], ttl=LONG)
+            given = kind(locks)
+            place = search.strike(partial(client.release_many, given, wait))
+            drawn = len(locks) - len(list(given))
+            assert drawn in (0, 2), place
+            assert not any(lock.remaining() for lock in locks[:drawn]), place
+            client.release_many(locks)
+    assert len(search.known) > 20
+
+
+def test_an_interrupt_ends_release_many_that_waits_for_an_iterator(implementation, three, name):
+    with Client(three) as client:
+        locks = client.acquire_many([name], ttl=LONG)
+        come: queue.Queue[object] = queue.Queue()
+        come.put(locks[0])
+        struck = []
+
+        def strike() -> object:
+            if come.empty():
+                struck.append(True)
+                raise KeyboardInterrupt
+            return come.get()
+
+        with pytest.raises(KeyboardInterrupt):
+            client.release_many(iter(strike, None))
+        assert struck == [True]
+        assert not locks[0].remaining()
+
+
+def test_an_interrupt_of_release_many_is_raised_although_its_argument_is_wrong(search, three, name):
+    with Client(three) as client:
+        client.connect()
+
+        def refused() -> None:
+            with pytest.raises(TypeError) as caught:
+                client.release_many(5)  # type: ignore[arg-type]
+            assert caught.value.__context__ is None
+
+        for _ in search.names(name):
+            search.strike(refused)
+    assert len(search.known) > 3
+
+
+@pytest.mark.parametrize("twice", ["", "popleft"])
 @pytest.mark.parametrize("what", ["acquire", "extend", "locked"])
 def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_command_costs_that_one_nothing(
-    what, search, three, name
+    what, twice, search, three, name
 ):
     """The other thread's call tries again at once; it does not wait out its patience for a command that was lost."""
     with Client(three) as client:
@@ -356,12 +409,38 @@ def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_command_cost
             driver._role[_ROLE] = threading.get_ident()  # so that the other thread leaves its command to this one
             call = in_thread(getattr(lock, what))
             await_true(lambda: bool(driver._inbox))
-            place = search.strike(driver._serve)
+            place = search.strike(driver._serve, twice_behind=twice)
             if driver._role.get(_ROLE) == threading.get_ident():  # it struck before `_serve` took the role
                 driver._serve()
             failure = call.exception(PATIENCE)
             assert failure is None, place
             lock.release()
+    assert len(search.known) > 5
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_release_makes_no_loss_of_it(
+    wait, search, three, name
+):
+    """The lock stands on two of three masters. The release that is sent twice finds none, which is its own work."""
+    told: list[str] = []
+    with Client(three, on_lost=lambda lock, why: told.append(why)) as client:
+        client.connect()
+        driver = client._driver
+        for each in search.names(name):
+            lock = client.lock(each, ttl=LONG)
+            lock.acquire()
+            ask(three[1]).delete(each)
+            driver._role[_ROLE] = threading.get_ident()  # so that the other thread leaves its command to this one
+            call = in_thread(lock.release, wait)
+            await_true(lambda: bool(driver._inbox))
+            place = search.strike(driver._serve)
+            if driver._role.get(_ROLE) == threading.get_ident():  # it struck before `_serve` took the role
+                driver._serve()
+            assert call.exception(PATIENCE) is None, place
+            await_true(lambda each=each: not left(three, each))
+            client.lock(each).locked()  # behind it: all answers to the release have come
+            assert not told, place
     assert len(search.known) > 5
 
 

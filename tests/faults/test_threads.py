@@ -22,7 +22,7 @@ from faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
 from test_lines import FOR_EVER, World
 from test_quorum import KEY
 
-from redlatch import AlreadyHeld, Client, ClientClosed, impl
+from redlatch import AlreadyHeld, Client, ClientClosed, NotOwned, impl
 from redlatch.config import masters_of
 from redlatch.wire.connect import Connection, Dialler
 
@@ -222,6 +222,57 @@ def test_row_37_who_insists_on_a_release_sends_nothing_for_a_lease_that_is_passe
     monkeypatch.setattr(kind, "releasing", meanwhile)
     assert head.insist(head.ticket) is None
     assert turn.lease is not None
+
+
+def test_row_37_a_lease_for_which_a_release_was_sent_meanwhile_is_not_passed_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads release through one lock object; one is interrupted while the other is about to pass the lease on."""
+    head, turn = world.holder(), world.waiter()
+    head.begin_release(world.now)
+    kind = impl.current.module("protocol.waiting").Line
+    move = kind.move
+
+    def meanwhile(line: Any, now_ns: int) -> None:
+        monkeypatch.setattr(kind, "move", move)
+        assert head.insist(head.ticket) is not None
+        move(line, now_ns)
+
+    monkeypatch.setattr(kind, "move", meanwhile)
+    assert not world.pass_on(head)
+    assert turn.lease is None and head.state == world.holds.SETTLING
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_row_37_an_acquire_is_not_undone_once_another_thread_releases_its_lock_and_not_released_once_it_is_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    head, turn = world.holder(), world.waiter()
+    ticket = head.ticket
+    kind = impl.current.module("protocol.hold").Hold
+    releasing = kind.releasing
+
+    def meanwhile(hold: Any) -> Any:
+        monkeypatch.setattr(kind, "releasing", releasing)
+        head.begin_release(world.now)
+        return hold.releasing()
+
+    if when == "before":
+        head.begin_release(world.now)
+    if when == "during":
+        monkeypatch.setattr(kind, "releasing", meanwhile)
+    undo = head.undoing(ticket)
+    assert (undo is not None) is (when == "after")
+    if when == "after":
+        with pytest.raises(NotOwned):
+            head.begin_release(world.now)
+        assert not world.pass_on(head)
+        assert head.undoing(ticket) is not None  # once more, after a second interrupt
+    head.end_undoing(ticket)
+    assert head.state == (world.holds.FREE if when == "after" else world.holds.RELEASING)
+    if when != "after":  # the other thread goes on as if nothing had happened
+        assert world.pass_on(head)
+        assert turn.lease is not None
 
 
 def test_row_37_an_interrupt_while_a_waiter_joins_its_line_leaves_no_turn_there(world: World) -> None:

@@ -100,8 +100,8 @@ THREADS = (
         "an interrupted acquire leaves its key",
         "interrupt",
         HOLD,
-        "        return None if nothing else self.releasing()\n",
-        "        return None\n",
+        "        return command\n\n    def end_undoing(",
+        "        return None\n\n    def end_undoing(",
         threads="interrupts",
     ),
     _bug(

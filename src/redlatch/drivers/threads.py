@@ -169,12 +169,12 @@ class Driver:
         """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
         if hold.ticket is ticket:
             try:
-                undo = hold.undoing()  # a release behind whatever was sent
+                undo = hold.undoing(ticket)  # a release behind whatever was sent
                 if undo is not None:
                     self.tell([undo])
             finally:  # others may wait behind this hold
                 self.leave_line(hold)
-            hold.free()  # last: until then all of this can be done once more
+            hold.end_undoing(ticket)  # last: until then all of this can be done once more
 
     def release(self, hold: Hold, ttl_ms: int) -> None:
         """Release a held lock and wait for the answer. If this raises anything, the caller must call `insist`."""
@@ -630,6 +630,9 @@ class Driver:
         """Submit what the others enqueued, and send."""
         fleet, inbox = self._fleet, self._inbox
         self._be_patient()
+        if self._taken is not None:  # a second interrupt struck in `_leave`
+            fleet.give_up(self._taken)
+            self._taken = None
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             self._roster.arrive(*self._arrivals[0])
             self._policy.polls = not fleet.quorum_pushes()
@@ -639,15 +642,15 @@ class Driver:
             self._roster.dial_again()
         while inbox:
             ballot = inbox[0]
+            self._taken = ballot  # if an interrupt strikes before it was submitted, `_leave` lets it fail
             if ballot.command.releases:  # interrupted here, a release goes out twice rather than never
                 fleet.submit(ballot)
                 inbox.popleft()
             else:
-                self._taken = ballot  # if an interrupt strikes before it was submitted, `_leave` lets it fail
                 inbox.popleft()
                 if not self._roster.closing:  # else nobody would undo it
                     fleet.submit(ballot)
-                self._taken = None
+            self._taken = None
         fleet.flush()
         if fleet.decided or fleet.fallen or fleet.changed:
             self._settle()
@@ -812,13 +815,19 @@ class Driver:
             try:
                 _thread.start_new_thread(tell_all, (lost,))  # whoever is told may take its time
                 lost = []
-            except RuntimeError:  # no more threads are to be had: they are told last, since `on_lost` may raise
+            except RuntimeError:  # no more threads are to be had
                 pass
+        try:
+            return self._attend(renewed, lost, now)
+        finally:
+            tell_all(lost)  # last, since `on_lost` may raise; and whatever else has raised
+
+    def _attend(self, renewed: list[Care], lost: list[Any], now: int) -> float | None:
+        """Renew what is due, and look after the waiters; add losses to `lost`."""
         if not self._roster.usable:  # what is still held runs out, and that is told
             self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._agenda.next_ns(now)
             self._warden.wake_ns = next_ns
-            tell_all(lost)
             return max(0, next_ns - now) / SECOND if next_ns else None
         if renewed:
             try:
@@ -834,7 +843,6 @@ class Driver:
         now = self._clock.now()
         due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now), now + LONGEST_NS) if due_ns]
         self._warden.wake_ns = min(due)
-        tell_all(lost)
         return max(0, min(due) - now) / SECOND
 
     def _renew(self, renewed: list[Care]) -> None:
@@ -850,8 +858,10 @@ class Driver:
             error = renewal_failed(failure)
         finally:
             lost = self._agenda.settle(renewed, errors, error, self._clock.now())
-            self._warden.ring(min([care.due_ns for care in renewed]))
-            tell_all(lost)
+            try:
+                self._warden.ring(min([care.due_ns for care in renewed]))
+            finally:
+                tell_all(lost)
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
@@ -112,9 +112,9 @@ class Batch(Generic[AnyLock]):
     def undo(self) -> None:
         """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
         holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
-        self._tell(holds, [hold.undoing() for hold in holds])
+        self._tell(holds, [hold.undoing(self._ticket) for hold in holds])
         for hold in holds:
-            hold.free()  # last: until then all of this can be done once more
+            hold.end_undoing(self._ticket)  # last: until then all of this can be done once more
 
     def insist(self, error: BaseException) -> None:
         """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`.
@@ -155,15 +155,23 @@ class Batch(Generic[AnyLock]):
                 raise error
 
 
-def insist(shared: Shared, batch: Batch[AnyLock] | None, locks: Iterable[AnyLock | None], error: BaseException) -> None:
+def insist(
+    shared: Shared,
+    batch: Batch[AnyLock] | None,
+    locks: Iterable[AnyLock | None],
+    drawn: list[AnyLock | None],
+    error: BaseException,
+) -> None:
     """Complete the release of many locks after an interrupt. If interrupted, this may be repeated.
 
     Args:
         batch: None if the interrupt came before there was one.
-        locks: of the call.
+        locks: of the call. An iterator is not drawn from again: it may block, or do anything else.
+        drawn: those that the call has drawn from `locks`.
         error: what ended the release.
     """
     if batch is None and not isinstance(error, Exception):  # else the locks were refused
-        batch = Batch(shared, locks)
+        whole = isinstance(locks, Collection) and not isinstance(locks, (str, bytes))
+        batch = Batch(shared, locks if whole else drawn)
     if batch is not None:
         batch.insist(error)

@@ -37,15 +37,21 @@ class AsyncPlainOptions(AsyncOptions, total=False):
     fair: bool
 
 
-def several(what: str, given: object) -> list[Any]:
-    """Return what an iterable gives; `what` names the argument in errors.
+def several(what: str, given: object, drawn: list[Any] | None = None) -> list[Any]:
+    """Return what an iterable gives.
+
+    Args:
+        what: the name of the argument, for errors.
+        drawn: the list to put it into; after an interrupt it has what was given until then.
 
     Raises:
-        TypeError: it is none, or one name.
+        TypeError: it is no iterable, or one name.
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: an iterable of {what} is needed, not {type(given).__name__}")
-    return list(given)
+    found = [] if drawn is None else drawn
+    found.extend(given)
+    return found
 
 
 def check_permits(permits: object) -> None:

@@ -11,8 +11,9 @@ from .commands import Acquire, Command, Extend, Release
 from .policy import MILLISECOND, UNBOUNDED, Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
-# failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up.
-FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED = range(7)
+# failed; it may be called again. PASSED: another hold has the lease; the claim is about to be given up. UNDOING: an
+# interrupted acquire is being undone; the claim is about to be given up.
+FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
 
 # An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
@@ -242,14 +243,29 @@ class Hold:
         if self.ticket is not ticket:
             return None
         try:
-            return self.undoing()
+            return self.undoing(ticket)
         finally:  # also after a second interrupt
-            self.free()
+            self.end_undoing(ticket)
 
-    def undoing(self) -> Command | None:
-        """Return the command that undoes an acquire that was interrupted, or None where nothing was sent."""
-        nothing = self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others())
-        return None if nothing else self.releasing()
+    def undoing(self, ticket: object) -> Command | None:
+        """Begin to undo an acquire that was interrupted; if interrupted, this may be repeated.
+
+        Returns:
+            The command that undoes it. None where nothing was sent, and where another thread releases the lock already.
+        """
+        if self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others()):
+            return None
+        command = self.releasing()
+        # Another thread may have released it before, or during `releasing`.
+        if self.ticket is not ticket or self.state not in (ASKING, HELD, SETTLING, UNDOING):
+            return None
+        self.state = UNDOING  # no call since the question: from now on nobody can release it, or pass its lease on
+        return command
+
+    def end_undoing(self, ticket: object) -> None:
+        """Give up the claim of an acquire that was interrupted, unless another thread is releasing the lock."""
+        if self.ticket is ticket and self.state != RELEASING:
+            self.free()
 
     def _may_be_of_others(self) -> bool:
         """Tell whether what is under its token may have been acquired by others, who chose the same one."""

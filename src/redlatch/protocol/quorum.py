@@ -63,21 +63,25 @@ Effect = Ballot | list[Ballot] | Tell | Turn | Pause | Answer
 Steps = Generator[Effect, None, None]
 
 
-def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
+def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
     """Let the lock live ttl_ms from now; never additive, and never creating a key that is gone.
 
     If a master turns out to have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies it.
     One extension of a hold at a time, the next one waits: of two at once nobody could tell which ttl the masters
     took last. Longer than a function should be: an extension is read from its first byte to what its votes mean.
 
+    Args:
+        token: of the lease to extend; None is the one that is held.
+
     Raises:
-        NotOwned: nothing is held.
+        NotOwned: nothing is held, or not the lease with this token any more.
         LockLost: the validity was over before a quorum had answered, or a quorum has forgotten the token.
         QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
     """
-    ballot: Ballot = yield from _next_extension(policy, hold, ttl_ms)
+    ballot: Ballot = yield from _next_extension(policy, hold, ttl_ms, token)
     started: int = ballot.command.since_ns
-    token, deadline = ballot.command.token, started + policy.validity_ns(ttl_ms)
+    token = ballot.command.token
+    deadline = started + policy.validity_ns(ttl_ms)
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
@@ -106,13 +110,13 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     # A vote of a master that has forgotten the lock may be among those.
     if policy.doubts(started) and not overtaken and hold.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
-        yield from extend(policy, hold, left_ms)  # which raises LockLost if nothing is left
+        yield from extend(policy, hold, left_ms, token)  # which raises LockLost if nothing is left
 
 
-def _next_extension(policy: Policy, hold: Hold, ttl_ms: int) -> Generator[Effect, None, Ballot]:
+def _next_extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None) -> Generator[Effect, None, Ballot]:
     """Begin an extension as soon as no other one is under way, and return its ballot."""
     try:
-        while (ballot := _extension(policy, hold, ttl_ms, started := policy.clock.now())) is None:
+        while (ballot := _extension(policy, hold, ttl_ms, token, started := policy.clock.now())) is None:
             hold.wanted_ns = started + WANTED_NS
             yield Pause(started + MILLISECOND)
     finally:
@@ -120,9 +124,9 @@ def _next_extension(policy: Policy, hold: Hold, ttl_ms: int) -> Generator[Effect
     return ballot
 
 
-def _extension(policy: Policy, hold: Hold, ttl_ms: int, started: int) -> Ballot | None:
+def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int) -> Ballot | None:
     """Begin an extension: return its ballot, noted in the hold, or None while another one is under way."""
-    if hold.state != HELD:
+    if hold.state != HELD or (token is not None and hold.token is not token):
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
         raise loss(RAN_OUT, hold)

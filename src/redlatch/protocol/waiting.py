@@ -214,8 +214,11 @@ class Lines:
         lease = hold.copy()
         # No call from here until the turn is called, so neither an interrupt nor another thread can come in between.
         # After an interrupt the lease belongs to exactly one of the two holds. If another thread has already put the
-        # turn at the head, to ask the masters, the check below fails and the turn gets no lease.
+        # turn at the head, to ask the masters, the first check fails and the turn gets no lease. If another thread has
+        # already sent a release of this lock, after an interrupt, the second one fails.
         if hold.key not in self.heads or self.heads[hold.key] is not hold:
+            return False
+        if hold.state not in (HELD, RELEASING):
             return False
         hold.state = PASSED
         if hold.shown:  # since we looked
