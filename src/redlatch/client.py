@@ -420,8 +420,7 @@ class Client(BaseClient):
         """Release many locks in one round trip.
 
         Args:
-            locks: of this client; None is passed over, so that what `acquire_many` returned will do. If a Ctrl-C comes
-                while an iterator is drawn from, only the locks drawn so far are released.
+            locks: of this client; None is passed over, so that what `acquire_many` returned will do.
             wait: as for `Lock.release`.
 
         Returns:
