@@ -22,6 +22,7 @@ TEXTS = (
     "protocol.hold",
     "protocol.key",
     "protocol.waiting",
+    "protocol.outcome",
     "protocol.quorum",
     "protocol.acquire",
     "protocol.batch",

@@ -33,7 +33,7 @@ ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/f
 QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
-GUARD, FOREIGN = "protocol/guard.py", "protocol/foreign.py"
+GUARD, FOREIGN, OUTCOME = "protocol/guard.py", "protocol/foreign.py", "protocol/outcome.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -47,9 +47,9 @@ MUTANTS = (
     Mutant(
         "no look at the clock after the votes",
         "36, 37, 44, rule 2",
-        ACQUIRE,
-        "        if won and now < deadline and not",
-        "        if won and not",
+        OUTCOME,
+        "won and now_ns < deadline_ns and not",
+        "won and not",
     ),
     Mutant(
         "the ttl counts from the last vote",
@@ -57,20 +57,6 @@ MUTANTS = (
         ACQUIRE,
         "            hold.keep(deadline, now - started)\n            lines.overtake",
         "            hold.keep(now + policy.validity_ns(ttl_ms), now - started)\n            lines.overtake",
-    ),
-    Mutant(
-        "no look at the clock after the votes of a batch",
-        "36, 37",
-        BATCH,
-        "        if won[place] and now < deadline and not",
-        "        if won[place] and not",
-    ),
-    Mutant(
-        "no look at the clock after the votes of the family",
-        "36, 37",
-        FAMILY,
-        "        if ballot.yes >= ballot.quorum and now < deadline and not",
-        "        if ballot.yes >= ballot.quorum and not",
     ),
     Mutant(
         "no allowance for clocks that differ",
@@ -510,9 +496,9 @@ return 1""",
     Mutant(
         "an attempt outlives the deletion of its key",
         "python-redis-lock's reset",
-        ACQUIRE,
-        " and not (policy.doubts(started) or lines.deleted(hold)):",
-        " and not policy.doubts(started):",
+        OUTCOME,
+        " and not (policy.doubts(hold.since_ns) or lines.deleted(hold))",
+        " and not policy.doubts(hold.since_ns)",
         foreign=True,
     ),
     Mutant(

@@ -15,8 +15,9 @@ from redlatch.errors import LockError
 from .ballot import Ballot
 from .commands import Look
 from .hold import ASKING, HELD, WAITING, Hold
+from .outcome import granted, is_final, no_quorum
 from .policy import MILLISECOND, SECOND, UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell, extend, no_quorum
+from .quorum import Effect, Pause, Steps, Tell, extend
 from .waiting import Lines, Turn
 
 # A waiter looks at the masters at least so often, whatever they push: a push may be lost on its way.
@@ -78,7 +79,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             yield ballot
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
-        if won and now < deadline and not (policy.doubts(started) or lines.deleted(hold)):
+        if granted(policy, lines, hold, won, deadline, now):
             hold.keep(deadline, now - started)
             lines.overtake(policy, hold, now)
             return
@@ -92,7 +93,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
         if first < 0:
             lines.round_ns = now - started
         failures = failures + 1 if ballot.unavailable() else 0
-        if failures == 2 or (failures and not ballot.decided):
+        if failures and is_final(ballot, failures):
             lines.leave(hold, now, False)
             hold.free()
             raise no_quorum("acquire", policy, hold, ballot, now - started, now - began)

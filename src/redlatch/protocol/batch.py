@@ -14,9 +14,10 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from .acquire import wait_for_change
 from .ballot import Ballot
-from .hold import HELD, SETTLING, Hold
+from .hold import HELD, Hold
+from .outcome import end_release, granted, is_final, no_quorum
 from .policy import UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell, lost_before, no_quorum
+from .quorum import Effect, Pause, Steps, Tell
 from .waiting import Lines
 
 # How many are under way at once: what is on its way to a master stays well below what it may owe.
@@ -27,16 +28,23 @@ PART = 256
 
 
 def acquire_many(
-    policy: Policy, lines: Lines | None, holds: list[Hold], ticket: object, ttl_ms: int, left_ns: int = UNBOUNDED
+    policy: Policy,
+    lines: Lines,
+    holds: list[Hold],
+    ticket: object,
+    ttl_ms: int,
+    left_ns: int = UNBOUNDED,
+    stirs: bool = True,
 ) -> Steps:
     """Try once to win each lock; an attempt is undone unless it won, and made anew once if connections broke under it.
 
     Args:
-        lines: who waits for a key that is undone here: masters do not tell a client of what it has done itself. None
-            where it is tried again: two that told each other would go round and round.
+        lines: who waits for whom in this client.
         holds: free ones; each is HELD or FREE when this returns.
         ticket: to claim them with; whoever runs this abandons them when it is interrupted, or raises.
         left_ns: the time that is left of the caller's timeout.
+        stirs: whether to wake waiters of this client when their key is undone here; a master does not push what this
+            client has done itself. False while retrying: two multi-locks would wake each other endlessly.
 
     Raises:
         QuorumUnavailable: too many masters failed in two attempts running on one of them.
@@ -46,9 +54,9 @@ def acquire_many(
         trying: list[Hold] = holds[first : first + BATCH]
         for hold in trying:
             hold.claim(ticket)
-        broken = yield from _try_each(policy, lines, trying, ttl_ms, left_ns, False)
+        broken = yield from _try_each(policy, lines, trying, ttl_ms, left_ns, stirs, 1)
         if broken:
-            yield from _try_each(policy, lines, broken, ttl_ms, left_ns, True)
+            yield from _try_each(policy, lines, broken, ttl_ms, left_ns, stirs, 2)
 
 
 def acquire_all(
@@ -70,7 +78,8 @@ def acquire_all(
     attempts = 0
     while True:
         began = policy.clock.now()
-        yield from acquire_many(policy, None, holds, ticket, ttl_ms, until - began if until else UNBOUNDED)
+        left = until - began if until else UNBOUNDED
+        yield from acquire_many(policy, lines, holds, ticket, ttl_ms, left, False)
         now = policy.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -89,9 +98,9 @@ def acquire_all(
 
 
 def _try_each(
-    policy: Policy, lines: Lines | None, holds: list[Hold], ttl_ms: int, left_ns: int, last: bool
+    policy: Policy, lines: Lines, holds: list[Hold], ttl_ms: int, left_ns: int, stirs: bool, number: int
 ) -> Generator[Effect, None, list[Hold]]:
-    """Make one attempt on each, and return those to try again: their connections broke, and this was not the last.
+    """Make attempt `number` (1 or 2) on each, and return those to try again because their connections broke.
 
     Longer than a function should be: an attempt is read from its first byte to its verdicts.
     """
@@ -115,21 +124,21 @@ def _try_each(
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
-        if won[place] and now < deadline and not policy.doubts(started):
+        if granted(policy, lines, hold, won[place], deadline, now):
             hold.keep(deadline, now - started)
             continue
         undone.append(Ballot(hold.releasing(), policy.size, policy.quorum))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
-        if ballot.unavailable() and ballot.decided and not last:
-            broken.append(hold)
-            continue
         if ballot.unavailable():
+            if not is_final(ballot, number):
+                broken.append(hold)
+                continue
             failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
         hold.free()
     if undone:
         yield Tell(undone)
-    if lines is not None:
+    if stirs:
         for key in stirred:
             lines.stir(key)
     if failure is not None:
@@ -175,7 +184,7 @@ def release_many(
                 for place, _, _ in going:
                     lines.leave(holds[place], started, False)
             yield asked
-            going = _settled(policy, holds, going, asked, policy.clock.now() - started, errors)
+            going = _settled(policy, holds, going, asked, started, errors)
 
 
 def _settled(
@@ -183,7 +192,7 @@ def _settled(
     holds: list[Hold],
     going: list[tuple[int, bool, bool]],
     asked: list[Ballot],
-    elapsed_ns: int,
+    started_ns: int,
     errors: dict[int, LockError],
 ) -> list[tuple[int, bool, bool]]:
     """Give each release its verdict, and return those to send again: their connections broke."""
@@ -192,15 +201,11 @@ def _settled(
     broken: list[tuple[int, bool, bool]] = []
     for ballot, (place, late, resent) in zip(asked, going, strict=True):
         hold = holds[place]
-        if not ballot.unavailable():
-            hold.free()
-            if late or (ballot.refused() and not resent):
-                errors[place] = lost_before(policy, hold, ballot, late, elapsed_ns)
-        elif resent or not ballot.decided:
-            hold.state = SETTLING
-            errors[place] = no_quorum("release", policy, hold, ballot, elapsed_ns)
-        else:
-            broken.append((place, late, True))
+        try:
+            if not end_release(policy, hold, ballot, late, resent, started_ns):
+                broken.append((place, late, True))
+        except LockError as error:
+            errors[place] = error
     return broken
 
 

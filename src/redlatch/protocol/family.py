@@ -20,8 +20,9 @@ from .acquire import reach_the_head, wait_for_pushes
 from .ballot import Ballot
 from .commands import NOTHING, REFUSAL, AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted
 from .hold import ASKING, WAITING, Hold
+from .outcome import granted, is_final, no_quorum
 from .policy import UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell, no_quorum
+from .quorum import Effect, Pause, Steps, Tell
 from .waiting import Lines
 
 # A waiter that has not asked for so long is dead: it asks once a second at least.
@@ -420,8 +421,7 @@ def attempt(
         deadline = started + policy.validity_ns(ttl_ms)
         hold.ask(kind.token(policy), started)
         command = kind.acquiring(policy, lines, hold, ttl_ms)
-        left = until_ns - started if until_ns else UNBOUNDED
-        until = min(deadline, started + policy.patience_within(ttl_ms, left))
+        until = min(deadline, started + policy.patience_within(ttl_ms, until_ns - started if until_ns else UNBOUNDED))
         ballot = Ballot(command, policy.size, policy.quorum, until)
         if look is not None and not failures + again:
             yield Tell([look])
@@ -431,8 +431,9 @@ def attempt(
         if second is not None:
             ballot = second
             yield ballot
-        now = policy.clock.now()
-        if ballot.yes >= ballot.quorum and now < deadline and not (policy.doubts(started) or lines.deleted(hold)):
+        won = ballot.yes >= ballot.quorum
+        now = policy.clock.now()  # after the last counted vote, whatever is counted later
+        if granted(policy, lines, hold, won, deadline, now):
             hold.keep(deadline, now - started)
             kind.won(policy, hold)
             lines.overtake(policy, hold, now)
@@ -446,7 +447,7 @@ def attempt(
             now = policy.clock.now()
         heeded = not failures and kind.heed(policy, ballot) and (now < until_ns or again < kind.late)
         late = now >= until_ns and not failures  # a first failure is no verdict, as for the plain lock
-        over = not heeded and (late or failures == 2 or (failures > 0 and not ballot.decided))
+        over = not heeded and (late or (failures > 0 and is_final(ballot, failures)))
         if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused
             undo = kind.releasing(hold) if over else kind.undoing(hold)
             yield Tell([Ballot(undo, policy.size, policy.quorum)])

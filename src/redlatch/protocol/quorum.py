@@ -20,16 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
+from redlatch.errors import NotOwned
 
 from .ballot import Ballot
 from .commands import Command, Locked, Owned
-from .hold import HELD, SETTLING, WANTED_NS, Hold
-from .policy import MILLISECOND, SECOND, Policy
+from .hold import HELD, WANTED_NS, Hold
+from .outcome import RAN_OUT, end_release, is_final, loss, lost_before, no_quorum
+from .policy import MILLISECOND, Policy
 from .waiting import Lines, Turn
-
-# Why a lock was lost.
-RAN_OUT, FORGOTTEN = "its validity ran out", "a quorum has forgotten it"
 
 
 class Tell:
@@ -85,7 +83,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
-        for again in (True, False):
+        for failures in (1, 2):
             yield ballot
             won = ballot.yes >= ballot.quorum
             settled = policy.clock.now()
@@ -101,7 +99,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 hold.asked_ns = max(hold.asked_ns, started)
                 hold.elapsed_ns = settled - started
                 break
-            if overtaken or not (again and ballot.decided):
+            if overtaken or is_final(ballot, failures):
                 raise no_quorum("extend", policy, hold, ballot, settled - started)
             hold.extending = ballot = Ballot(ballot.command, policy.size, policy.quorum, ballot.until_ns)
     finally:
@@ -169,20 +167,9 @@ def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps
         else:
             yield ballot
             lines.leave(hold, started, False)
-        if not ballot.unavailable():
-            break
-        if resent or not ballot.decided:
-            hold.state = SETTLING
-            raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started)
+        if end_release(policy, hold, ballot, late, resent, started):
+            return
         resent = True
-    hold.free()
-    if late or (ballot.refused() and not resent):
-        raise lost_before(policy, hold, ballot, late, policy.clock.now() - started)
-
-
-def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
-    """Return the error of an extension or a release that found the lock lost; `late` says that it ran out."""
-    return loss(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
@@ -233,39 +220,10 @@ def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
 def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
     """Put a question once, and once more if connections broke under it; the last ballot has the answer."""
     started = policy.clock.now()
-    for again in (True, False):
+    for failures in (1, 2):
         ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
         yield ballot
         if not ballot.unavailable():
             return
-        if not (again and ballot.decided):
+        if is_final(ballot, failures):
             raise no_quorum("inquiry", policy, hold, ballot, policy.clock.now() - started)
-
-
-def no_quorum(
-    what: str, policy: Policy, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
-) -> QuorumUnavailable:
-    """Return the error of a ballot without a verdict; elapsed_ns is of the whole call, where that is more."""
-    silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
-    told = [f"{ballot.failed} failed"] if ballot.failed else []
-    told += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
-    return QuorumUnavailable(
-        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(told)}; {policy.quorum} must agree",
-        name=hold.name,
-        elapsed=max(elapsed_ns, waited_ns) / SECOND,
-        causes=_causes(policy, ballot, waited_ns),
-    )
-
-
-def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
-    """Return the error that says why a lock was lost."""
-    text = f"{hold.name!r} was lost: {why}"
-    return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
-
-
-def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
-    """Name the masters that failed, each with its reason, and those that were silent."""
-    causes = dict(ballot.causes or {})
-    for index in ballot.silent:
-        causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
-    return {policy.masters[index]: cause for index, cause in sorted(causes.items())}

@@ -16,8 +16,8 @@ from typing import Any
 
 from redlatch.errors import LockError, LockLost
 from redlatch.protocol.hold import HELD, Hold
+from redlatch.protocol.outcome import FORGOTTEN, RAN_OUT
 from redlatch.protocol.policy import MILLISECOND, SECOND, Policy
-from redlatch.protocol.quorum import FORGOTTEN, RAN_OUT
 
 # What falls due within so long is renewed together.
 TOGETHER_NS = 50 * MILLISECOND

@@ -6,6 +6,7 @@ cimport cython
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command, Locked, Owned
 from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.outcome cimport end_release, is_final
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.waiting cimport Lines, Turn
 
