@@ -84,7 +84,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
             lines.overtake(policy, hold, now)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
-            yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
+            yield Tell([policy.ballot(hold.releasing())])
         if first >= 0 and not split and not ballot.no:  # it is down or silent: everybody else may say more
             lines.shun(first, now)
             first = -1
@@ -186,7 +186,7 @@ def _give_back(policy: Policy, hold: Hold) -> Steps:
     The state ASKING makes `abandon` release it after an interrupt.
     """
     hold.state = ASKING
-    yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum)])
+    yield Tell([policy.ballot(hold.releasing())])
     hold.state = WAITING
 
 
@@ -233,7 +233,7 @@ def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: 
     pauses = 0
     while not turn.ballot.decided and head.holds_since(since):
         now = policy.clock.now()
-        look = Ballot(Look(key), policy.size, policy.quorum, min(now + policy.patience_ns(ttl_ms), until_ns))
+        look = policy.ballot(Look(key), min(now + policy.patience_ns(ttl_ms), until_ns))
         turn.watch = look  # the thread that calls the turn decides this look, too
         try:
             if not confirms:
@@ -277,7 +277,7 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     left = hold.deadline_ns - now
     if wanted * 9 // 10 <= left <= wanted and not policy.doubts(hold.asked_ns):
         if left < wanted * 19 // 20 and hold.extending is None:
-            ballot = Ballot(hold.extending_to(ttl_ms, now), policy.size, policy.quorum)
+            ballot = policy.ballot(hold.extending_to(ttl_ms, now))
             hold.renew(ballot, now + wanted)
             yield Tell([ballot])
         return
@@ -300,7 +300,7 @@ def wait_for_change(
         Whether there was anything to wait for.
     """
     now = policy.clock.now()
-    look = Ballot(Look(key), policy.size, policy.quorum, min(now + patience_ns, until_ns))
+    look = policy.ballot(Look(key), min(now + patience_ns, until_ns))
     try:
         lines.watch(key, look)
         yield look

@@ -58,6 +58,9 @@ class Ballot:
     )
 
     def __init__(self, command: Command, size: int, quorum: int, until_ns: int = 0) -> None:
+        self._begin(command, size, quorum, until_ns)
+
+    def _begin(self, command: Command, size: int, quorum: int, until_ns: int) -> None:
         self.command = command
         self.size = size
         self.quorum = quorum
@@ -110,7 +113,7 @@ class Ballot:
 
     def ask_others(self, size: int, quorum: int, until_ns: int) -> Ballot:
         """Return the ballot for all the other masters of `size`, of whom one less than `quorum` must agree."""
-        ballot = Ballot(self.command, size - 1, quorum - 1, until_ns)
+        ballot = new_ballot(self.command, size - 1, quorum - 1, until_ns)
         ballot.asked = ~self.asked
         return ballot
 
@@ -213,3 +216,10 @@ class Ballot:
         """Tell whether failed and silent masters alone made a verdict impossible."""
         silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - self.undecided()
         return self.failed + silent > self.size - self.quorum
+
+
+def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballot:
+    """Return a ballot. Compiled, a constructor would make Python objects of all its arguments first."""
+    ballot: Ballot = Ballot.__new__(Ballot)
+    ballot._begin(command, size, quorum, until_ns)
+    return ballot

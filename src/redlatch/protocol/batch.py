@@ -86,7 +86,7 @@ def acquire_all(
             return
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
-            yield Tell([Ballot(hold.releasing(), policy.size, policy.quorum) for hold in won])
+            yield Tell([policy.ballot(hold.releasing()) for hold in won])
         for hold in won:
             hold.free()
             lines.stir(hold.key)
@@ -127,7 +127,7 @@ def _try_each(
         if granted(policy, lines, hold, won[place], deadline, now):
             hold.keep(deadline, now - started)
             continue
-        undone.append(Ballot(hold.releasing(), policy.size, policy.quorum))
+        undone.append(policy.ballot(hold.releasing()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)
         if ballot.unavailable():
@@ -177,7 +177,7 @@ def release_many(
                 for place, _, _ in going[begin : begin + PART]:
                     hold = holds[place]
                     command = hold.releasing()
-                    part.append(Ballot(command, policy.size, policy.quorum, started + patience_ns))
+                    part.append(policy.ballot(command, started + patience_ns))
                 asked += part
                 yield Tell(part)
             if lines.heads or lines.watches:

@@ -98,7 +98,7 @@ class Fair(Kind):
 
     def _watch(self, policy: Policy, lines: Lines, hold: Hold, until_ns: int) -> Ballot:
         """Note that this client is to be told when it is called, and when it changes the lock itself."""
-        self._called = called = Ballot(Called(self._waiter), policy.size, policy.quorum, until_ns)
+        self._called = called = policy.ballot(Called(self._waiter), until_ns)
         lines.watch(self._waiter, called)
         lines.watch(hold.key, called)
         return called
@@ -126,7 +126,7 @@ class Fair(Kind):
             called = self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
             yield Tell([called])
         if self._answers:  # it is first somewhere
-            yield Tell([Ballot(Look(hold.key), policy.size, policy.quorum)])
+            yield Tell([policy.ballot(Look(hold.key))])
         yield [called]
         waited = called.yes >= called.quorum
         if not waited:

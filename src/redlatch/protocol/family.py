@@ -134,7 +134,7 @@ class Kind:
             Whether there was anything to wait for now.
         """
         waited = True
-        look = Ballot(Look(hold.key, True), policy.size, policy.quorum, policy.clock.now() + policy.patience_ns(ttl_ms))
+        look = policy.ballot(Look(hold.key, True), policy.clock.now() + policy.patience_ns(ttl_ms))
         try:
             lines.watch(hold.key, look)
             yield from attempt(policy, lines, hold, ttl_ms, times, look)
@@ -422,7 +422,7 @@ def attempt(
         hold.ask(kind.token(policy), started)
         command = kind.acquiring(policy, lines, hold, ttl_ms)
         until = min(deadline, started + policy.patience_within(ttl_ms, until_ns - started if until_ns else UNBOUNDED))
-        ballot = Ballot(command, policy.size, policy.quorum, until)
+        ballot = policy.ballot(command, until)
         if look is not None and not failures + again:
             yield Tell([look])
         ballot.behind = kind.behind()
@@ -450,7 +450,7 @@ def attempt(
         over = not heeded and (late or (failures > 0 and is_final(ballot, failures)))
         if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused
             undo = kind.releasing(hold) if over else kind.undoing(hold)
-            yield Tell([Ballot(undo, policy.size, policy.quorum)])
+            yield Tell([policy.ballot(undo)])
             if look is not None:  # where it is, or may be, undone nothing is told: it counts as free
                 look.quorum = min(look.quorum, max(1, policy.quorum - (ballot.size - ballot.no - ballot.failed)))
             kind.rest(lines, hold)  # what was asked before is not told of what the undo changes: it is asked anew

@@ -109,7 +109,7 @@ class Hold:
         self.ask(policy.tokens.take(), started_ns)
         self.fence = self.fence_end = 0  # those of a lease that it was handed once are used up
         command = Acquire(self.key, self.token, started_ns, ttl_ms)
-        return Ballot(command, policy.size, policy.quorum, until_ns)
+        return policy.ballot(command, until_ns)
 
     def releasing(self) -> Command:
         """Return the command that releases it, or undoes its last attempt."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from redlatch.errors import ConfigurationError
 
+from .ballot import Ballot, new_ballot
+from .commands import Command
+
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
@@ -277,6 +280,10 @@ class Policy:
         self.max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
         self.polls = False
         self.doubted_ns = 0
+
+    def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
+        """Return a ballot of all masters on a command; 0 says that nobody waits for it."""
+        return new_ballot(command, self.size, self.quorum, until_ns)
 
     def validity_ns(self, ttl_ms: int) -> int:
         """Return for how long after its first byte was sent a ttl may be believed: ttl - drift."""

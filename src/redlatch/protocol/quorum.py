@@ -101,7 +101,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 break
             if overtaken or is_final(ballot, failures):
                 raise no_quorum("extend", policy, hold, ballot, settled - started)
-            hold.extending = ballot = Ballot(ballot.command, policy.size, policy.quorum, ballot.until_ns)
+            hold.extending = ballot = policy.ballot(ballot.command, ballot.until_ns)
     finally:
         if hold.extending is ballot:
             hold.extending = None
@@ -129,7 +129,7 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, sta
     if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
         raise loss(RAN_OUT, hold)
     until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
-    ballot = Ballot(hold.extending_to(ttl_ms, started), policy.size, policy.quorum, until)
+    ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None
@@ -159,7 +159,7 @@ def release(policy: Policy, lines: Lines, hold: Hold, patience_ns: int) -> Steps
         return
     command = hold.releasing()
     while True:
-        ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
+        ballot = policy.ballot(command, started + patience_ns)
         if lines.lines:  # who is next may send its commands right behind
             yield Tell([ballot])
             lines.leave(hold, started, not late)
@@ -187,7 +187,7 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
     if lines.lines and not (late or resent) and lines.pass_on(policy, hold, started):
         hold.free()
         return
-    ballot = Ballot(hold.releasing(), policy.size, policy.quorum)
+    ballot = policy.ballot(hold.releasing())
     if not late and not resent:
         ballot.farewell = farewell
     yield Tell([ballot])
@@ -221,7 +221,7 @@ def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> 
     """Put a question once, and once more if connections broke under it; the last ballot has the answer."""
     started = policy.clock.now()
     for failures in (1, 2):
-        ballot = Ballot(command, policy.size, policy.quorum, started + patience_ns)
+        ballot = policy.ballot(command, started + patience_ns)
         yield ballot
         if not ballot.unavailable():
             return

@@ -26,6 +26,7 @@ cdef class Ballot:
     cdef public object resent      # a bit for each link, of any number
     cdef public long long hurry_ns
 
+    cdef _begin(self, Command command, int size, int quorum, long long until_ns)
     cpdef bint settled(self)
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
@@ -45,3 +46,7 @@ cdef class Ballot:
     cpdef withdraw(self)
     cpdef bint refused(self)
     cpdef bint unavailable(self)
+
+
+@cython.locals(ballot=Ballot)
+cpdef Ballot new_ballot(Command command, int size, int quorum, long long until_ns)

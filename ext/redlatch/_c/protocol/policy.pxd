@@ -2,6 +2,9 @@
 
 cimport cython
 
+from redlatch._c.protocol.ballot cimport Ballot, new_ballot
+from redlatch._c.protocol.commands cimport Command
+
 
 cdef class Clock:
     cpdef long long now(self) except -1
@@ -40,6 +43,7 @@ cdef class Policy:
 
     cdef bytes _me
 
+    cpdef Ballot ballot(self, Command command, long long until_ns=*)
     cpdef bytes me(self)
     cpdef doubt(self, long long doubted_ns)
     cpdef bint doubts(self, long long asked_ns)
