@@ -19,6 +19,7 @@ TEXTS = (
     "protocol.commands",
     "protocol.ballot",
     "protocol.policy",
+    "protocol.lease",
     "protocol.hold",
     "protocol.key",
     "protocol.waiting",
@@ -43,11 +44,13 @@ for name in ("wire.net", "drivers.sleeper"):  # these exist twice
 # no_gc: nothing that the objects refer to refers back, and so many are made that looking for cycles would cost.
 NO_GC = {"no_gc": True}
 FREELIST = {"freelist": 4096}
-OF_CLASSES = (NO_GC, FREELIST)
+BOTH = NO_GC | FREELIST
+OF_CLASSES = (NO_GC, FREELIST, BOTH)
 OF_CLASSES_BY_NAME = {
     "protocol.commands": NO_GC,
     "protocol.hold": NO_GC,
     "protocol.ballot": FREELIST,
+    "protocol.lease": BOTH,
     "drivers.verdict": FREELIST,
 }
 

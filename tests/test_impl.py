@@ -116,4 +116,5 @@ def test_what_is_made_for_every_lock_is_no_work_for_the_garbage_collector() -> N
     commands = build.module("protocol.commands")
     made = [build.module("protocol.hold").Hold("x", b"x"), commands.Release(b"x", b"t", 1)]
     made += [commands.Acquire(b"x", b"t", 1, 10), commands.Extend(b"x", b"t", 1, 10)]
+    made.append(build.module("protocol.lease").new_lease(b"t", 1, 10))
     assert not any(gc.is_tracked(each) for each in made)

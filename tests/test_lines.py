@@ -60,8 +60,8 @@ class World:
         """Return one that has come to the head and won."""
         hold = self.hold(key)
         assert self.lines.enter(hold, self.now)
-        hold.ask(b"token", self.now)
-        hold.keep(self.now + VALIDITY, 0)
+        hold.ask(b"token", self.now, self.now + VALIDITY)
+        hold.keep(0)
         return hold
 
     def waiter(self, key: bytes = KEY, until_ns: int = FOR_EVER) -> Any:
@@ -215,8 +215,8 @@ def paced(build: impl.Implementation, **options: Any) -> World:
     for turn in turns[:-2]:
         assert world.pass_on(head)
         head = turn.hold
-        head.inherit(turn.lease)
-        head.deadline_ns = FOR_EVER
+        turn.inherit()
+        head.lease = head.lease.until(FOR_EVER)
         world.now += SECOND
     return world
 
@@ -246,11 +246,11 @@ def test_a_lease_passes_with_all_that_belongs_to_it(world: World) -> None:
     lease = turn.lease
     assert (lease.token, lease.since_ns, lease.deadline_ns, lease.passed) == (
         head.token,
-        head.since_ns,
+        head.lease.since_ns,
         head.deadline_ns,
         1,
     )
-    assert lease is not head and world.head() is turn.hold
+    assert world.head() is turn.hold
 
 
 def test_a_lease_whose_token_was_shown_does_not_pass_but_the_next_one_does(world: World) -> None:
@@ -260,8 +260,8 @@ def test_a_lease_whose_token_was_shown_does_not_pass_but_the_next_one_does(world
     world.lines.leave(head, world.now, False)
     assert world.head() is turn.hold
     turn.hold.shown = True  # of an attempt before this one
-    turn.hold.ask(b"another", world.now)
-    turn.hold.keep(world.now + VALIDITY, 0)
+    turn.hold.ask(b"another", world.now, world.now + VALIDITY)
+    turn.hold.keep(0)
     world.waiter()
     assert world.pass_on(turn.hold)
 
@@ -284,11 +284,10 @@ def test_who_holds_a_key_that_was_deleted_has_lost_it_and_so_has_who_gets_it_the
     assert head.held(world.now)
     world.lines.lose(KEY, world.now)
     assert not head.held(world.now)
-    head.keep(world.now + VALIDITY, 0)
-    head.ask(b"another", world.now + 1)  # after that
-    head.keep(world.now + VALIDITY, 0)
+    head.ask(b"another", world.now + 1, world.now + VALIDITY)  # after that
+    head.keep(0)
     assert world.pass_on(head)
-    turn.hold.inherit(turn.lease)
+    turn.inherit()
     assert turn.hold.held(world.now + 1)
 
 
@@ -302,7 +301,7 @@ def test_a_key_that_is_deleted_while_its_lease_is_on_its_way_is_lost_to_who_gets
     assert world.pass_on(head)
     if when == "while it is passed on":
         world.lines.lose(KEY, world.now)
-    turn.hold.inherit(turn.lease)
+    turn.inherit()
     if when == "when it was passed on":
         world.lines.lose(KEY, world.now)
     assert turn.hold.state == world.holds.HELD
@@ -324,7 +323,7 @@ def test_who_wins_beside_the_head_shows_that_its_key_was_deleted_where_it_was_no
 def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) -> None:
     world.holder()
     asking = world.hold()
-    asking.ask(b"token", world.now)
+    asking.ask(b"token", world.now, world.now + VALIDITY)
     world.lines.lose(OTHER, world.now + 1)
     assert not world.lines.deleted(asking)
     world.lines.lose(KEY, world.now + 2)
@@ -332,7 +331,7 @@ def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) 
     for number in range(3, 100):  # more than are kept
         world.lines.lose(OTHER, world.now + number)
     assert world.lines.deleted(asking)
-    asking.ask(b"another", world.now + 100)
+    asking.ask(b"another", world.now + 100, world.now + VALIDITY)
     assert not world.lines.deleted(asking)
 
 
@@ -346,7 +345,7 @@ def test_a_lease_passes_until_its_tenure_is_over(implementation: impl.Implementa
     world = World(implementation, tenure=0.25)
     head = world.holder()
     turn = world.waiter()
-    world.now = head.since_ns + SECOND // 4
+    world.now = head.lease.since_ns + SECOND // 4
     assert not world.pass_on(head)
     assert not turn.ballot.decided and turn.lease is None
     world.now -= 1
@@ -361,7 +360,7 @@ def test_the_tenure_begins_when_the_lock_was_won_not_when_it_was_passed(
     first, second = world.waiter(), world.waiter()
     world.now += SECOND // 5
     assert world.pass_on(head)
-    first.hold.inherit(first.lease)
+    first.inherit()
     world.now += SECOND // 5
     assert not world.pass_on(first.hold)
     assert second.lease is None
@@ -374,7 +373,7 @@ def test_a_lease_passes_so_often_and_not_once_more(implementation: impl.Implemen
     turns = [world.waiter() for _ in range(count + 1)]
     for turn in turns[:count]:
         assert world.pass_on(head)
-        turn.hold.inherit(turn.lease)
+        turn.inherit()
         head = turn.hold
     assert not world.pass_on(head)
     assert turns[count].lease is None
@@ -599,8 +598,8 @@ class Crowd(World):
 
     def win(self, number: int) -> None:
         self.busy.add(number)
-        self.all[number].ask(b"token-%d" % number, self.now)
-        self.all[number].keep(FOR_EVER, 0)
+        self.all[number].ask(b"token-%d" % number, self.now, FOR_EVER)
+        self.all[number].keep(0)
 
     def rest(self, number: int) -> None:
         self.busy.discard(number)
@@ -851,7 +850,7 @@ def test_row_57_a_call_also_decides_the_watch_of_a_waiter(world: World, how: str
 
 def test_row_57_only_the_lease_that_was_looked_at_is_lost(world: World) -> None:
     head = world.holder()
-    since = head.since_ns
+    since = head.lease.since_ns
     assert head.holds_since(since) and not head.holds_since(since + 1)
     head.lose_what_it_holds_since(since + 1, world.now)
     assert head.held(world.now)

@@ -550,7 +550,7 @@ def test_an_extension_during_which_a_master_turned_out_to_forget_is_verified_by_
 
     started = held.now
     held.extend(forgets, "yyy", ttl_ms=4000)
-    assert not held.policy.doubts(held.hold.asked_ns)
+    assert not held.policy.doubts(held.hold.lease.asked_ns)
     assert [ask.command.ttl_ms for ask in held.effects] == [4000, 4000 - LATENCY // MS]
     assert held.hold.deadline_ns <= started + held.policy.validity_ns(4000) + MS
 
@@ -567,7 +567,7 @@ def test_an_extension_in_doubt_that_a_later_one_has_overtaken_is_not_repeated(he
     held.extend(stalls, ttl_ms=4000)
     assert [ask.command.ttl_ms for ask in held.effects] == [30_000, 4000, 30_000]
     assert held.hold.deadline_ns > held.now + 20 * SECOND
-    assert not held.policy.doubts(held.hold.asked_ns)
+    assert not held.policy.doubts(held.hold.lease.asked_ns)
 
 
 def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:

@@ -166,19 +166,19 @@ def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_aft
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, turn = world.holder(), world.waiter()
-    kind = impl.current.module("protocol.hold").Hold
-    copy = kind.copy
+    kind = impl.current.module("protocol.lease").Lease
+    handed_on = kind.handed_on
 
-    def leaves(hold: Any) -> Any:
-        monkeypatch.setattr(kind, "copy", copy)
+    def leaves(lease: Any) -> Any:
+        monkeypatch.setattr(kind, "handed_on", handed_on)
         assert world.lines.step_out(turn, world.now) is None
         world.lines.join(world.policy, turn, world.now)  # the giver has found it in its line before
-        return hold.copy()
+        return lease.handed_on()
 
     def strike(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kind, "copy", leaves)
+    monkeypatch.setattr(kind, "handed_on", leaves)
     world.lines.called = interpose(deque, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
         pass_on(world, head)
@@ -198,8 +198,8 @@ def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_
     def meanwhile(hold: Any) -> Any:
         monkeypatch.setattr(kind, "releasing", releasing)
         hold.claim(mine)
-        hold.ask(b"mine", world.now)
-        hold.keep(world.now + SECOND, 0)
+        hold.ask(b"mine", world.now, world.now + SECOND)
+        hold.keep(0)
         return hold.releasing()
 
     monkeypatch.setattr(kind, "releasing", meanwhile)
@@ -302,7 +302,7 @@ def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_dur
     def meanwhile(hold: Any, now_ns: int) -> Any:
         monkeypatch.setattr(kind, "busy", busy)
         assert world.pass_on(head)
-        first.hold.inherit(first.lease)
+        first.inherit()
         head.free()
         return hold.busy(now_ns)
 

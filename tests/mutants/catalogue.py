@@ -34,6 +34,7 @@ QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protoc
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
 GUARD, FOREIGN, OUTCOME = "protocol/guard.py", "protocol/foreign.py", "protocol/outcome.py"
+LEASE = "protocol/lease.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -55,8 +56,9 @@ MUTANTS = (
         "the ttl counts from the last vote",
         "32, 36, 50",
         ACQUIRE,
-        "            hold.keep(deadline, now - started)\n            lines.overtake",
-        "            hold.keep(now + policy.validity_ns(ttl_ms), now - started)\n            lines.overtake",
+        "            hold.keep(now - started)\n            lines.overtake",
+        "            hold.lease = hold.lease.until(now + policy.validity_ns(ttl_ms))\n"
+        "            hold.keep(now - started)\n            lines.overtake",
     ),
     Mutant(
         "no allowance for clocks that differ",
@@ -76,8 +78,8 @@ MUTANTS = (
         "an extension adds to what is left",
         "40, rule 4",
         QUORUM,
-        "                    hold.deadline_ns = deadline\n",
-        "                    hold.deadline_ns = max(hold.deadline_ns, limit) + policy.validity_ns(ttl_ms)\n",
+        "                hold.prolong(token, started, 0 if overtaken else deadline)\n",
+        "                hold.prolong(token, started, max(hold.deadline_ns, limit) + policy.validity_ns(ttl_ms))\n",
     ),
     # --- owners and quorums ----------------------------------------------------------------------------------
     Mutant(
@@ -250,7 +252,7 @@ MUTANTS = (
         "one master less of those asked last",
         "50",
         BALLOT,
-        "        ballot = Ballot(self.command, size - 1, quorum - 1, until_ns)\n",
+        "        ballot = new_ballot(self.command, size - 1, quorum - 1, until_ns)\n",
         "        ballot = Ballot(self.command, size - 1, max(1, quorum - 2), until_ns)\n",
     ),
     # --- waiting, and passing on -----------------------------------------------------------------------------
@@ -258,8 +260,8 @@ MUTANTS = (
         "a lease that is passed on counts as new",
         "33",
         ACQUIRE,
-        "    left = hold.deadline_ns - now\n    if wanted",
-        "    left = wanted\n    hold.deadline_ns = now + wanted\n    if wanted",
+        "    left = lease.deadline_ns - now\n    if wanted",
+        "    left = wanted\n    hold.lease = lease = lease.until(now + wanted)\n    if wanted",
     ),
     Mutant(
         "who passes a lease on releases it, too",
@@ -330,7 +332,7 @@ MUTANTS = (
     Mutant(
         "a lease passed on keeps its number",
         "4.2",
-        HOLD,
+        LEASE,
         "        lease.fence += 1\n",
         "",
     ),
@@ -497,8 +499,8 @@ return 1""",
         "an attempt outlives the deletion of its key",
         "python-redis-lock's reset",
         OUTCOME,
-        " and not (policy.doubts(hold.since_ns) or lines.deleted(hold))",
-        " and not policy.doubts(hold.since_ns)",
+        " and not (policy.doubts(hold.lease.since_ns) or lines.deleted(hold))",
+        " and not policy.doubts(hold.lease.since_ns)",
         foreign=True,
     ),
     Mutant(

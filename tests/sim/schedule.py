@@ -342,13 +342,13 @@ class _Schedule:
         host = self.hosts[client]
         self._say(client, name, f"extends it to {ttl:g} s")
         holds = [part._hold for part in parts if not (part._care and part._care.renews) and not part._hold.extending]
-        before = {hold: (hold.asked_ns, hold.deadline_ns) for hold in holds}
+        before = {hold: (hold.lease.asked_ns, hold.deadline_ns) for hold in holds}
 
         def look() -> None:  # after each step, for a second extension may verify the first
             for hold, (asked, deadline) in before.items():
-                if hold.asked_ns != asked and hold.asked_ns + hold.elapsed_ns >= deadline:
+                if hold.lease.asked_ns != asked and hold.lease.asked_ns + hold.elapsed_ns >= deadline:
                     self.world.violate(f"{name} of {host.name} has extended {hold.name} when it had run out")
-                before[hold] = hold.asked_ns, hold.deadline_ns
+                before[hold] = hold.lease.asked_ns, hold.deadline_ns
 
         await Watched(lock.extend(ttl), look)
 
@@ -416,7 +416,7 @@ class _Schedule:
         if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
             self.world.violate(f"{grant.who} was given {grant.name}, which its own process had deleted")
         self.held[grant] = host, lock
-        if not hold.passed and hold.since_ns + hold.elapsed_ns >= hold.deadline_ns:
+        if not hold.lease.passed and hold.lease.since_ns + hold.elapsed_ns >= hold.deadline_ns:
             self.world.violate(f"{grant.who} was given {grant.name} when its validity was over")
         self.checker.granted(grant, hold.token)
         self.checker.leaves(grant.name, name)

@@ -69,22 +69,22 @@ _LINES_PASS_ON = '''\
         if line is None or self.heads.get(hold.key) is not hold:
             return False
         # An extension may reach the masters behind the next one's own.
-        busy = hold.extending is not None and not hold.renewed_ns
-        over = now_ns - hold.since_ns >= policy.tenure_ns or hold.passed >= policy.tenure_count
-        if busy or over or policy.doubts(hold.asked_ns):
+        busy = hold.extending is not None
+        over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.passed >= policy.tenure_count
+        if busy or over or policy.doubts(hold.lease.asked_ns):
             return False
         turn = _next(line)
         if turn is None or not hold.may_pass_to(turn.hold):
             return False
         line.move(now_ns)
-        lease = hold.copy()
+        lease = hold.lease.handed_on()
         self.called.append(turn.ballot)
         hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
         if hold.shown:  # since we looked
             hold.state = RELEASING
             return False
         self.heads[hold.key] = turn.hold
-        lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
+        turn.giver = hold
         turn.lease = lease
         turn.ballot.decided = True
         _discard(line, turn)

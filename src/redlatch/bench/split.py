@@ -198,12 +198,14 @@ def by_jitter(rival: Rival) -> Steps:
     policy, hold = rival.policy, rival.hold
     for attempt in itertools.count():
         started = policy.clock.now()
-        ballot = hold.attempt(policy, TTL_MS, started, started + policy.patience_ns(TTL_MS))
+        ballot = hold.attempt(
+            policy, TTL_MS, started, started + policy.validity_ns(TTL_MS), started + policy.patience_ns(TTL_MS)
+        )
         yield ballot
         if ballot.yes >= ballot.quorum:
-            hold.keep(started + policy.validity_ns(TTL_MS), 0)
+            hold.keep(policy.clock.now() - started)
             return
-        yield Tell([Ballot(Release(KEY, hold.token, started), policy.size, policy.quorum)])
+        yield Tell([policy.ballot(Release(KEY, hold.token, started))])
         yield Pause(policy.clock.now() + policy.retry.pause_ns(attempt, policy.random()))
 
 

@@ -189,7 +189,7 @@ class _Redlock:
         """
         hold, clock = lease._hold, lease._shared.policy.clock
         waited_ns = clock.now() - began_ns
-        if won and not hold.passed and hold.since_ns - began_ns < AT_ONCE_NS:
+        if won and not hold.lease.passed and hold.lease.since_ns - began_ns < AT_ONCE_NS:
             return
         what, name = type(self).__qualname__.lower(), self.key.split(":", maxsplit=1)[1]
         text = f"source=pottery sample#{what}.enqueued.%s=%dms sample#{what}.acquired.%s=%d"

@@ -144,7 +144,7 @@ class BaseLock:
         """
         hold = self._hold
         policy = self._shared.policy
-        if hold.state != HELD or policy.doubts(hold.asked_ns) or self._shared.driver.forked:
+        if hold.state != HELD or policy.doubts(hold.lease.asked_ns) or self._shared.driver.forked:
             return 0.0
         return max(0, hold.deadline_ns - policy.clock.now()) / SECOND
 
@@ -218,7 +218,7 @@ class BaseLock:
         """Return the error that tells of its loss."""
         policy, care = self._shared.policy, self._care
         reason = care.reason if care is not None else None
-        if reason is None and policy.doubts(self._hold.asked_ns):
+        if reason is None and policy.doubts(self._hold.lease.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         if reason is None:
             reason = RAN_OUT if care is None else care.why_over(policy.clock.now())

@@ -69,7 +69,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
     while True:
         deadline = started + policy.validity_ns(ttl_ms)
         patience = policy.patience_within(ttl_ms, until - started if until else UNBOUNDED)
-        ballot = hold.attempt(policy, ttl_ms, started, min(deadline, started + patience))
+        ballot = hold.attempt(policy, ttl_ms, started, deadline, min(deadline, started + patience))
         if first >= 0:
             ballot.ask_only(first, started + policy.lone_ns(patience, lines.round_ns))
         yield ballot
@@ -80,7 +80,7 @@ def acquire(policy: Policy, lines: Lines, hold: Hold, ttl_ms: int, give_up_ns: i
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if granted(policy, lines, hold, won, deadline, now):
-            hold.keep(deadline, now - started)
+            hold.keep(now - started)
             lines.overtake(policy, hold, now)
             return
         if split or ballot.no < ballot.size:  # else all that were asked have refused
@@ -228,7 +228,7 @@ def _watch_beside(policy: Policy, lines: Lines, turn: Turn, head: Hold, ttl_ms: 
     A look that is registered for pushes counts every change as "gone". So a second look, which is not registered,
     confirms it.
     """
-    key, since = turn.hold.key, head.since_ns
+    key, since = turn.hold.key, head.lease.since_ns
     confirms = False
     pauses = 0
     while not turn.ballot.decided and head.holds_since(since):
@@ -274,9 +274,10 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     now = policy.clock.now()
     hold.adopt(now)
     wanted = policy.validity_ns(ttl_ms)
-    left = hold.deadline_ns - now
-    if wanted * 9 // 10 <= left <= wanted and not policy.doubts(hold.asked_ns):
-        if left < wanted * 19 // 20 and hold.extending is None:
+    lease = hold.lease
+    left = lease.deadline_ns - now
+    if wanted * 9 // 10 <= left <= wanted and not policy.doubts(lease.asked_ns):
+        if left < wanted * 19 // 20 and lease.renewal is None:
             ballot = policy.ballot(hold.extending_to(ttl_ms, now))
             hold.renew(ballot, now + wanted)
             yield Tell([ballot])

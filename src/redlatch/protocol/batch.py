@@ -111,7 +111,7 @@ def _try_each(
     until = min(deadline, started + policy.patience_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
-        part: list[Ballot] = [hold.attempt(policy, ttl_ms, started, until) for hold in some]
+        part: list[Ballot] = [hold.attempt(policy, ttl_ms, started, deadline, until) for hold in some]
         asked += part
         yield Tell(part)
     yield asked
@@ -125,7 +125,7 @@ def _try_each(
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
         if granted(policy, lines, hold, won[place], deadline, now):
-            hold.keep(deadline, now - started)
+            hold.keep(now - started)
             continue
         undone.append(policy.ballot(hold.releasing()))
         if ballot.no < ballot.size:

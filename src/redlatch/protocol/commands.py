@@ -224,7 +224,7 @@ class Scripted(Command):
         undo: Command | None = None,
         again: Command | None = None,
     ) -> None:
-        self._concern(hold.key, hold.token, hold.since_ns)
+        self._concern(hold.key, hold.lease.token, hold.lease.since_ns)
         self.tells = tells
         self.releases = releases
         self._script = script

@@ -69,18 +69,18 @@ class Fair(Kind):
             lines.crowded.discard(hold.key)
             self._watch(policy, lines, hold, policy.clock.now() + policy.patience_ns(ttl_ms))
         self._answers = {}
-        arguments = [hold.token, b"%d" % ttl_ms, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS, b"%d" % place]
+        arguments = [hold.lease.token, b"%d" % ttl_ms, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS, b"%d" % place]
         return Scripted(hold, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
-        arguments = [hold.token, self._me, b"%d" % self._ticket]
+        arguments = [hold.lease.token, self._me, b"%d" % self._ticket]
         # Sent once more, it may come behind the release by which this client leaves: it does not stand in line again.
         again = Scripted(hold, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
         whole = [*arguments, b"%d" % ALIVE_MS]
         return Scripted(hold, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
 
     def releasing(self, hold: Hold) -> Command:
-        arguments = [hold.token, self._me, b"%d" % self._ticket]
+        arguments = [hold.lease.token, self._me, b"%d" % self._ticket]
         command = Scripted(hold, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
         command.since_ns = self._since_ns  # its place may be there since its first attempt
         return command

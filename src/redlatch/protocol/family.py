@@ -86,15 +86,15 @@ class Kind:
 
     def releasing(self, hold: Hold) -> Command:
         """Return what releases it, or undoes the last attempt."""
-        return Release(hold.key, hold.token, hold.since_ns)
+        return Release(hold.key, hold.lease.token, hold.lease.since_ns)
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
         """Return what extends it."""
-        return Extend(hold.key, hold.token, hold.since_ns, ttl_ms)
+        return Extend(hold.key, hold.lease.token, hold.lease.since_ns, ttl_ms)
 
     def owned(self, hold: Hold) -> Command:
         """Return the question whether it is ours."""
-        return Owned(hold.key, hold.token, hold.since_ns)
+        return Owned(hold.key, hold.lease.token, hold.lease.since_ns)
 
     def locked(self, hold: Hold) -> Command:
         """Return the question whether anybody has it; of a semaphore, whether all permits are taken."""
@@ -157,24 +157,27 @@ class Fenced(Kind):
     """
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        hold.fence = policy.fences.propose()
-        hold.fence_end = hold.fence + lines.successors(policy, hold.key)
-        return AcquireFenced(hold.key, hold.token, hold.since_ns, ttl_ms, hold.fence, hold.fence_end)
+        fence = policy.fences.propose()
+        hold.number(fence, fence + lines.successors(policy, hold.key))
+        lease = hold.lease
+        return AcquireFenced(hold.key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
         if ballot.yes >= ballot.quorum or not ballot.won():
             return None
         answers = dict(ballot.answers or {})  # a copy: another thread may add an answer meanwhile
-        highest = max([hold.fence_end] + [-answer for answer in answers.values()])
-        hold.fence, hold.fence_end = highest + 1, highest + 1 + hold.fence_end - hold.fence
+        lease = hold.lease
+        highest = max([lease.fence_end] + [-answer for answer in answers.values()])
+        first, last = highest + 1, highest + 1 + lease.fence_end - lease.fence
+        hold.number(first, last)
         policy.fences.note(highest)
-        command = Confirm(hold.key, hold.token, hold.since_ns, hold.fence, hold.fence_end)
+        command = Confirm(hold.key, lease.token, lease.since_ns, first, last)
         again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
         again.asked = sum([1 << index for index in answers])
         return again
 
     def won(self, policy: Policy, hold: Hold) -> None:
-        policy.fences.note(hold.fence_end)
+        policy.fences.note(hold.lease.fence_end)
 
 
 class ReaderOrWriter(Kind):
@@ -240,18 +243,18 @@ class Reader(ReaderOrWriter):
             )
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        arguments = [hold.token, b"%d" % ttl_ms]
+        arguments = [hold.lease.token, b"%d" % ttl_ms]
         keys = [*self._keys[:2], self._keys[0] + b"\0nested"] if self._has(False, policy) else self._keys
         return Scripted(hold, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.READ_RELEASE, self._keys, [hold.token], NOTHING, True)
+        return Scripted(hold, scripts.READ_RELEASE, self._keys, [hold.lease.token], NOTHING, True)
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        return Scripted(hold, scripts.READ_EXTEND, self._keys, [hold.token, b"%d" % ttl_ms])
+        return Scripted(hold, scripts.READ_EXTEND, self._keys, [hold.lease.token, b"%d" % ttl_ms])
 
     def owned(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.READ_OWNED, self._keys, [hold.token])
+        return Scripted(hold, scripts.READ_OWNED, self._keys, [hold.lease.token])
 
 
 class Writer(ReaderOrWriter):
@@ -279,23 +282,23 @@ class Writer(ReaderOrWriter):
             )
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        self._waiter = self._waiter or hold.token
-        arguments = [hold.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS, self._waiter]
+        self._waiter = self._waiter or hold.lease.token
+        arguments = [hold.lease.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS, self._waiter]
         return Scripted(hold, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(hold))
 
     def undoing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, b""], NOTHING, True)
+        return Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.lease.token, b""], NOTHING, True)
 
     def releasing(self, hold: Hold) -> Command:
-        command = Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.token, self._waiter], NOTHING, True)
+        command = Scripted(hold, scripts.WRITE_RELEASE, self._keys, [hold.lease.token, self._waiter], NOTHING, True)
         command.since_ns = self._since_ns  # its first attempt may have named it as a waiting writer on a master
         return command
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        return Scripted(hold, scripts.WRITE_EXTEND, self._keys, [hold.token, b"%d" % ttl_ms])
+        return Scripted(hold, scripts.WRITE_EXTEND, self._keys, [hold.lease.token, b"%d" % ttl_ms])
 
     def owned(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.WRITE_OWNED, self._keys, [hold.token])
+        return Scripted(hold, scripts.WRITE_OWNED, self._keys, [hold.lease.token])
 
 
 class Slot(Kind):
@@ -328,18 +331,18 @@ class Slot(Kind):
         self._slot = self._next  # not before: until now the last attempt may have to be undone
         window = self._window()
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits
-        arguments = [hold.token] + [b"%d" % number for number in numbers]
+        arguments = [hold.lease.token] + [b"%d" % number for number in numbers]
         return Scripted(hold, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(hold))
 
     def releasing(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.SLOT_RELEASE, self._keys, [hold.token, b"%d" % self._slot], NOTHING, True)
+        return Scripted(hold, scripts.SLOT_RELEASE, self._keys, [hold.lease.token, b"%d" % self._slot], NOTHING, True)
 
     def extending(self, hold: Hold, ttl_ms: int) -> Command:
-        arguments = [hold.token, b"%d" % self._slot, b"%d" % ttl_ms]
+        arguments = [hold.lease.token, b"%d" % self._slot, b"%d" % ttl_ms]
         return Scripted(hold, scripts.SLOT_EXTEND, self._keys, arguments)
 
     def owned(self, hold: Hold) -> Command:
-        return Scripted(hold, scripts.SLOT_OWNED, self._keys, [hold.token, b"%d" % self._slot])
+        return Scripted(hold, scripts.SLOT_OWNED, self._keys, [hold.lease.token, b"%d" % self._slot])
 
     def locked(self, hold: Hold) -> Command:
         return Scripted(hold, scripts.FULL, self._keys[:1], [b"%d" % self._permits])
@@ -419,7 +422,7 @@ def attempt(
     while True:
         started = policy.clock.now()
         deadline = started + policy.validity_ns(ttl_ms)
-        hold.ask(kind.token(policy), started)
+        hold.ask(kind.token(policy), started, deadline)
         command = kind.acquiring(policy, lines, hold, ttl_ms)
         until = min(deadline, started + policy.patience_within(ttl_ms, until_ns - started if until_ns else UNBOUNDED))
         ballot = policy.ballot(command, until)
@@ -434,7 +437,7 @@ def attempt(
         won = ballot.yes >= ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         if granted(policy, lines, hold, won, deadline, now):
-            hold.keep(deadline, now - started)
+            hold.keep(now - started)
             kind.won(policy, hold)
             lines.overtake(policy, hold, now)
             if (kind.shares and kind.queues) or (hold.shown and hold.key in lines.lines):

@@ -45,13 +45,13 @@ class Given(Kind):
         self._token = token
 
     def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        return Acquire(hold.key, hold.token, hold.since_ns, ttl_ms)
+        return Acquire(hold.key, hold.lease.token, hold.lease.since_ns, ttl_ms)
 
     def won(self, policy: Policy, hold: Hold) -> None:
         hold.shown = not self._once
 
     def releasing(self, hold: Hold) -> Command:
-        return self._in_order(Release(hold.key, hold.token, hold.since_ns))
+        return self._in_order(Release(hold.key, hold.lease.token, hold.lease.since_ns))
 
     def _in_order(self, release: Command) -> Command:
         return release if self._once else InOrder(release)
@@ -71,7 +71,7 @@ class Signalled(Given):
         self._signal_ms = signal_ms
 
     def releasing(self, hold: Hold) -> Command:
-        keys, arguments = [hold.key, self._signal], [hold.token, b"%d" % self._signal_ms]
+        keys, arguments = [hold.key, self._signal], [hold.lease.token, b"%d" % self._signal_ms]
         return self._in_order(Scripted(hold, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
 
 

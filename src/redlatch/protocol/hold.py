@@ -8,6 +8,7 @@ from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
 from .commands import Acquire, Command, Extend, Release
+from .lease import NO_LEASE, Lease, new_lease
 from .policy import MILLISECOND, UNBOUNDED, Policy
 
 # What a Hold is doing. WAITING: for its turn in this client; nothing was sent. SETTLING: a release was interrupted, or
@@ -23,38 +24,35 @@ _BEFORE_ALL_NS = -1
 
 
 class Hold:
-    """One holder's claim on one name: the token of its last attempt and until when it may be believed.
+    """One holder's claim on one name, and the lease that it has or asks for.
 
     Args:
         kind: which one of the lock family it is (see `family`); None is the plain lock.
         fenced: whether each holder gets a number.
 
-    The token is noted here before the first byte with it leaves, so that whoever interrupts an attempt
-    at any point can undo it (`abandon`). One Hold is one holder: a second `acquire` while one is under
+    Attributes:
+        lease: of the last attempt. It is noted here before the first byte with its token leaves, so that whoever
+            interrupts an attempt at any point can undo it (`abandon`). It counts while the state says so.
+
+    Another thread may replace the lease at any time. So a change of it compares and replaces (`_replace`), and names
+    the token that it means. One Hold is one holder: a second `acquire` while one is under
     way or held is refused, since two holders that share a token would release each other's lock. So each
     acquire brings a ticket, and the one noted here has the claim. Between a question and the step that follows from
     it there is never a call: there, and only there, another thread or an interrupt might come in between.
     """
 
     __slots__ = (
-        "asked_ns",
-        "deadline_ns",
         "elapsed_ns",
         "extending",
-        "fence",
-        "fence_end",
         "fenced",
         "key",
         "kind",
+        "lease",
         "lost_ns",
         "name",
-        "passed",
-        "renewed_ns",
         "shown",
-        "since_ns",
         "state",
         "ticket",
-        "token",
         "wanted_ns",
     )
 
@@ -63,20 +61,29 @@ class Hold:
         self.key = key
         self.kind = kind
         self.fenced = fenced
-        self.fence = self.fence_end = 0  # the number of this holder, and the last one that its lease may pass on
         self.state = FREE
-        self.token = b""
-        self.since_ns = 0
-        self.asked_ns = 0  # when the masters were last asked for what it has got
-        self.deadline_ns = 0
+        self.lease: Lease = NO_LEASE
         self.elapsed_ns = 0
         self.extending: Any = None  # the ballot of the extension that is under way
-        self.renewed_ns = 0  # until when it would let the lock live, where nobody waits for it; else 0
         self.wanted_ns = 0  # an extension waits for another one, and checks again before this time; 0 if none waits
-        self.passed = 0  # from how many holds to how many the lease has been passed
         self.shown = False  # whether its token was told to somebody who may release with it, wherever he is
         self.lost_ns = 0  # what was asked for before then is lost: somebody has deleted the key
         self.ticket: object = None  # of the acquire that has the claim
+
+    @property
+    def token(self) -> bytes:
+        """The token of the last attempt."""
+        return self.lease.token
+
+    @property
+    def fence(self) -> int:
+        """The number of this holder; 0 where it has none."""
+        return self.lease.fence
+
+    @property
+    def deadline_ns(self) -> int:
+        """Until when the holder may act; 0 where nothing was granted."""
+        return self.lease.deadline_ns if self.state >= HELD else 0
 
     def claim(self, ticket: object) -> None:
         """Reserve this Hold for the acquire that has this ticket.
@@ -87,7 +94,6 @@ class Hold:
         if self.ticket is None or self.state == SETTLING:
             self.ticket = ticket  # no call since the check: only one of two threads gets the claim
             self.state = FREE
-            self.deadline_ns = 0
             if self.kind is not None:
                 self.kind.end(self)
             return
@@ -97,18 +103,22 @@ class Hold:
             name=self.name,
         )
 
-    def ask(self, token: bytes, since_ns: int) -> None:
-        """Note the token of an attempt that is about to begin."""
-        self.token = token
+    def ask(self, token: bytes, since_ns: int, deadline_ns: int) -> None:
+        """Note what an attempt that is about to begin asks for."""
+        self.lease = new_lease(token, since_ns, deadline_ns)
         self.shown = False
-        self.since_ns = self.asked_ns = since_ns
         self.state = ASKING
 
-    def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, until_ns: int) -> Ballot:
-        """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it."""
-        self.ask(policy.tokens.take(), started_ns)
-        self.fence = self.fence_end = 0  # those of a lease that it was handed once are used up
-        command = Acquire(self.key, self.token, started_ns, ttl_ms)
+    def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int) -> Ballot:
+        """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it.
+
+        Args:
+            started_ns: the time now.
+            deadline_ns: until when the lock may be held if it is won.
+            until_ns: for how long the votes are waited for.
+        """
+        self.ask(policy.tokens.take(), started_ns, deadline_ns)
+        command = Acquire(self.key, self.lease.token, started_ns, ttl_ms)
         return policy.ballot(command, until_ns)
 
     def releasing(self) -> Command:
@@ -116,28 +126,59 @@ class Hold:
         if self.kind is not None:
             command: Command = self.kind.releasing(self)
             return command
-        return Release(self.key, self.token, self.since_ns)
+        lease = self.lease
+        return Release(self.key, lease.token, lease.since_ns)
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
         """Return the command that extends it, made now."""
         if self.kind is None:
-            return Extend(self.key, self.token, now_ns, ttl_ms)
+            return Extend(self.key, self.lease.token, now_ns, ttl_ms)
         command: Command = self.kind.extending(self, ttl_ms)
         command.since_ns = now_ns
         return command
 
-    def keep(self, deadline_ns: int, elapsed_ns: int) -> None:
-        """Hold the lock until the deadline; the attempt took elapsed_ns."""
-        self.deadline_ns = deadline_ns
+    def keep(self, elapsed_ns: int) -> None:
+        """Hold what was asked for until its deadline; the attempt took elapsed_ns."""
         self.elapsed_ns = elapsed_ns
         self.extending = None
-        self.renewed_ns = self.passed = 0
         self.state = HELD
 
     def borrow(self, token: bytes) -> None:
         """Hold what somebody else has acquired with this token, nobody knows since when, nor until when."""
-        self.ask(token, _BEFORE_ALL_NS)
-        self.keep(UNBOUNDED, 0)
+        self.ask(token, _BEFORE_ALL_NS, UNBOUNDED)
+        self.keep(0)
+
+    def number(self, fence: int, fence_end: int) -> None:
+        """Note the number that an attempt proposes, and the last one that its lease may pass on."""
+        self.lease = self.lease.numbered(fence, fence_end)
+
+    def _replace(self, old: Lease, new: Lease) -> bool:
+        """Replace a lease; return False if another thread has replaced it meanwhile."""
+        if self.lease is not old:  # no call before the next step
+            return False
+        self.lease = new
+        return True
+
+    def shorten(self, token: bytes, deadline_ns: int) -> None:
+        """End the lease with this token at a deadline, unless it ends earlier."""
+        lease = self.lease
+        while lease.token is token and deadline_ns < lease.deadline_ns:
+            if self._replace(lease, lease.until(deadline_ns)):
+                return
+            lease = self.lease
+
+    def prolong(self, token: bytes, asked_ns: int, deadline_ns: int) -> None:
+        """Take over an extension of the lease with this token, unless the lock was lost meanwhile.
+
+        Args:
+            asked_ns: when the extension began.
+            deadline_ns: what it has granted; 0 keeps the deadline, because a later extension has begun.
+        """
+        lease = self.lease
+        while lease.token is token and self.lost_ns < asked_ns:
+            if self._replace(lease, lease.extended(deadline_ns or lease.deadline_ns, asked_ns)):
+                return
+            lease = self.lease
 
     def may_pass_to(self, other: Hold) -> bool:
         """Tell whether the lease may be passed on: who needs a number of its own must find one left.
@@ -147,58 +188,53 @@ class Hold:
         if self.shown:
             return False
         if other.fenced:
-            return self.fence < self.fence_end
+            return self.lease.fence < self.lease.fence_end
         if other.kind is None:
             return self.kind is None or self.fenced
         return other.kind.passes and self.kind is not None and self.kind.passes
 
     def lose(self, now_ns: int) -> None:
         """Take note that somebody has deleted the key: what is held, or is being passed on or taken over, is lost."""
-        self.lost_ns = now_ns  # first: `inherit` looks at it last
+        self.lost_ns = now_ns  # first: `inherit` and `prolong` look at it last
         if self.state == HELD:
-            self.deadline_ns = min(self.deadline_ns, now_ns)
+            self.shorten(self.lease.token, now_ns)
 
     def holds_since(self, since_ns: int) -> bool:
         """Tell whether it still holds the lease of the attempt made at `since_ns`, and no newer one."""
-        return self.state == HELD and self.since_ns == since_ns
+        return self.state == HELD and self.lease.since_ns == since_ns
 
     def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
         """Note that the key of the attempt made at `since_ns` was deleted; a newer lease stays as it is."""
-        deadline_ns = min(self.deadline_ns, now_ns)
-        if self.state == HELD and self.since_ns == since_ns:  # no call from here to the end
-            self.lost_ns = now_ns
-            self.deadline_ns = deadline_ns
+        while self.holds_since(since_ns):
+            lease = self.lease
+            shorter = lease.until(min(lease.deadline_ns, now_ns))
+            if self.state == HELD and lease.since_ns == since_ns and self.lease is lease:  # no call to the end
+                self.lost_ns = now_ns
+                self.lease = shorter
+                return
 
-    def copy(self) -> Hold:
-        """Return what is held, to be passed on once more; nobody's claim."""
-        lease = Hold(self.name, self.key, self.kind)
-        lease.inherit(self)
-        lease.passed += 1
-        lease.fence += 1
-        return lease
-
-    def inherit(self, lease: Hold) -> None:
+    def inherit(self, lease: Lease, giver: Hold) -> None:
         """Hold what another hold has held."""
-        self.token = lease.token
+        self.lease = lease
         self.shown = False
-        self.since_ns = lease.since_ns
-        self.asked_ns = lease.asked_ns
-        self.deadline_ns = lease.deadline_ns
-        self.elapsed_ns = lease.elapsed_ns
-        self.extending = lease.extending if lease.renewed_ns else None
-        self.renewed_ns = lease.renewed_ns
-        self.passed = lease.passed
-        self.fence = lease.fence
-        self.fence_end = lease.fence_end
+        self.elapsed_ns = giver.elapsed_ns
+        self.extending = None
         self.state = HELD
-        lost_ns = max(self.lost_ns, lease.lost_ns)
-        if self.asked_ns < lost_ns:
-            self.deadline_ns = min(self.deadline_ns, lost_ns)
+        lost_ns = max(self.lost_ns, giver.lost_ns)
+        if lease.asked_ns < lost_ns:
+            self.shorten(lease.token, lost_ns)
 
-    def renew(self, ballot: Ballot, deadline_ns: int) -> None:
-        """Note an extension that nobody waits for: what comes of it counts as soon as somebody looks (`adopt`)."""
-        self.extending = ballot
-        self.renewed_ns = deadline_ns
+    def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
+        """Note an extension that nobody waits for: what comes of it counts as soon as somebody looks (`adopt`).
+
+        Args:
+            renewal: the ballot of the extension; None forgets the one before.
+            deadline_ns: what it asks for.
+        """
+        while True:
+            lease = self.lease
+            if lease.renewal is renewal or self._replace(lease, lease.renewing(renewal, deadline_ns)):
+                return
 
     def being_extended(self, now_ns: int) -> bool:
         """Tell whether an extension is under way, or waits for its turn."""
@@ -207,14 +243,10 @@ class Hold:
 
     def adopt(self, now_ns: int) -> None:
         """Take over what came of such an extension: it counts if a quorum has answered before the old deadline."""
-        ballot = self.extending
-        if self.renewed_ns and ballot is not None and ballot.decided:
-            if ballot.yes >= ballot.quorum and now_ns < self.deadline_ns:
-                self.deadline_ns = max(self.deadline_ns, self.renewed_ns)
-            elif ballot.refused():
-                self.deadline_ns = min(self.deadline_ns, now_ns)
-            self.extending = None
-            self.renewed_ns = 0
+        while True:
+            lease = self.lease
+            if lease.renewal is None or not lease.renewal.decided or self._replace(lease, lease.renewed(now_ns)):
+                return
 
     def busy(self, now_ns: int) -> bool:
         """Tell whether it is worth waiting for: it waits, asks, holds, or is being released.
@@ -227,8 +259,7 @@ class Hold:
         """Hold nothing; the claim is given up last. If interrupted before that, this may be repeated."""
         if self.kind is not None:
             self.kind.end(self)
-        self.deadline_ns = 0  # no call from here to the end
-        self.state = FREE
+        self.state = FREE  # no call from here to the end
         self.ticket = None
 
     def abandon(self, ticket: object) -> Command | None:
@@ -283,7 +314,7 @@ class Hold:
         self.adopt(now_ns)
         if self.state not in (HELD, SETTLING):  # no call between this question and its consequence
             raise NotOwned(f"{self.name!r} is not held; there is nothing to release", name=self.name)
-        late = self.state == HELD and now_ns >= self.deadline_ns
+        late = self.state == HELD and now_ns >= self.lease.deadline_ns
         resent = self.state == SETTLING
         self.state = RELEASING
         return late, resent
@@ -309,4 +340,4 @@ class Hold:
 
     def held(self, now_ns: int) -> bool:
         """Tell whether the holder may still believe that the lock is its own."""
-        return self.state == HELD and now_ns < self.deadline_ns
+        return self.state == HELD and now_ns < self.lease.deadline_ns

@@ -29,7 +29,7 @@ def granted(policy: Policy, lines: Lines, hold: Hold, won: bool, deadline_ns: in
         deadline_ns: when the validity of the attempt ends.
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
-    return won and now_ns < deadline_ns and not (policy.doubts(hold.since_ns) or lines.deleted(hold))
+    return won and now_ns < deadline_ns and not (policy.doubts(hold.lease.since_ns) or lines.deleted(hold))
 
 
 def is_final(ballot: Ballot, failures: int) -> bool:

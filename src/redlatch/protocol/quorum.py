@@ -82,21 +82,20 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     deadline = started + policy.validity_ns(ttl_ms)
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
-        hold.deadline_ns = limit = min(hold.deadline_ns, deadline)
+        hold.shorten(token, deadline)
+        limit = min(hold.lease.deadline_ns, deadline)
         for failures in (1, 2):
             yield ballot
             won = ballot.yes >= ballot.quorum
             settled = policy.clock.now()
-            if hold.token is not token or hold.state != HELD:
+            if hold.lease.token is not token or hold.state != HELD:
                 raise NotOwned(f"{hold.name!r} was released while it was extended", name=hold.name)
             if settled >= limit or ballot.refused() or hold.lost_ns >= started:
-                hold.deadline_ns = min(limit, settled)
+                hold.shorten(token, min(limit, settled))
                 raise lost_before(policy, hold, ballot, settled >= limit, settled - started)
             overtaken = hold.extending is not ballot  # we took so long that another extension began
             if won:
-                if not overtaken:  # else a later call may have asked for a shorter ttl
-                    hold.deadline_ns = deadline
-                hold.asked_ns = max(hold.asked_ns, started)
+                hold.prolong(token, started, 0 if overtaken else deadline)
                 hold.elapsed_ns = settled - started
                 break
             if overtaken or is_final(ballot, failures):
@@ -106,7 +105,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         if hold.extending is ballot:
             hold.extending = None
     # A vote of a master that has forgotten the lock may be among those.
-    if policy.doubts(started) and not overtaken and hold.token is token:
+    if policy.doubts(started) and not overtaken and hold.lease.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
         yield from extend(policy, hold, left_ms, token)  # which raises LockLost if nothing is left
 
@@ -124,16 +123,16 @@ def _next_extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None
 
 def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int) -> Ballot | None:
     """Begin an extension: return its ballot, noted in the hold, or None while another one is under way."""
-    if hold.state != HELD or (token is not None and hold.token is not token):
+    if hold.state != HELD or (token is not None and hold.lease.token is not token):
         raise NotOwned(f"{hold.name!r} is not held; there is nothing to extend", name=hold.name)
-    if started >= hold.deadline_ns:  # what is left of the keys is not to live longer
+    if started >= hold.lease.deadline_ns:  # what is left of the keys is not to live longer
         raise loss(RAN_OUT, hold)
-    until = min(hold.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
+    until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
     ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
+    hold.renew(None, 0)
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None
-    hold.renewed_ns = 0
     hold.extending = ballot  # no call since the question, so that of two threads only one goes on
     if hold.state != HELD:  # who passes the lease on looks for an extension last: one of us sees the other
         hold.extending = None
@@ -209,11 +208,11 @@ def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """Answer whether this holder still has the lock: by its own clock and on a quorum of masters."""
     mine = hold.held(policy.clock.now())
     if mine:
-        token = hold.token
-        question = Owned(hold.key, token, hold.since_ns) if hold.kind is None else hold.kind.owned(hold)
+        token = hold.lease.token
+        question = Owned(hold.key, token, hold.lease.since_ns) if hold.kind is None else hold.kind.owned(hold)
         for ballot in _inquiry(policy, hold, question, patience_ns):
             yield ballot
-        mine = ballot.yes >= ballot.quorum and hold.token is token and hold.held(policy.clock.now())
+        mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())
     yield Answer(mine)
 
 

@@ -272,7 +272,7 @@ class Agenda:
             care = self._fresh.popleft()
             if not care.live():
                 continue
-            doubted = self._policy.doubts(care.hold.asked_ns)
+            doubted = self._policy.doubts(care.hold.lease.asked_ns)
             if doubted != care.doubted:
                 care.doubted = doubted
                 care.plan(now_ns if doubted else care.renew_ns)

@@ -32,6 +32,7 @@ from redlatch.errors import LockBusy
 from .ballot import Ballot
 from .commands import Command
 from .hold import HELD, PASSED, RELEASING, WAITING, Hold
+from .lease import Lease
 from .policy import MILLISECOND, SECOND, Policy
 
 # A fenced lease has numbers for so many others: as many microseconds as mostly pass meanwhile, or fewer.
@@ -55,24 +56,26 @@ class Turn:
         hold: whose it is.
         ballot: what its owner waits for: decided when the turn has come.
         left: whether its owner is gone.
-        lease: what came with it, as it was with the hold that gave it; None where the masters must be asked.
+        lease: what came with it; None where the masters must be asked.
+        giver: the hold that gave it.
         courteous: whether other processes are to have a chance first.
         looks: whether its owner watches the holder's key when it is the first in line.
         watch: the ballot on the holder's key that its owner is waiting for as well; or None.
     """
 
-    __slots__ = ("ballot", "courteous", "hold", "lease", "left", "looks", "watch")
+    __slots__ = ("ballot", "courteous", "giver", "hold", "lease", "left", "looks", "watch")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
         self.hold = hold
         self.ballot = Ballot(_NO_COMMAND, 0, 0, until_ns)
         self.left = False
-        self.lease: Hold | None = None
+        self.lease: Lease | None = None
+        self.giver: Hold | None = None
         self.courteous = False
         self.looks = False
         self.watch: Ballot | None = None
 
-    def take(self) -> Hold | None:
+    def take(self) -> Lease | None:
         """Take the lease, if there is one; only one of all who try gets it."""
         lease = self.lease
         self.lease = None
@@ -83,10 +86,10 @@ class Turn:
 
         After an interrupt the lease is in the turn, in the hold, or in both.
         """
-        lease = self.lease
-        if lease is None:
+        lease, giver = self.lease, self.giver
+        if lease is None or giver is None:
             return False
-        self.hold.inherit(lease)
+        self.hold.inherit(lease, giver)
         if self.take() is None:  # the giver has taken it back and releases it
             self.hold.state = WAITING
             return False
@@ -174,7 +177,7 @@ class Lines:
             if self.lines.get(hold.key) is line:  # else it was dissolved meanwhile, and nobody will look into it
                 return
 
-    def step_out(self, turn: Turn, now_ns: int) -> Hold | None:
+    def step_out(self, turn: Turn, now_ns: int) -> Lease | None:
         """Leave the line; return a lease that came too late, or None. If interrupted, it may be repeated.
 
         The hold then has this lease. The caller releases it and leaves the head afterwards.
@@ -205,13 +208,14 @@ class Lines:
         if line is None:
             return False
         # An extension may reach the masters behind the next one's own.
-        busy = hold.extending is not None and not hold.renewed_ns
-        over = now_ns - hold.since_ns >= policy.tenure_ns or hold.passed >= policy.tenure_count
-        turn = None if busy or over or policy.doubts(hold.asked_ns) else _next(line)
+        busy = hold.extending is not None
+        lease = hold.lease
+        over = now_ns - lease.since_ns >= policy.tenure_ns or lease.passed >= policy.tenure_count
+        turn = None if busy or over or policy.doubts(lease.asked_ns) else _next(line)
         if turn is None or not hold.may_pass_to(turn.hold):
             return False
         line.move(now_ns)
-        lease = hold.copy()
+        lease = hold.lease.handed_on()
         # No call from here until the turn is called, so neither an interrupt nor another thread can come in between.
         # After an interrupt the lease belongs to exactly one of the two holds. If another thread has already put the
         # turn at the head, to ask the masters, the first check fails and the turn gets no lease. If another thread has
@@ -225,7 +229,7 @@ class Lines:
             hold.state = RELEASING
             return False
         self.heads[hold.key] = turn.hold
-        lease.lost_ns = hold.lost_ns  # now that others see the next one at the head
+        turn.giver = hold  # whose loss, from now on too, is that of the next one
         turn.lease = lease
         turn.ballot.decided = True  # before it is appended to `called`
         watch = turn.watch
@@ -286,7 +290,7 @@ class Lines:
 
         `lose` marks only the hold at the head. Attempts beside the head rely on this check.
         """
-        since_ns = hold.since_ns
+        since_ns = hold.lease.since_ns
         if self._lost:
             lost = list(self._lost)
             if len(lost) == LOSSES and lost[0][1] >= since_ns:  # a deletion of this key may have been dropped
@@ -345,7 +349,7 @@ class Lines:
                 if self.heads.get(key) is head:  # else the head has changed since we looked
                     self._call_next(line, now_ns, False)
                 head = None
-            until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.deadline_ns
+            until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.lease.deadline_ns
             if head is not None and self._have_it_look(line, now_ns):
                 until = min(until, now_ns + UNKNOWN_NS)
             earliest = min(earliest or until, until)

@@ -4,6 +4,7 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Acquire, Command, Extend, Release
+from redlatch._c.protocol.lease cimport Lease, new_lease
 from redlatch._c.protocol.policy cimport Policy
 
 
@@ -12,44 +13,46 @@ cdef class Hold:
     cdef readonly object name
     cdef readonly bytes key
     cdef public int state
-    cdef public bytes token
-    cdef public long long since_ns
-    cdef public long long asked_ns
-    cdef public long long deadline_ns
+    cdef public Lease lease
     cdef public long long elapsed_ns
     cdef public object extending
     cdef public object kind
     cdef readonly bint fenced
-    cdef public long long fence
-    cdef public long long fence_end
-    cdef public long long renewed_ns
     cdef public long long wanted_ns
-    cdef public long long passed
     cdef public bint shown
     cdef public long long lost_ns
     cdef readonly object ticket
 
     cpdef claim(self, ticket)
-    cpdef ask(self, bytes token, long long since_ns)
-    cpdef Ballot attempt(self, Policy policy, long long ttl_ms, long long started_ns, long long until_ns)
+    cpdef ask(self, bytes token, long long since_ns, long long deadline_ns)
+    cpdef Ballot attempt(
+        self, Policy policy, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
+    )
+    @cython.locals(lease=Lease)
     cpdef Command releasing(self)
     @cython.locals(command=Command)
     cpdef Command extending_to(self, long long ttl_ms, long long now_ns)
-    cpdef keep(self, long long deadline_ns, long long elapsed_ns)
+    cpdef keep(self, long long elapsed_ns)
     cpdef free(self)
     cpdef borrow(self, bytes token)
+    cpdef number(self, long long fence, long long fence_end)
+    cdef bint _replace(self, Lease old, Lease new) except -1
+    @cython.locals(lease=Lease)
+    cpdef shorten(self, bytes token, long long deadline_ns)
+    @cython.locals(lease=Lease)
+    cpdef prolong(self, bytes token, long long asked_ns, long long deadline_ns)
     cpdef bint may_pass_to(self, Hold other)
     cpdef lose(self, long long now_ns)
     cpdef bint holds_since(self, long long since_ns)
-    @cython.locals(deadline_ns=cython.longlong)
+    @cython.locals(lease=Lease, shorter=Lease)
     cpdef lose_what_it_holds_since(self, long long since_ns, long long now_ns)
-    cpdef Hold copy(self)
     @cython.locals(lost_ns=cython.longlong)
-    cpdef inherit(self, Hold lease)
-    cpdef renew(self, Ballot ballot, long long deadline_ns)
+    cpdef inherit(self, Lease lease, Hold giver)
+    @cython.locals(lease=Lease)
+    cpdef renew(self, Ballot renewal, long long deadline_ns)
     @cython.locals(ballot=Ballot)
     cpdef bint being_extended(self, long long now_ns) except -1
-    @cython.locals(ballot=Ballot)
+    @cython.locals(lease=Lease)
     cpdef adopt(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
     cpdef abandon(self, ticket)

@@ -5,6 +5,7 @@ cimport cython
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.lease cimport Lease
 from redlatch._c.protocol.policy cimport Policy
 
 
@@ -13,14 +14,15 @@ cdef class Turn:
     cdef readonly Hold hold
     cdef readonly Ballot ballot
     cdef public bint left
-    cdef public Hold lease
+    cdef public Lease lease
+    cdef public Hold giver
     cdef public bint courteous
     cdef public bint looks
     cdef public Ballot watch
 
-    @cython.locals(lease=Hold)
-    cpdef Hold take(self)
-    @cython.locals(lease=Hold)
+    @cython.locals(lease=Lease)
+    cpdef Lease take(self)
+    @cython.locals(lease=Lease, giver=Hold)
     cpdef bint inherit(self) except -1
 
 
@@ -52,11 +54,11 @@ cdef class Lines:
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, line=Line, depth=Py_ssize_t, give_up_ns=cython.longlong)
     cpdef join(self, Policy policy, Turn turn, long long now_ns)
-    @cython.locals(lease=Hold)
-    cpdef Hold step_out(self, Turn turn, long long now_ns)
+    @cython.locals(lease=Lease)
+    cpdef Lease step_out(self, Turn turn, long long now_ns)
     @cython.locals(line=Line)
     cpdef drop(self, Turn turn)
-    @cython.locals(line=Line, turn=Turn, lease=Hold, watch=Ballot, kept=bint)
+    @cython.locals(line=Line, turn=Turn, lease=Lease, watch=Ballot, kept=bint)
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(line=Line, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
