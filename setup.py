@@ -23,6 +23,7 @@ TEXTS = (
     "protocol.hold",
     "protocol.key",
     "protocol.waiting",
+    "protocol.effects",
     "protocol.outcome",
     "protocol.quorum",
     "protocol.acquire",

@@ -44,6 +44,7 @@ class Play:
     def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
         build = build or impl.current
         self.quorum_module: ModuleType = build.module("protocol.quorum")
+        self.effects_module: ModuleType = build.module("protocol.effects")
         self.acquire_module: ModuleType = build.module("protocol.acquire")
         self.batch: ModuleType = build.module("protocol.batch")
         self.commands: ModuleType = build.module("protocol.commands")
@@ -95,7 +96,7 @@ class Play:
     def follow(self, steps: Iterator[Any], rest: Iterator[Votes]) -> Any:
         """Run a generator to its end, or to its answer, with as many votes as it asks for."""
         for effect in steps:
-            if isinstance(effect, self.quorum_module.Answer):
+            if isinstance(effect, self.effects_module.Answer):
                 return effect.value
             self.perform(effect, rest)
         return None
@@ -119,7 +120,7 @@ class Play:
                 self.rest = votes.ljust(self.masters, ".")
                 votes = self.rest[ballot.asked.bit_length() - 1]
             self.vote(ballot, votes)
-        if isinstance(effect, self.quorum_module.Pause):
+        if isinstance(effect, self.effects_module.Pause):
             self.now = max(self.now, effect.until_ns)
 
     def acquire(self, *script: Votes, give_up_ns: int | None = BEGINNING) -> Any:

@@ -23,8 +23,8 @@ from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
+from .protocol.effects import Steps
 from .protocol.policy import DEFAULT_GUARD, Guard, Handoff, Retry
-from .protocol.quorum import Steps
 
 if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
     from .drivers.aio import Driver

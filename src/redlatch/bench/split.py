@@ -20,9 +20,9 @@ from redlatch.bench.order import Answer, Order, cpu_seconds, percentiles
 from redlatch.protocol.acquire import acquire
 from redlatch.protocol.ballot import Ballot
 from redlatch.protocol.commands import Acquire, Look, Release
+from redlatch.protocol.effects import Effect, Pause, Steps, Tell
 from redlatch.protocol.hold import HELD, Hold
 from redlatch.protocol.policy import SECOND, Clock, Fences, Policy, Retry, Tokens
-from redlatch.protocol.quorum import Effect, Pause, Steps, Tell
 from redlatch.protocol.waiting import Lines
 
 MASTERS = 5

@@ -39,10 +39,10 @@ from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.effects import Answer, Pause, Steps, Tell
 from ..protocol.family import acquire_of_kind
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
-from ..protocol.quorum import Answer, Pause, Steps, Tell
 from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
 from .deadlines import Deadlines

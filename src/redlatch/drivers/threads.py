@@ -73,10 +73,10 @@ from ..protocol import batch, quorum
 from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
+from ..protocol.effects import Answer, Steps, Tell
 from ..protocol.family import acquire_of_kind
 from ..protocol.hold import ASKING, HELD, Hold
 from ..protocol.policy import MILLISECOND, SECOND, Policy
-from ..protocol.quorum import Answer, Steps, Tell
 from ..protocol.waiting import Lines, Turn
 from ..wire.engine import Fleet
 from .sleeper import Sleeper

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..protocol.commands import Command
+from ..protocol.effects import Steps
 from ..protocol.hold import HELD, RELEASING, SETTLING, Hold
-from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 from .lock import BaseLock, Driver, Shared
 from .options import several

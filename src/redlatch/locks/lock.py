@@ -15,10 +15,10 @@ from typing import Any, NoReturn, Protocol
 
 from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..protocol.effects import Steps
 from ..protocol.hold import FREE, HELD, Hold
 from ..protocol.outcome import RAN_OUT, loss
 from ..protocol.policy import SECOND, Policy
-from ..protocol.quorum import Steps
 from ..protocol.renewal import Care
 
 logger = logging.getLogger("redlatch")

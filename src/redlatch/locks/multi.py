@@ -7,9 +7,9 @@ from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
 from ..errors import ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
+from ..protocol.effects import Steps
 from ..protocol.hold import FREE, HELD
 from ..protocol.policy import SECOND
-from ..protocol.quorum import Steps
 from .batch import Batch
 from .lock import BaseLock, Shared, note_failure
 from .options import several

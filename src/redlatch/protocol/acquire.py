@@ -2,7 +2,7 @@
 # (A .pxd cannot type the arguments and locals of a generator.)
 """Acquire, as a generator: wait in line, ask the masters, wait for a change, ask again.
 
-It yields what `quorum` tells of. One text, twice: it is compiled as `redlatch._c.protocol.acquire` (see `redlatch._c`).
+It yields effects (see `effects`). One text, twice: it is compiled as `redlatch._c.protocol.acquire` (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
@@ -14,10 +14,11 @@ from redlatch.errors import LockError
 
 from .ballot import Ballot
 from .commands import Look
+from .effects import Effect, Pause, Steps, Tell
 from .hold import ASKING, HELD, WAITING, Hold
 from .outcome import granted, is_final, no_quorum
 from .policy import MILLISECOND, SECOND, UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell, extend
+from .quorum import extend
 from .waiting import Lines, Turn
 
 # A waiter looks at the masters at least so often, whatever they push: a push may be lost on its way.

@@ -1,6 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Many locks in one round: the generators of `quorum` for a list of holds, with the same effects.
+"""Many locks in one round: the generators of `quorum` for a list of holds.
 
 Each name has a verdict of its own. The commands leave in parts, so that the masters work on the first ones while the
 next are made. One text, twice: it is compiled as `redlatch._c.protocol.batch` (see `redlatch._c`).
@@ -14,10 +14,10 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from .acquire import wait_for_change
 from .ballot import Ballot
+from .effects import Effect, Pause, Steps, Tell
 from .hold import HELD, Hold
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell
 from .waiting import Lines
 
 # How many are under way at once: what is on its way to a master stays well below what it may owe.

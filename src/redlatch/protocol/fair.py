@@ -26,10 +26,10 @@ from redlatch.protocol import family_scripts as scripts
 from .acquire import wait_for_pushes
 from .ballot import FOREVER_MS, Ballot
 from .commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
+from .effects import Effect, Tell
 from .family import ALIVE_MS, Kind, attempt
 from .hold import Hold
 from .policy import MILLISECOND, Policy
-from .quorum import Effect, Tell
 from .waiting import Lines
 
 # A place in the queue: one that is asked for, kept, or changed for a later one.

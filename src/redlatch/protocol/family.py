@@ -19,10 +19,10 @@ from redlatch.protocol import family_scripts as scripts
 from .acquire import reach_the_head, wait_for_pushes
 from .ballot import Ballot
 from .commands import NOTHING, REFUSAL, AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted
+from .effects import Effect, Pause, Steps, Tell
 from .hold import ASKING, WAITING, Hold
 from .outcome import granted, is_final, no_quorum
 from .policy import UNBOUNDED, Policy
-from .quorum import Effect, Pause, Steps, Tell
 from .waiting import Lines
 
 # A waiter that has not asked for so long is dead: it asks once a second at least.

@@ -1,17 +1,7 @@
 # cython: annotation_typing=True
 # (Only here: a .pxd cannot type the arguments and locals of a generator.)
-"""Extend, release and questions on a quorum, as generators, and the effects that every generator yields.
+"""Extend, release and questions on a quorum, as generators that yield effects (see `effects`).
 
-A generator yields what it wants done, and goes on when it is:
-
-  Ballot           send its command to every master; done when it is decided, or its time is over
-  Tell(ballots)    send their commands to every master; done at once
-  [Ballot, ...]    of ballots that were told: done when each is decided, or its time is over
-  Turn             wait until it is called, or its time is over
-  Pause(until_ns)  wait
-  Answer(value)    return the value; the last effect of an inquiry
-
-It does no I/O, reads no clock of its own and draws no random number: those come in with the Policy.
 One text, twice: it is compiled as `redlatch._c.protocol.quorum` (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
@@ -24,41 +14,11 @@ from redlatch.errors import NotOwned
 
 from .ballot import Ballot
 from .commands import Command, Locked, Owned
+from .effects import Answer, Effect, Pause, Steps, Tell
 from .hold import HELD, WANTED_NS, Hold
 from .outcome import RAN_OUT, end_release, is_final, loss, lost_before, no_quorum
 from .policy import MILLISECOND, Policy
-from .waiting import Lines, Turn
-
-
-class Tell:
-    """Put `ballots` to the vote and wait for nothing."""
-
-    __slots__ = ("ballots",)
-
-    def __init__(self, ballots: list[Ballot]) -> None:
-        self.ballots = ballots
-
-
-class Pause:
-    """Wait until `until_ns`."""
-
-    __slots__ = ("until_ns",)
-
-    def __init__(self, until_ns: int) -> None:
-        self.until_ns = until_ns
-
-
-class Answer:
-    """Return `value` to whoever asked."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: bool) -> None:
-        self.value = value
-
-
-Effect = Ballot | list[Ballot] | Tell | Turn | Pause | Answer
-Steps = Generator[Effect, None, None]
+from .waiting import Lines
 
 
 def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:

@@ -7,7 +7,7 @@ from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Clock, Policy
-from redlatch._c.protocol.quorum cimport Answer, Tell
+from redlatch._c.protocol.effects cimport Answer, Tell
 from redlatch._c.protocol.waiting cimport Lines, Turn
 from redlatch._c.wire.engine cimport Fleet
 from redlatch._c.wire.net cimport Wires

@@ -4,8 +4,8 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Look
+from redlatch._c.protocol.effects cimport Pause, Tell
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.outcome cimport granted, is_final
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.quorum cimport Pause, Tell
 from redlatch._c.protocol.waiting cimport Lines, Turn

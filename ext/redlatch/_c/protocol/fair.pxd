@@ -4,7 +4,7 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Called, Command, Look, Scripted
+from redlatch._c.protocol.effects cimport Tell
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.quorum cimport Tell
 from redlatch._c.protocol.waiting cimport Lines

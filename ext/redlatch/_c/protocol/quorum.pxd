@@ -5,22 +5,8 @@ cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Command, Locked, Owned
+from redlatch._c.protocol.effects cimport Answer, Pause, Tell
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.outcome cimport end_release, is_final
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.waiting cimport Lines, Turn
-
-
-@cython.final
-cdef class Tell:
-    cdef readonly list ballots     # of Ballot
-
-
-@cython.final
-cdef class Pause:
-    cdef readonly long long until_ns
-
-
-@cython.final
-cdef class Answer:
-    cdef readonly bint value
+from redlatch._c.protocol.waiting cimport Lines
