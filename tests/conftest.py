@@ -269,7 +269,8 @@ def backstop(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatc
     """Set after how many seconds a waiter looks at the masters unasked."""
 
     def set_to(seconds: float) -> None:
-        monkeypatch.setattr(implementation.module("protocol.acquire"), "BACKSTOP_NS", int(seconds * 1e9))
+        for module in ("protocol.contention", "protocol.turns"):
+            monkeypatch.setattr(implementation.module(module), "BACKSTOP_NS", int(seconds * 1e9))
 
     return set_to
 

@@ -114,7 +114,10 @@ def test_what_is_made_for_every_lock_is_no_work_for_the_garbage_collector() -> N
     """Cython leaves the directive for it out without a word where it does not understand who is meant."""
     build = implementation_named("c")
     commands = build.module("protocol.commands")
-    made = [build.module("protocol.hold").Hold("x", b"x"), commands.Release(b"x", b"t", 1)]
+    made = [
+        build.module("protocol.hold").Hold("x", b"x", build.module("protocol.plain").PLAIN),
+        commands.Release(b"x", b"t", 1),
+    ]
     made += [commands.Acquire(b"x", b"t", 1, 10), commands.Extend(b"x", b"t", 1, 10)]
     made.append(build.module("protocol.lease").new_lease(b"t", 1, 10))
     assert not any(gc.is_tracked(each) for each in made)

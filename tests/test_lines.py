@@ -30,6 +30,7 @@ class World:
         self.lines: Any = self.play.lines
         self.waiting = build.module("protocol.waiting")
         self.holds: ModuleType = self.play.holds
+        self.lease = build.module("protocol.lease").new_lease
         self.ballots: ModuleType = self.play.ballots
         self.now = BEGINNING
         self.policy = self.policy_of(build, self.play.policy.masters, **options)
@@ -52,7 +53,7 @@ class World:
         )
 
     def hold(self, key: bytes = KEY) -> Any:
-        hold = self.holds.Hold(NAME, key)
+        hold = self.holds.Hold(NAME, key, self.play.plain)
         hold.state = self.holds.WAITING
         return hold
 
@@ -60,7 +61,7 @@ class World:
         """Return one that has come to the head and won."""
         hold = self.hold(key)
         assert self.lines.enter(hold, self.now)
-        hold.ask(b"token", self.now, self.now + VALIDITY)
+        hold.ask(self.lease(b"token", self.now, self.now + VALIDITY))
         hold.keep(0)
         return hold
 
@@ -260,7 +261,7 @@ def test_a_lease_whose_token_was_shown_does_not_pass_but_the_next_one_does(world
     world.lines.leave(head, world.now, False)
     assert world.head() is turn.hold
     turn.hold.shown = True  # of an attempt before this one
-    turn.hold.ask(b"another", world.now, world.now + VALIDITY)
+    turn.hold.ask(world.lease(b"another", world.now, world.now + VALIDITY))
     turn.hold.keep(0)
     world.waiter()
     assert world.pass_on(turn.hold)
@@ -272,7 +273,7 @@ def test_a_lease_passes_only_to_one_of_its_kind_without_a_token_of_its_own(
 ) -> None:
     world = World(implementation, tenure=1000.0)
     kind_of = implementation.module("protocol.foreign").Given
-    kinds = {"": None, "once": kind_of(b"mine", True), "chosen": kind_of(b"mine", False)}
+    kinds = {"": world.play.plain, "once": kind_of(b"mine", True), "chosen": kind_of(b"mine", False)}
     head, turn = world.holder(), world.waiter()
     head.kind, turn.hold.kind = kinds[mine], kinds[theirs]
     assert world.pass_on(head) is (mine == theirs != "chosen")
@@ -284,7 +285,7 @@ def test_who_holds_a_key_that_was_deleted_has_lost_it_and_so_has_who_gets_it_the
     assert head.held(world.now)
     world.lines.lose(KEY, world.now)
     assert not head.held(world.now)
-    head.ask(b"another", world.now + 1, world.now + VALIDITY)  # after that
+    head.ask(world.lease(b"another", world.now + 1, world.now + VALIDITY))  # after that
     head.keep(0)
     assert world.pass_on(head)
     turn.inherit()
@@ -323,7 +324,7 @@ def test_who_wins_beside_the_head_shows_that_its_key_was_deleted_where_it_was_no
 def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) -> None:
     world.holder()
     asking = world.hold()
-    asking.ask(b"token", world.now, world.now + VALIDITY)
+    asking.ask(world.lease(b"token", world.now, world.now + VALIDITY))
     world.lines.lose(OTHER, world.now + 1)
     assert not world.lines.deleted(asking)
     world.lines.lose(KEY, world.now + 2)
@@ -331,7 +332,7 @@ def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) 
     for number in range(3, 100):  # more than are kept
         world.lines.lose(OTHER, world.now + number)
     assert world.lines.deleted(asking)
-    asking.ask(b"another", world.now + 100, world.now + VALIDITY)
+    asking.ask(world.lease(b"another", world.now + 100, world.now + VALIDITY))
     assert not world.lines.deleted(asking)
 
 
@@ -503,7 +504,7 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
 ) -> None:
     # Another thread leaves while this one reads the clock for the first, second or third time.
     world = World(implementation)
-    head, hold = world.holder(), world.holds.Hold(NAME, KEY)
+    head, hold = world.holder(), world.holds.Hold(NAME, KEY, world.play.plain)
     hold.claim(object())
     policies, looked = implementation.module("protocol.policy"), iter(range(1, 1000))
 
@@ -598,7 +599,7 @@ class Crowd(World):
 
     def win(self, number: int) -> None:
         self.busy.add(number)
-        self.all[number].ask(b"token-%d" % number, self.now, FOR_EVER)
+        self.all[number].ask(self.lease(b"token-%d" % number, self.now, FOR_EVER))
         self.all[number].keep(0)
 
     def rest(self, number: int) -> None:

@@ -46,6 +46,7 @@ class Play:
         self.quorum_module: ModuleType = build.module("protocol.quorum")
         self.effects_module: ModuleType = build.module("protocol.effects")
         self.acquire_module: ModuleType = build.module("protocol.acquire")
+        self.contention_module: ModuleType = build.module("protocol.contention")
         self.batch: ModuleType = build.module("protocol.batch")
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
@@ -68,7 +69,8 @@ class Play:
             tokens=policies.Tokens(lambda: [next(self.tokens)]),
             fences=policies.Fences(lambda: 1000),
         )
-        self.hold = self.holds.Hold(NAME, KEY)
+        self.plain = build.module("protocol.plain").PLAIN
+        self.hold = self.holds.Hold(NAME, KEY, self.plain)
         self.ticket = object()
 
     def vote(self, ballot: Any, votes: str) -> None:
@@ -736,7 +738,7 @@ def test_a_parting_needs_a_lock(held: Play) -> None:
 
 def names(play: Play, count: int) -> list[Any]:
     """Return so many free holds."""
-    return [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number)) for number in range(count)]
+    return [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number), play.plain) for number in range(count)]
 
 
 def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
@@ -1098,7 +1100,7 @@ def test_an_interrupted_extension_leaves_the_lock_held_until_its_old_deadline(he
 def look_at(play: Play) -> tuple[Any, Any]:
     """Begin to wait for a change of a key that three masters are asked about; return the steps and the question."""
     until = play.now + SECOND
-    steps = play.acquire_module.wait_for_change(play.policy, play.lines, KEY, LATENCY, SECOND, 0, until)
+    steps = play.contention_module.wait_for_change(play.policy, play.lines, KEY, LATENCY, SECOND, 0, until)
     look = next(steps)
     look.tell(0, 300, True)  # it stays for so many milliseconds there, and that master pushes
     look.yes += 1  # it is gone there

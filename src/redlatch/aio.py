@@ -294,7 +294,7 @@ class AsyncClient(BaseClient):
             return self._new(AsyncLock, name, ttl, options | dict(cancel_on_loss=cancel_on_loss))
         return AsyncLock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name), self._plain),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

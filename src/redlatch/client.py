@@ -289,7 +289,7 @@ class Client(BaseClient):
             return self._new(Lock, name, ttl, options)
         return Lock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name)),
+            self._hold_of(name, self._key_of(self._prefix, name), self._plain),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

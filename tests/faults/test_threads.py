@@ -198,7 +198,7 @@ def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_
     def meanwhile(hold: Any) -> Any:
         monkeypatch.setattr(kind, "releasing", releasing)
         hold.claim(mine)
-        hold.ask(b"mine", world.now, world.now + SECOND)
+        hold.ask(world.lease(b"mine", world.now, world.now + SECOND))
         hold.keep(0)
         return hold.releasing()
 

@@ -29,12 +29,13 @@ class Mutant:
     threads: str = ""
 
 
-ACQUIRE, BATCH, FAMILY = "protocol/acquire.py", "protocol/batch.py", "protocol/family.py"
+BATCH, FAMILY = "protocol/batch.py", "protocol/family.py"
 QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
 WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
 GUARD, FOREIGN, OUTCOME = "protocol/guard.py", "protocol/foreign.py", "protocol/outcome.py"
-LEASE = "protocol/lease.py"
+LEASE, ATTEMPT = "protocol/lease.py", "protocol/attempt.py"
+TURNS, CONTENTION = "protocol/turns.py", "protocol/contention.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -55,10 +56,10 @@ MUTANTS = (
     Mutant(
         "the ttl counts from the last vote",
         "32, 36, 50",
-        ACQUIRE,
-        "            hold.keep(now - started)\n            lines.overtake",
-        "            hold.lease = hold.lease.until(now + policy.validity_ns(ttl_ms))\n"
-        "            hold.keep(now - started)\n            lines.overtake",
+        ATTEMPT,
+        "        hold.keep(now - self.started_ns)\n",
+        "        hold.lease = hold.lease.until(now + policy.validity_ns(self._ttl_ms))\n"
+        "        hold.keep(now - self.started_ns)\n",
     ),
     Mutant(
         "no allowance for clocks that differ",
@@ -152,9 +153,9 @@ MUTANTS = (
     Mutant(
         "an attempt that is not won is not undone",
         "37, 44, 50, rule 3",
-        ACQUIRE,
-        "        if split or ballot.no < ballot.size:  # else all that were asked have refused\n",
-        "        if False:\n",
+        ATTEMPT,
+        "        if (refused and not (self.over and kind.signs_off)) or",
+        "        if True or",
     ),
     Mutant(
         "a batch that is not won is not undone",
@@ -162,13 +163,6 @@ MUTANTS = (
         BATCH,
         "    if undone:\n",
         "    if False:\n",
-    ),
-    Mutant(
-        "an attempt of the family that is not won is not undone",
-        "12, 44",
-        FAMILY,
-        "        if (over or ballot.no < policy.size) and (kind.undoes or ballot.yes > 0):  # else all have refused\n",
-        "        if False:\n",
     ),
     Mutant(
         "a cancelled acquire leaves its key",
@@ -259,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a lease that is passed on counts as new",
         "33",
-        ACQUIRE,
+        TURNS,
         "    left = lease.deadline_ns - now\n    if wanted",
         "    left = wanted\n    hold.lease = lease = lease.until(now + wanted)\n    if wanted",
     ),
@@ -281,7 +275,7 @@ MUTANTS = (
     Mutant(
         "no look but by a push",
         "26, 27, row 32",
-        ACQUIRE,
+        CONTENTION,
         "    look.watch(min(now + left_ns + jitter, now + longest_ns, until_ns))\n",
         "    look.watch(until_ns)\n",
     ),

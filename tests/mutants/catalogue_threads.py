@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import ACQUIRE, HOLD, POLICY, WAITING, Mutant
+from .catalogue import HOLD, POLICY, TURNS, WAITING, Mutant
 
 CLIENT, DRIVER, JANITOR = "client.py", "drivers/threads.py", "drivers/janitor.py"
 WARDEN, SLEEPER = "drivers/warden.py", "drivers/sleeper.py"
@@ -107,7 +107,7 @@ THREADS = (
     _bug(
         "an interrupt leaves a turn in line",
         "interrupt",
-        ACQUIRE,
+        TURNS,
         "        try:\n            lines.join(policy, turn, now)\n",
         "        lines.join(policy, turn, now)\n        try:\n",
         threads="interrupts",

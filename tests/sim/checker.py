@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redlatch.protocol import family_scripts, scripts
-from redlatch.protocol.acquire import BACKSTOP_NS
+from redlatch.protocol.contention import BACKSTOP_NS
 from redlatch.protocol.policy import quorum_of
 
 from .grants import Grant, certain, fences_back, overlaps

@@ -41,9 +41,7 @@ class SimForeign(Foreign, SimClient):  # type: ignore[misc]
 
     def _kind(self, action: Action) -> Any:
         if action.kind == "signalled":
-            kind = self.signalled(b"", True, b"signal:" + key_of(action), SIGNAL_MS)
-            kind.passes = True
-            return kind
+            return self.signalled(b"", True, b"signal:" + key_of(action), SIGNAL_MS)
         if action.kind == "given":
             self._chosen += 1
             return self.given(b"chosen-%d-%d" % (self._host.number, self._chosen))

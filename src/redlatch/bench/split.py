@@ -22,6 +22,7 @@ from redlatch.protocol.ballot import Ballot
 from redlatch.protocol.commands import Acquire, Look, Release
 from redlatch.protocol.effects import Effect, Pause, Steps, Tell
 from redlatch.protocol.hold import HELD, Hold
+from redlatch.protocol.plain import PLAIN
 from redlatch.protocol.policy import SECOND, Clock, Fences, Policy, Retry, Tokens
 from redlatch.protocol.waiting import Lines
 
@@ -78,7 +79,7 @@ class Rival:
     def __init__(self, world: World, way: Way, lines: Lines) -> None:
         self.world = world
         self.lines = lines
-        self.hold = Hold("hot", KEY)
+        self.hold = Hold("hot", KEY, PLAIN)
         self.policy = Policy(
             masters=tuple(f"master-{index}" for index in range(MASTERS)),
             drift_factor=0.01,
@@ -199,7 +200,12 @@ def by_jitter(rival: Rival) -> Steps:
     for attempt in itertools.count():
         started = policy.clock.now()
         ballot = hold.attempt(
-            policy, TTL_MS, started, started + policy.validity_ns(TTL_MS), started + policy.patience_ns(TTL_MS)
+            policy,
+            rival.lines,
+            TTL_MS,
+            started,
+            started + policy.validity_ns(TTL_MS),
+            started + policy.patience_ns(TTL_MS),
         )
         yield ballot
         if ballot.yes >= ballot.quorum:

@@ -146,7 +146,7 @@ class Foreign(BaseClient):
 
     def _hold_on(self, name: Any, key: bytes, kind: Any) -> Any:
         key_as_it_is(key)
-        return self._hold_of(name, key, kind)
+        return self._hold_of(name, key, self._plain if kind is None else kind)
 
     def _around(self, hold: Any, ttl_ms: int) -> Any:
         if ttl_ms != self._last_ttl[1]:

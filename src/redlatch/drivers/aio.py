@@ -40,7 +40,6 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.effects import Answer, Pause, Steps, Tell
-from ..protocol.family import acquire_of_kind
 from ..protocol.hold import HELD, Hold
 from ..protocol.policy import SECOND, UNBOUNDED, Policy
 from ..protocol.waiting import Lines, Turn
@@ -137,8 +136,7 @@ class Driver:
     def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
         """Return the steps of an acquire, for `run`. The calling task owns the lock, even if another task runs them."""
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-        begin = acquire if hold.kind is None else acquire_of_kind
-        return begin(self._policy, self.lines, hold, ttl_ms, give_up)
+        return acquire(self._policy, self.lines, hold, ttl_ms, give_up)
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer; to be awaited at once."""

@@ -74,7 +74,6 @@ from ..protocol.acquire import acquire
 from ..protocol.ballot import Ballot
 from ..protocol.commands import Command
 from ..protocol.effects import Answer, Steps, Tell
-from ..protocol.family import acquire_of_kind
 from ..protocol.hold import ASKING, HELD, Hold
 from ..protocol.policy import MILLISECOND, SECOND, Policy
 from ..protocol.waiting import Lines, Turn
@@ -161,8 +160,7 @@ class Driver:
         """
         give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
         hold.claim(ticket)
-        begin = acquire if hold.kind is None else acquire_of_kind
-        self.run(begin(self._policy, self.lines, hold, ttl_ms, give_up))
+        self.run(acquire(self._policy, self.lines, hold, ttl_ms, give_up))
         return hold.state == HELD
 
     def abandon(self, hold: Hold, ticket: object) -> None:

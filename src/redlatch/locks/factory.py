@@ -57,6 +57,7 @@ class BaseClient:
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._family: Any = implementation.module("protocol.family")
         self._fenced = self._family.Fenced()
+        self._plain: Any = implementation.module("protocol.plain").PLAIN
         self._fair: Any = implementation.module("protocol.fair").Fair
         self._policy = self._policy_of(
             masters=tuple(master.address for master in self._masters),
@@ -108,9 +109,10 @@ class BaseClient:
 
     def _locks_on(self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None) -> list[AnyLock | None]:
         """Make a lock of that kind on each name, as `lock` would; in a list that takes None in their places."""
-        shared, prefix, key_of, hold_of = self._shared, self._prefix, self._key_of, self._hold_of
+        shared, prefix, key_of, hold_of, plain = self._shared, self._prefix, self._key_of, self._hold_of, self._plain
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        return [kind(shared, hold_of(name, key_of(prefix, name)), ttl_ms, None) for name in several("names", names)]
+        given = several("names", names)
+        return [kind(shared, hold_of(name, key_of(prefix, name), plain), ttl_ms, None) for name in given]
 
     def _new(
         self,
@@ -139,10 +141,10 @@ class BaseClient:
             raise ConfigurationError("fair: not for semaphores and read-write locks; lock() and rlock() take it")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
-        chosen = self._fenced if fenced else None if kind is None else kind(key)
+        chosen = self._fenced if fenced else self._plain if kind is None else kind(key)
         timeout = config.seconds_of("timeout", given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        lock = lock_of(self._shared, self._hold_of(name, key, chosen, fenced), ttl_ms, timeout)
+        lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
         if given or self._shared.on_lost is not None:
             self._cared_for(lock, **given)
         return lock

@@ -124,7 +124,7 @@ class BaseLock:
         what comes with a lower one.
         """
         hold = self._hold
-        return hold.fence if hold.fenced and hold.state == HELD else None
+        return hold.fence if hold.kind.numbers and hold.state == HELD else None
 
     @property
     def deadline_ns(self) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Generator
 
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
-from .acquire import wait_for_change
 from .ballot import Ballot
+from .contention import wait_for_change
 from .effects import Effect, Pause, Steps, Tell
 from .hold import HELD, Hold
 from .outcome import end_release, granted, is_final, no_quorum
@@ -111,7 +111,7 @@ def _try_each(
     until = min(deadline, started + policy.patience_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
-        part: list[Ballot] = [hold.attempt(policy, ttl_ms, started, deadline, until) for hold in some]
+        part: list[Ballot] = [hold.attempt(policy, lines, ttl_ms, started, deadline, until) for hold in some]
         asked += part
         yield Tell(part)
     yield asked

@@ -3,7 +3,8 @@
 A command's bytes depend on the server's dialect: `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4)
 release four times cheaper than a script; every server knows the scripts, by SHA or in full.
 
-One text, twice: it is compiled as `redlatch._c.protocol.commands` (see `redlatch._c`).
+Longer than a module should be: it is the only list of commands. Compiled as `redlatch._c.protocol.commands`, too (see
+`redlatch._c`).
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ class Acquire(Command):
     __slots__ = ("ttl_ms",)
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        self._begin(key, token, since_ns, ttl_ms)
+
+    def _begin(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
         self._concern(key, token, since_ns)
         self.yes = OK
         self.yes_line = b"+OK\r\n"
@@ -125,7 +129,14 @@ class Acquire(Command):
         return b"".join((_SET, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, ending))
 
     def undo(self) -> Command | None:
-        return Release(self.key, self.token, self.since_ns)
+        return new_release(self.key, self.token, self.since_ns)
+
+
+def new_acquire(key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> Acquire:
+    """Return an Acquire. Compiled, a constructor would make Python objects of all its arguments first."""
+    command: Acquire = Acquire.__new__(Acquire)
+    command._begin(key, token, since_ns, ttl_ms)
+    return command
 
 
 class AcquireFenced(Command):
@@ -176,6 +187,9 @@ class Release(Command):
     __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self._begin(key, token, since_ns)
+
+    def _begin(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
         self.releases = True
 
@@ -186,6 +200,13 @@ class Release(Command):
         if dialect == DELEX:
             return b"".join((_DELEX, _LENGTHS[len(key)], key, _IFEQ, _LENGTHS[len(token)], token, b"\r\n"))
         return _call(RELEASE, dialect, key, token)
+
+
+def new_release(key: bytes, token: bytes, since_ns: int) -> Release:
+    """Return a Release, as `new_acquire` does."""
+    command: Release = Release.__new__(Release)
+    command._begin(key, token, since_ns)
+    return command
 
 
 class Extend(Command):
@@ -205,7 +226,8 @@ class Scripted(Command):
     """The call of a script of the lock family, on keys that its kind knows.
 
     Args:
-        hold: whose key, token and beginning it concerns.
+        key: of the lock.
+        lease: whose token and beginning it concerns.
         tells, releases: see `Command`.
         undo: what undoes it, where it acquires.
         again: see `Command.again`; None is itself.
@@ -215,7 +237,8 @@ class Scripted(Command):
 
     def __init__(
         self,
-        hold: Any,
+        key: bytes,
+        lease: Any,
         script: Script,
         keys: list[bytes],
         arguments: list[bytes],
@@ -224,7 +247,7 @@ class Scripted(Command):
         undo: Command | None = None,
         again: Command | None = None,
     ) -> None:
-        self._concern(hold.key, hold.lease.token, hold.lease.since_ns)
+        self._concern(key, lease.token, lease.since_ns)
         self.tells = tells
         self.releases = releases
         self._script = script

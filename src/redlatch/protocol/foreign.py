@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from redlatch.protocol import family_scripts as scripts
 
-from .commands import BY_SHA, FULL_TEXT, NOTHING, Acquire, Command, Release, Scripted
-from .family import Kind
+from .commands import BY_SHA, FULL_TEXT, NOTHING, Command, Release, Scripted
+from .family import FamilyKind
 from .hold import Hold
 from .key import key_as_it_is
+from .kind import CHOSEN_ONES, NEVER
+from .lease import Lease, new_lease
 from .policy import Policy
 from .waiting import Lines
 
 
-class Given(Kind):
+class Given(FamilyKind):
     """A plain lock whose token is chosen by who uses it.
 
     Others may choose the same token, in other processes: so nothing is undone unless a master said yes, and a key whose
@@ -29,29 +31,29 @@ class Given(Kind):
     """
 
     def __init__(self, token: bytes, once: bool = False) -> None:
+        super().__init__()
         key_as_it_is(token, "token")
         self._token = token
-        self._once = self.undoes = self.passes = once
+        self._once = self.undoes = once
+        self.passes = CHOSEN_ONES if once else NEVER
 
-    def token(self, policy: Policy) -> bytes:
+    def lease(self, policy: Policy, lines: Lines, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         token = self._token or policy.tokens.take()
         if self._once:
             self._token = b""
-        return token
+        return new_lease(token, since_ns, deadline_ns)
 
     def promise(self, token: bytes) -> None:
         """Have this token in the attempts to come, and take over no lease: somebody was told that it will be this."""
-        self._once = self.passes = False
+        self._once = False
+        self.passes = NEVER
         self._token = token
-
-    def acquiring(self, policy: Policy, lines: Lines, hold: Hold, ttl_ms: int) -> Command:
-        return Acquire(hold.key, hold.lease.token, hold.lease.since_ns, ttl_ms)
 
     def won(self, policy: Policy, hold: Hold) -> None:
         hold.shown = not self._once
 
-    def releasing(self, hold: Hold) -> Command:
-        return self._in_order(Release(hold.key, hold.lease.token, hold.lease.since_ns))
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        return self._in_order(Release(key, lease.token, lease.since_ns))
 
     def _in_order(self, release: Command) -> Command:
         return release if self._once else InOrder(release)
@@ -70,9 +72,9 @@ class Signalled(Given):
         self._signal = signal
         self._signal_ms = signal_ms
 
-    def releasing(self, hold: Hold) -> Command:
-        keys, arguments = [hold.key, self._signal], [hold.lease.token, b"%d" % self._signal_ms]
-        return self._in_order(Scripted(hold, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        keys, arguments = [key, self._signal], [lease.token, b"%d" % self._signal_ms]
+        return self._in_order(Scripted(key, lease, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
 
 
 class InOrder(Command):

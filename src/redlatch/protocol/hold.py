@@ -7,7 +7,8 @@ from typing import Any
 from redlatch.errors import AlreadyHeld, NotOwned
 
 from .ballot import Ballot
-from .commands import Acquire, Command, Extend, Release
+from .commands import Command
+from .kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
 from .policy import MILLISECOND, UNBOUNDED, Policy
 
@@ -27,8 +28,7 @@ class Hold:
     """One holder's claim on one name, and the lease that it has or asks for.
 
     Args:
-        kind: which one of the lock family it is (see `family`); None is the plain lock.
-        fenced: whether each holder gets a number.
+        kind: what kind of lock it is (see `kind`).
 
     Attributes:
         lease: of the last attempt. It is noted here before the first byte with its token leaves, so that whoever
@@ -44,7 +44,6 @@ class Hold:
     __slots__ = (
         "elapsed_ns",
         "extending",
-        "fenced",
         "key",
         "kind",
         "lease",
@@ -56,11 +55,10 @@ class Hold:
         "wanted_ns",
     )
 
-    def __init__(self, name: str | bytes, key: bytes, kind: Any = None, fenced: bool = False) -> None:
+    def __init__(self, name: str | bytes, key: bytes, kind: Kind) -> None:
         self.name = name
         self.key = key
         self.kind = kind
-        self.fenced = fenced
         self.state = FREE
         self.lease: Lease = NO_LEASE
         self.elapsed_ns = 0
@@ -94,8 +92,7 @@ class Hold:
         if self.ticket is None or self.state == SETTLING:
             self.ticket = ticket  # no call since the check: only one of two threads gets the claim
             self.state = FREE
-            if self.kind is not None:
-                self.kind.end(self)
+            self.kind.end(self)
             return
         raise AlreadyHeld(
             f"{self.name!r} is held, or asked for, through this lock object already; "
@@ -103,37 +100,35 @@ class Hold:
             name=self.name,
         )
 
-    def ask(self, token: bytes, since_ns: int, deadline_ns: int) -> None:
+    def ask(self, lease: Lease) -> None:
         """Note what an attempt that is about to begin asks for."""
-        self.lease = new_lease(token, since_ns, deadline_ns)
+        self.lease = lease
         self.shown = False
         self.state = ASKING
 
-    def attempt(self, policy: Policy, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int) -> Ballot:
+    def attempt(
+        self, policy: Policy, lines: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
+    ) -> Ballot:
         """Begin an attempt: note its token, before the first byte with it leaves, and return the ballot on it.
 
         Args:
+            lines: who waits for whom in this client (see `waiting`).
             started_ns: the time now.
             deadline_ns: until when the lock may be held if it is won.
             until_ns: for how long the votes are waited for.
         """
-        self.ask(policy.tokens.take(), started_ns, deadline_ns)
-        command = Acquire(self.key, self.lease.token, started_ns, ttl_ms)
-        return policy.ballot(command, until_ns)
+        kind = self.kind
+        lease = kind.lease(policy, lines, self.key, started_ns, deadline_ns)
+        self.ask(lease)
+        return policy.ballot(kind.acquiring(policy, lines, self.key, lease, ttl_ms), until_ns)
 
     def releasing(self) -> Command:
         """Return the command that releases it, or undoes its last attempt."""
-        if self.kind is not None:
-            command: Command = self.kind.releasing(self)
-            return command
-        lease = self.lease
-        return Release(self.key, lease.token, lease.since_ns)
+        return self.kind.releasing(self.key, self.lease)
 
     def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
         """Return the command that extends it, made now."""
-        if self.kind is None:
-            return Extend(self.key, self.lease.token, now_ns, ttl_ms)
-        command: Command = self.kind.extending(self, ttl_ms)
+        command = self.kind.extending(self.key, self.lease, ttl_ms)
         command.since_ns = now_ns
         return command
 
@@ -145,12 +140,8 @@ class Hold:
 
     def borrow(self, token: bytes) -> None:
         """Hold what somebody else has acquired with this token, nobody knows since when, nor until when."""
-        self.ask(token, _BEFORE_ALL_NS, UNBOUNDED)
+        self.ask(new_lease(token, _BEFORE_ALL_NS, UNBOUNDED))
         self.keep(0)
-
-    def number(self, fence: int, fence_end: int) -> None:
-        """Note the number that an attempt proposes, and the last one that its lease may pass on."""
-        self.lease = self.lease.numbered(fence, fence_end)
 
     def _replace(self, old: Lease, new: Lease) -> bool:
         """Replace a lease; return False if another thread has replaced it meanwhile."""
@@ -185,13 +176,9 @@ class Hold:
 
         It keeps its token. So not once somebody knows that: he could release what the other one holds.
         """
-        if self.shown:
+        if self.shown or not self.kind.passes or self.kind.passes != other.kind.passes:
             return False
-        if other.fenced:
-            return self.lease.fence < self.lease.fence_end
-        if other.kind is None:
-            return self.kind is None or self.fenced
-        return other.kind.passes and self.kind is not None and self.kind.passes
+        return not other.kind.numbers or self.lease.fence < self.lease.fence_end
 
     def lose(self, now_ns: int) -> None:
         """Take note that somebody has deleted the key: what is held, or is being passed on or taken over, is lost."""
@@ -257,8 +244,7 @@ class Hold:
 
     def free(self) -> None:
         """Hold nothing; the claim is given up last. If interrupted before that, this may be repeated."""
-        if self.kind is not None:
-            self.kind.end(self)
+        self.kind.end(self)
         self.state = FREE  # no call from here to the end
         self.ticket = None
 
@@ -284,7 +270,7 @@ class Hold:
         Returns:
             The command that undoes it. None where nothing was sent, and where another thread releases the lock already.
         """
-        if self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and self._may_be_of_others()):
+        if self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and not self.kind.undoes):
             return None
         command = self.releasing()
         # Another thread may have released it before, or during `releasing`.
@@ -297,10 +283,6 @@ class Hold:
         """Give up the claim of an acquire that was interrupted, unless another thread is releasing the lock."""
         if self.ticket is ticket and self.state != RELEASING:
             self.free()
-
-    def _may_be_of_others(self) -> bool:
-        """Tell whether what is under its token may have been acquired by others, who chose the same one."""
-        return self.kind is not None and not self.kind.undoes
 
     def begin_release(self, now_ns: int) -> tuple[bool, bool]:
         """Note that it is being released.

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from redlatch.errors import NotOwned
 
 from .ballot import Ballot
-from .commands import Command, Locked, Owned
+from .commands import Command
 from .effects import Answer, Effect, Pause, Steps, Tell
 from .hold import HELD, WANTED_NS, Hold
 from .outcome import RAN_OUT, end_release, is_final, loss, lost_before, no_quorum
@@ -158,7 +158,7 @@ def part(policy: Policy, lines: Lines, hold: Hold, farewell: object) -> Steps:
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     """Answer whether anybody holds the name: a quorum of masters has a key for it."""
-    question = Locked(hold.key, b"", 0) if hold.kind is None else hold.kind.locked(hold)
+    question = hold.kind.locked(hold.key)
     for ballot in _inquiry(policy, hold, question, patience_ns):
         yield ballot
     yield Answer(ballot.yes >= ballot.quorum)
@@ -169,7 +169,7 @@ def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     mine = hold.held(policy.clock.now())
     if mine:
         token = hold.lease.token
-        question = Owned(hold.key, token, hold.lease.since_ns) if hold.kind is None else hold.kind.owned(hold)
+        question = hold.kind.owned(hold.key, hold.lease)
         for ballot in _inquiry(policy, hold, question, patience_ns):
             yield ballot
         mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())

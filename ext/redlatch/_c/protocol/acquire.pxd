@@ -2,10 +2,10 @@
 
 cimport cython
 
+from redlatch._c.protocol.attempt cimport Attempt, new_attempt
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Look
 from redlatch._c.protocol.effects cimport Pause, Tell
 from redlatch._c.protocol.hold cimport Hold
-from redlatch._c.protocol.outcome cimport granted, is_final
+from redlatch._c.protocol.kind cimport Kind
 from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.waiting cimport Lines, Turn
+from redlatch._c.protocol.waiting cimport Lines

@@ -26,6 +26,8 @@ cdef bytes _ending(long long ttl_ms)
 cdef class Acquire(Command):
     cdef public long long ttl_ms
 
+    cdef _begin(self, bytes key, bytes token, long long since_ns, long long ttl_ms)
+
 
 @cython.final
 cdef class AcquireFenced(Command):
@@ -42,7 +44,7 @@ cdef class Confirm(Command):
 
 @cython.final
 cdef class Release(Command):
-    pass
+    cdef _begin(self, bytes key, bytes token, long long since_ns)
 
 
 @cython.final
@@ -86,3 +88,11 @@ cdef class Owned(Command):
 @cython.final
 cdef class Locked(Command):
     pass
+
+
+@cython.locals(command=Acquire)
+cpdef Acquire new_acquire(bytes key, bytes token, long long since_ns, long long ttl_ms)
+
+
+@cython.locals(command=Release)
+cpdef Release new_release(bytes key, bytes token, long long since_ns)

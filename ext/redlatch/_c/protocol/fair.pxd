@@ -6,5 +6,7 @@ from redlatch._c.protocol.ballot cimport Ballot
 from redlatch._c.protocol.commands cimport Called, Command, Look, Scripted
 from redlatch._c.protocol.effects cimport Tell
 from redlatch._c.protocol.hold cimport Hold
+from redlatch._c.protocol.kind cimport Kind
+from redlatch._c.protocol.lease cimport Lease
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.waiting cimport Lines

@@ -3,11 +3,9 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport (
-    AcquireFenced, Command, Confirm, Extend, Locked, Look, Owned, Release, Scripted,
-)
-from redlatch._c.protocol.effects cimport Pause, Tell
+from redlatch._c.protocol.commands cimport AcquireFenced, Command, Confirm, Look, Scripted
 from redlatch._c.protocol.hold cimport Hold
-from redlatch._c.protocol.outcome cimport granted, is_final
+from redlatch._c.protocol.kind cimport Kind
+from redlatch._c.protocol.lease cimport Lease, new_lease
 from redlatch._c.protocol.policy cimport Policy
 from redlatch._c.protocol.waiting cimport Lines

@@ -3,7 +3,8 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Acquire, Command, Extend, Release
+from redlatch._c.protocol.commands cimport Command
+from redlatch._c.protocol.kind cimport Kind
 from redlatch._c.protocol.lease cimport Lease, new_lease
 from redlatch._c.protocol.policy cimport Policy
 
@@ -16,26 +17,24 @@ cdef class Hold:
     cdef public Lease lease
     cdef public long long elapsed_ns
     cdef public object extending
-    cdef public object kind
-    cdef readonly bint fenced
+    cdef public Kind kind
     cdef public long long wanted_ns
     cdef public bint shown
     cdef public long long lost_ns
     cdef readonly object ticket
 
     cpdef claim(self, ticket)
-    cpdef ask(self, bytes token, long long since_ns, long long deadline_ns)
+    cpdef ask(self, Lease lease)
+    @cython.locals(kind=Kind, lease=Lease)
     cpdef Ballot attempt(
-        self, Policy policy, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
+        self, Policy policy, lines, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
     )
-    @cython.locals(lease=Lease)
     cpdef Command releasing(self)
     @cython.locals(command=Command)
     cpdef Command extending_to(self, long long ttl_ms, long long now_ns)
     cpdef keep(self, long long elapsed_ns)
     cpdef free(self)
     cpdef borrow(self, bytes token)
-    cpdef number(self, long long fence, long long fence_end)
     cdef bint _replace(self, Lease old, Lease new) except -1
     @cython.locals(lease=Lease)
     cpdef shorten(self, bytes token, long long deadline_ns)

@@ -4,7 +4,7 @@
 cimport cython
 
 from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Command, Locked, Owned
+from redlatch._c.protocol.commands cimport Command
 from redlatch._c.protocol.effects cimport Answer, Pause, Tell
 from redlatch._c.protocol.hold cimport Hold
 from redlatch._c.protocol.outcome cimport end_release, is_final

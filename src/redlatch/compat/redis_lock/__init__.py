@@ -28,6 +28,7 @@ from typing import Any
 from redis import StrictRedis
 
 from ...errors import ClientForked, LockLost, NotOwned, QuorumUnavailable
+from ...protocol.kind import CHOSEN_ONES, NEVER
 from .. import clients, shared
 
 __version__ = "4.0.1"
@@ -287,7 +288,7 @@ class Lock:
     def _kind(self, client: Any) -> Any:
         signal, token = clients.encoder_of(self._client)(self._signal), self._token
         kind = client.signalled(token, not self._chosen, signal, int(self._signal_expire))
-        kind.passes = not token
+        kind.passes = NEVER if token else CHOSEN_ONES
         return kind
 
     def locked(self) -> bool:
