@@ -48,6 +48,7 @@ class Play:
         self.acquire_module: ModuleType = build.module("protocol.acquire")
         self.contention_module: ModuleType = build.module("protocol.contention")
         self.batch: ModuleType = build.module("protocol.batch")
+        self.new_attempt = build.module("protocol.attempt").new_attempt
         self.commands: ModuleType = build.module("protocol.commands")
         self.ballots: ModuleType = build.module("protocol.ballot")
         self.holds: ModuleType = build.module("protocol.hold")

@@ -68,6 +68,7 @@ class Liveness:
         self.bound_ns = BOUND_NS + BOUND_WAYS * plan.far_us * MICROSECOND
         self.waits: list[Wait] = []
         self.expired: set[Grant] = set()  # grants that ended by their ttl
+        self.spared: set[Grant] = set()  # grants that a deletion ended for their holder, but not on the masters
         self._first: dict[str, int] = {}  # the first use of each client
         self._unjudged = [
             (at, at + DETECTION_NS)
@@ -144,7 +145,8 @@ class Liveness:
         """Return the latest time at which the masters have removed every key of a grant."""
         if grant not in self.expired:
             return grant.end
-        return grant.end + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
+        stays = int(self._plan.ttl * SECOND) if grant in self.spared else 0
+        return grant.end + stays + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
 
 
 def _unit(names: tuple[str, ...]) -> str:

@@ -432,6 +432,8 @@ class _Schedule:
                 self.checker.released(grant, host.local)
             elif self.liveness is not None:
                 self.liveness.expired.add(grant)
+                if lock._hold.lost_ns:
+                    self.liveness.spared.add(grant)
 
     def _released_at_last(self) -> None:
         """Those who were killed have held what they held until then; what was deleted by hand is promised to nobody."""
@@ -442,6 +444,8 @@ class _Schedule:
             deleted = self._deleted(grant)
             if deleted is not None:
                 grant.end = max(grant.start, min(grant.end, deleted.at))
+                if self.liveness is not None:
+                    self.liveness.spared.discard(grant)
 
     def _end(self, grant: Grant, host: Host, lock: Any) -> None:
         """Note until when a holder believed that it has the lock."""

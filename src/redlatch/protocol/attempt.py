@@ -115,7 +115,9 @@ class Attempt:
     def won(self) -> bool:
         """Tell whether the attempt has won; then the hold is HELD."""
         policy, hold, kind = self._policy, self._hold, self._kind
-        won = self._ballot.yes >= self._ballot.quorum
+        # The vote of the master that was asked first may come after `second`: alone it is no quorum.
+        whole = self._split or self._first < 0
+        won = whole and self._ballot.yes >= self._ballot.quorum
         now = policy.clock.now()  # after the last counted vote, whatever is counted later
         self.now_ns = now
         if not granted(policy, self._lines, hold, won, self._deadline_ns, now):

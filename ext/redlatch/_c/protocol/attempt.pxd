@@ -43,7 +43,7 @@ cdef class Attempt:
     cpdef Ballot begin(self, long long started_ns)
     @cython.locals(policy=Policy, ballot=Ballot, second=Ballot, until=cython.longlong)
     cpdef Ballot second(self)
-    @cython.locals(policy=Policy, hold=Hold, kind=Kind, won=bint, now=cython.longlong)
+    @cython.locals(policy=Policy, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
     cpdef bint won(self) except -1
     @cython.locals(ballot=Ballot)
     cpdef bint settles(self) except -1
