@@ -47,7 +47,7 @@ def test_the_schedules_find_each_fault_of_0_1_0(row: Row, tmp_path: Path) -> Non
     package = tmp_path / "redlatch"
     shutil.copytree(SOURCE / "redlatch", package, ignore=shutil.ignore_patterns("_c", "__pycache__"))
     bring_back(row, package)
-    wrong = [item for batch in stream(0, 10_000, tmp_path, stop=True, theme=row.theme) for item in batch.wrong]
+    wrong = [item for batch in stream(0, 50_000, tmp_path, stop=True, theme=row.theme) for item in batch.wrong]
     assert [seed for seed, rule in wrong if row.rule in rule], wrong
 
 

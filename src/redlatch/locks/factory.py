@@ -56,7 +56,6 @@ class BaseClient:
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
         self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
         self._family: Any = implementation.module("protocol.family")
-        self._fenced = self._family.Fenced()
         self._plain: Any = implementation.module("protocol.plain").PLAIN
         self._fair: Any = implementation.module("protocol.fair").Fair
         self._policy = self._policy_of(
@@ -141,7 +140,7 @@ class BaseClient:
             raise ConfigurationError("fair: not for semaphores and read-write locks; lock() and rlock() take it")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
-        chosen = self._fenced if fenced else self._plain if kind is None else kind(key)
+        chosen = self._family.Fenced() if fenced else self._plain if kind is None else kind(key)
         timeout = config.seconds_of("timeout", given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
