@@ -840,6 +840,16 @@ def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_release
     assert look.decided
 
 
+def test_an_acquire_of_all_that_gives_up_wakes_those_who_watch_a_key_that_it_has_undone(play: Play) -> None:
+    """The masters push to no client what it has changed itself."""
+    [hold] = names(play, 1)
+    look = play.ballots.Ballot(play.commands.Look(hold.key), 5, 3, BEGINNING + SECOND)
+    play.lines.watch(hold.key, look)
+    play.run(play.batch.acquire_all(play.policy, play.lines, [hold], play.ticket, TTL_MS, 0), "ynnnn")
+    assert hold.state == play.holds.FREE
+    assert look.decided
+
+
 # --- release -----------------------------------------------------------------------------------------
 
 

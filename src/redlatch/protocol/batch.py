@@ -91,6 +91,8 @@ def acquire_all(
             hold.free()
             lines.stir(hold.key)
         if now >= until:
+            for hold in refused:  # some masters may have had these keys for us; no push tells of our own undo
+                lines.stir(hold.key)
             return
         patience = policy.patience_ns(ttl_ms)
         waited = yield from wait_for_change(policy, lines, refused[0].key, now - began, patience, attempts, until)
