@@ -1,7 +1,7 @@
-"""Build the compiled half of redlatch; everything else is in pyproject.toml.
+"""Build the compiled half of redlatch. Everything else is in pyproject.toml.
 
-REDLATCH_BUILD_EXT=1 makes a failed build an error, =0 skips it; without it a failed build leaves the pure
-package, with one warning.
+REDLATCH_BUILD_EXT=1 makes a failed build an error, and =0 skips the build. Without the variable, a failed build leaves
+the pure package and prints one warning.
 """
 
 import os
@@ -14,55 +14,66 @@ from setuptools.command.build_ext import build_ext
 REQUIRED = os.environ.get("REDLATCH_BUILD_EXT") == "1"
 SKIPPED = os.environ.get("REDLATCH_BUILD_EXT") == "0"
 
-# Each is compiled as redlatch._c.<name>: the Python text as it stands, with the types of its .pxd in ext/.
+# Each module is compiled as redlatch._c.<name>: the Python file as it stands, with the types of its .pxd in ext/.
 TEXTS = (
-    "protocol.commands",
-    "protocol.ballot",
-    "protocol.policy",
-    "protocol.lease",
-    "protocol.kind",
-    "protocol.hold",
-    "protocol.key",
-    "protocol.waiting",
-    "protocol.effects",
-    "protocol.outcome",
-    "protocol.quorum",
-    "protocol.contention",
-    "protocol.plain",
-    "protocol.turns",
-    "protocol.attempt",
-    "protocol.acquire",
-    "protocol.batch",
-    "protocol.family",
-    "protocol.fair",
-    "protocol.foreign",
+    "votes.ballot",
+    "votes.commands",
+    "votes.key",
+    "votes.units",
+    "quorum.acquire",
+    "quorum.attempt",
+    "quorum.batch",
+    "quorum.effects",
+    "quorum.hold",
+    "quorum.lease",
+    "quorum.outcome",
+    "quorum.policy",
+    "quorum.quorum",
+    "quorum.kinds.fair",
+    "quorum.kinds.fenced",
+    "quorum.kinds.readwrite",
+    "quorum.kinds.semaphore",
+    "quorum.kinds.watching",
+    "quorum.kinds.foreign",
+    "quorum.kinds.kind",
+    "quorum.kinds.plain",
+    "quorum.waiting.contention",
+    "quorum.waiting.queues",
+    "quorum.waiting.watches",
+    "quorum.waiting.in_queue",
+    "quorum.waiting.lead",
     "wire.engine",
-    "drivers.threads",
-    "drivers.deadlines",
-    "drivers.verdict",
     "drivers.aio",
+    "drivers.deadlines",
+    "drivers.followers",
+    "drivers.leader",
+    "drivers.light_future",
+    "drivers.session",
+    "drivers.threads",
+    "drivers.wake_chain",
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
-for name in ("wire.net", "drivers.sleeper"):  # these exist twice
+# These two modules also exist as .pyx files.
+for name in ("wire.net", "drivers.sleeper"):
     SOURCES[name] = f"ext/redlatch/_c/{name.replace('.', '/')}.pyx"
 
-# Directives for all classes of a text: Cython leaves these out without a word where a .pxd decorates a class with them.
-# no_gc: nothing that the objects refer to refers back, and so many are made that looking for cycles would cost.
+# Directives for all classes of a module. Cython silently ignores these two directives on a class in a .pxd.
+# no_gc: the objects cannot be part of a reference cycle, and there are so many that a search for cycles would be slow.
 NO_GC = {"no_gc": True}
 FREELIST = {"freelist": 4096}
 BOTH = NO_GC | FREELIST
 OF_CLASSES = (NO_GC, FREELIST, BOTH)
 OF_CLASSES_BY_NAME = {
-    "protocol.commands": NO_GC,
-    "protocol.hold": NO_GC,
-    "protocol.ballot": FREELIST,
-    "protocol.lease": BOTH,
-    "drivers.verdict": FREELIST,
+    "votes.commands": NO_GC,
+    "quorum.hold": NO_GC,
+    "votes.ballot": FREELIST,
+    "quorum.lease": BOTH,
+    "drivers.light_future": FREELIST,
 }
 
 
 class OptionalBuild(build_ext):
-    """Build what can be built; say once, in one line, what could not."""
+    """Build the extensions; if that fails, print one warning of one line."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -74,10 +85,11 @@ class OptionalBuild(build_ext):
         except Exception as error:
             if REQUIRED:
                 raise
-            self.extensions = []  # nothing to copy into an editable install either
+            # An editable installation copies these files, so there must be none.
+            self.extensions = []
             print(
                 f"WARNING: redlatch was built without its compiled half and will run slower ({error}); "
-                "a C compiler and Python's headers (Debian: gcc python3-dev) are what it needs",
+                "the compiled half needs a C compiler and Python's headers (Debian: gcc python3-dev)",
                 file=sys.stderr,
             )
 
@@ -88,11 +100,12 @@ def extensions():
     from Cython.Build import cythonize
     from Cython.Compiler.Options import get_directive_defaults
 
-    get_directive_defaults().update(no_gc=False, freelist=0)  # else it knows them of single classes only
+    # Without these defaults, Cython accepts the two directives only for single classes.
+    get_directive_defaults().update(no_gc=False, freelist=0)
 
     flags = os.environ.get("REDLATCH_CFLAGS", "").split()
     depends = sorted(glob("ext/**/*.p*", recursive=True))
-    # Types come from the .pxd files: annotations are for readers and for mypy, but where a text says otherwise.
+    # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing.
     common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
     built = []
     for directives in (*OF_CLASSES, {}):
@@ -103,7 +116,8 @@ def extensions():
                 for name in names
             ],
             build_dir="build/cython",
-            force=True,  # it does not see that these texts depend on the .pxd files of another folder
+            # Cython does not see that these modules depend on the .pxd files in another folder.
+            force=True,
             include_path=["ext"],
             compiler_directives=common | directives,
         )

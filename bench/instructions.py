@@ -1,13 +1,14 @@
-"""Count the instructions of a cycle under callgrind, and hold them to the budget in bench/instructions.json.
+"""Count the instructions of a cycle under callgrind and compare them with the budget in bench/instructions.json.
 
     python bench/instructions.py [--update]
 
-Times jitter, instructions do not: a change that costs 5 % of them fails here, on a busy machine too. What is counted
-is the client's process alone, all of it in user space, with real masters beside it. Each scenario runs with two numbers
-of cycles, and the difference counts, so that what starting costs drops out; thousands, since what starting costs varies
-by millions of instructions. The larger number runs three times and the smallest count is taken: a thread that polls
-between two replies of one round, because the machine is busy, does up to a tenth more. A scenario that the budget does
-not know (it is kept by Python version and architecture) is printed and passes; --update writes what was counted.
+Times vary on a busy machine; instructions do not. A change that costs 5 % more instructions fails here. The script
+counts all user-space instructions of the client's process, which talks to real masters. Each scenario runs with two
+numbers of cycles and uses the difference, so that the start of the process does not count. The numbers differ by
+thousands of cycles, since the start varies by millions of instructions. The larger number runs three times, and the
+smallest count is used: on a busy machine, a thread may poll between two replies of one round, which costs up to a tenth
+more. The budget is stored by Python version and architecture. A scenario without a budget is printed and passes;
+--update stores the new counts.
 """
 
 import json
@@ -64,7 +65,7 @@ async def main():
 asyncio.run(main())
 """
 
-# Name, program, and the two numbers of cycles.
+# The name, the program, and the two numbers of cycles.
 SCENARIOS = [
     ("one thread", ONE_THREAD, 200, 5200),
     ("asyncio, 50 tasks", TASKS, 500, 6500),
@@ -73,7 +74,7 @@ SCENARIOS = [
 
 
 def count_instructions(program, cycles, urls, folder):
-    """Run a program under callgrind and return how many instructions its process executed."""
+    """Run a program under callgrind and return the number of instructions of its process."""
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/callgrind.out"]
     environment = os.environ | {"REDLATCH_IMPL": "c", "PYTHONHASHSEED": "0"}
     done = subprocess.run(
@@ -90,14 +91,14 @@ def count_instructions(program, cycles, urls, folder):
 
 
 def machine_key():
-    """Return what a budget is kept by: what the compiler and the interpreter make of the same text differs."""
+    """Return the key of a budget: other compilers and interpreters execute other numbers of instructions."""
     return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])} {platform.machine()}"
 
 
 def main(arguments):
-    """Count every scenario; the status is 1 when one is over its budget."""
+    """Count every scenario; return 1 if one exceeds its budget, else 0."""
     if not shutil.which("valgrind"):
-        print("valgrind is not installed: no instructions are counted (Debian: apt install valgrind)")
+        print("valgrind is not installed, so no instructions are counted (Debian: apt install valgrind)")
         return 0
     budgets = json.loads(BUDGET.read_text()) if BUDGET.exists() else {}
     known = budgets.setdefault(machine_key(), {})
@@ -117,7 +118,7 @@ def main(arguments):
         BUDGET.write_text(json.dumps(budgets, indent=2) + "\n")
         return 0
     if over:
-        print(f"over the budget by more than {TOLERANCE:.0%}; if it is worth it: make instructions UPDATE=--update")
+        print(f"over the budget by more than {TOLERANCE:.0%}; to accept this: make instructions UPDATE=--update")
     return int(over)
 
 

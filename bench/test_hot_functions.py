@@ -1,9 +1,9 @@
-"""The functions that every lock passes through, timed by pytest-benchmark in both implementations.
+"""Time the functions that every lock uses, with pytest-benchmark, in both implementations.
 
     pytest bench/test_hot_functions.py
 
-The sockets are socketpairs without a server behind them, and replies come a hundred at a time, so that what is left of
-system calls is small. `ns_each` in the extra info is a vote, or a command, of one link.
+The sockets are socketpairs without a server. Replies come a hundred at a time, so that system calls cost little.
+`ns_each` in the extra info is the time for one vote, or one command, of one link.
 """
 
 import socket
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from redlatch import impl
-from redlatch.protocol import commands
+from redlatch.votes import commands
 from redlatch.wire.connect import Traits
 
 LINKS = 5
@@ -25,7 +25,7 @@ VALKEY = {"run_id": "0" * 40, "role": "master", "server_name": "valkey", "valkey
 
 @pytest.fixture(params=["c", "python"])
 def implementation(request):
-    """Each implementation in turn; the compiled one only where it was built."""
+    """Return each implementation in turn; skip the compiled one if it was not built."""
     try:
         return impl.load(request.param)
     except ImportError as error:
@@ -34,7 +34,7 @@ def implementation(request):
 
 @pytest.fixture
 def wired(implementation):
-    """A fleet whose links are up, and the masters' ends of their sockets."""
+    """Return a fleet whose links are up, and the masters' ends of their sockets."""
     engine = implementation.module("wire.engine")
     fleet = engine.Fleet([f"master-{i}" for i in range(LINKS)], QUORUM, implementation.module("wire.net").BootClock())
     ends = []
@@ -44,7 +44,7 @@ def wired(implementation):
         theirs.setblocking(False)
         fleet.adopt(index, ours, Traits(VALKEY, 3), commands.DELIFEQ)
         ends.append(theirs)
-    ballot = implementation.module("protocol.ballot").Ballot
+    ballot = implementation.module("votes.ballot").Ballot
     yield SimpleNamespace(fleet=fleet, ends=ends, ballot=ballot, acquire=own(implementation, "Acquire"))
     fleet.wires.close()
     for end in ends:
@@ -52,8 +52,8 @@ def wired(implementation):
 
 
 def own(implementation, name):
-    """Return the implementation's own class of command."""
-    return getattr(implementation.module("protocol.commands"), name)
+    """Return the command class of this implementation."""
+    return getattr(implementation.module("votes.commands"), name)
 
 
 def submit_batch(wired):
@@ -66,7 +66,7 @@ def submit_batch(wired):
 
 
 def drain(wired):
-    """Let the masters read all that was sent."""
+    """Read everything that was sent to the masters."""
     for end in wired.ends:
         while True:
             try:
@@ -81,7 +81,7 @@ def owed(wired):
 
 
 def receive_all(wired):
-    """Count what every link has received."""
+    """Receive on every link and count the votes."""
     for index in range(LINKS):
         wired.fleet.receive(index)
 
@@ -100,7 +100,7 @@ def test_building_a_release(benchmark, implementation):
 
 def test_making_a_ballot(benchmark, implementation):
     command = own(implementation, "Acquire")(KEY, TOKEN, 0, 10_000)
-    benchmark(implementation.module("protocol.ballot").Ballot, command, LINKS, QUORUM)
+    benchmark(implementation.module("votes.ballot").Ballot, command, LINKS, QUORUM)
 
 
 def test_counting_votes(benchmark, wired):
@@ -120,7 +120,8 @@ def test_counting_votes(benchmark, wired):
 def test_submitting_and_flushing(benchmark, wired):
     def setup():
         drain(wired)
-        for end in wired.ends:  # answer the batch before, so that nothing piles up
+        # Answer the previous batch, so that replies and ballots do not pile up.
+        for end in wired.ends:
             end.send(b"+OK\r\n" * owed(wired))
         receive_all(wired)
         wired.fleet.decided.clear()

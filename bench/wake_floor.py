@@ -1,9 +1,10 @@
-"""How many cycles Python threads reach that only wait to be woken, twice a cycle, as a lock client has them do.
+"""Measure how many cycles Python threads reach that only sleep and wake, twice in a cycle, as in a lock client.
 
-An acquire and a release each block their thread until another one, which has read the master's reply, wakes it. Here
-nothing is sent and nothing read. Two ways to wake so many threads are raced: one thread wakes all of them, as the first
-idea of a client would be; and each wakes the next when it goes to sleep itself, as redlatch does, with so many of them
-awake at once. Between two waits a thread does nothing but count, or works for as long as a client and its caller do:
+An acquire and a release each block their thread until another thread, which has read the reply, wakes it. This script
+sends and reads no data. It compares two ways to wake many threads. In the first, one thread wakes all others, as in a
+simple client. In the second, each thread wakes the next one when it goes to sleep, as in redlatch, and a fixed number
+of threads is awake at once. Between two waits, a thread only counts; --work simulates the work of a client and its
+caller:
 
     python bench/wake_floor.py [--threads 64] [--seconds 1] [--rounds 5] [--work 0]
 """
@@ -19,15 +20,16 @@ from collections.abc import Callable
 
 from redlatch import impl
 
-PATIENCE_NS = 100_000_000  # after which a thread that nobody wakes ends its wait, when the race is over
+# A wait ends by itself after this time, so that the threads end after the race.
+PATIENCE_NS = 100_000_000
 
 
 class Race:
-    """So many threads, each of which has cycles until it is over; a subclass says how they wait.
+    """Run a number of threads that have cycles until the race is over. A subclass defines how they wait.
 
     Args:
-        threads: how many.
-        work: how many times each counts between two waits.
+        threads: the number of threads.
+        work: how far each thread counts between two waits.
     """
 
     def __init__(self, threads: int, work: int) -> None:
@@ -40,10 +42,10 @@ class Race:
         raise NotImplementedError
 
     def beside(self) -> None:
-        """Do what is done beside the threads, until the race is over."""
+        """Do the work of the extra thread, if there is one, until the race is over."""
 
     def run(self, seconds: float) -> float:
-        """Return how many cycles a second there were."""
+        """Run the race for `seconds` and return the cycles per second."""
         jobs: list[Callable[[], None]] = [lambda place=place: self._live(place) for place in range(self.threads)]  # type: ignore[misc]
         started = [threading.Thread(target=job) for job in [*jobs, self.beside]]
         for thread in started:
@@ -65,7 +67,7 @@ class Race:
 
 
 class OneWakesAll(Race):
-    """One thread wakes whoever waits."""
+    """One thread wakes all others."""
 
     def __init__(self, threads: int, work: int) -> None:
         super().__init__(threads, work)
@@ -79,12 +81,14 @@ class OneWakesAll(Race):
             mine = self._own.lock = threading.Lock()
             mine.acquire()
         self._asked.append(mine)
-        if len(self._asked) == 1:  # nobody has rung for those before it that are still to be woken
+        # Ring once for each group of waiting threads: the first of a group rings.
+        if len(self._asked) == 1:
             self._bell.release()
         if not mine.acquire(timeout=PATIENCE_NS / 1e9):
             try:
                 self._asked.remove(mine)
-            except ValueError:  # it is being woken just now
+            # The other thread is just waking this one.
+            except ValueError:
                 mine.acquire()
 
     def beside(self) -> None:
@@ -95,7 +99,7 @@ class OneWakesAll(Race):
 
 
 class EachWakesTheNext(Race):
-    """Whoever goes to sleep wakes the one that sleeps longest; `abreast` threads are awake at once."""
+    """A thread that goes to sleep wakes the one that has slept longest; `abreast` threads are awake at once."""
 
     def __init__(self, threads: int, work: int, abreast: int) -> None:
         super().__init__(threads, work)

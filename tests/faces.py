@@ -1,4 +1,4 @@
-"""Both faces under one set of calls, so that one test text runs over threads and asyncio; and bounded waiting."""
+"""One interface to both faces, so that one test runs over threads and asyncio; and helpers that wait with a limit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ import redis
 
 from redlatch import AsyncClient, Client, ConfigurationError, QuorumUnavailable
 
-PATIENCE = 30.0  # far beyond anything that is not a hang
+# Far longer than anything takes that does not hang.
+PATIENCE = 30.0
 
 
 def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition that no event reports."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
@@ -34,12 +35,12 @@ def descriptors() -> int:
 
 
 def ask(url: str) -> redis.Redis:
-    """Return a client of one master, to see what stands there."""
+    """Return a client of one master, to read its keys."""
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
 
 
 def wins(lock: Any) -> bool:
-    """Tell whether a lock is won at once."""
+    """Return whether one attempt acquires the lock."""
     try:
         return bool(lock.acquire(blocking=False))
     except QuorumUnavailable:
@@ -47,7 +48,7 @@ def wins(lock: Any) -> bool:
 
 
 def refused(client: Any, why: str) -> bool:
-    """Tell whether a client finds its list of masters wrong, for that reason."""
+    """Return whether a client refuses its list of masters for that reason."""
     try:
         client.connect()
     except ConfigurationError as error:
@@ -70,7 +71,7 @@ def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
-    """Make the calls in threads that start together; return what they returned, or raise what one raised."""
+    """Make the calls in threads that start together; return their results, or raise the error of one of them."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
@@ -81,7 +82,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
 
 
 class Faced:
-    """A client or a lock of either face: its calls block, and fail instead of hanging."""
+    """A client or a lock of either face. Its calls block, and fail instead of hanging."""
 
     _CALLS = frozenset(
         "acquire release extend locked owned connect close acquire_many release_many extend_many".split()
@@ -123,7 +124,10 @@ class Faced:
 
 
 class Face:
-    """One face ("threads", "asyncio", or "uvloop": asyncio on it): makes clients, and closes them after the test."""
+    """One face: "threads", "asyncio", or "uvloop" (asyncio on uvloop).
+
+    It makes clients and closes them after the test.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -162,7 +166,7 @@ class Face:
 def run_script(
     text: str, implementation: str, *args: str, wait: bool = True, options: tuple[str, ...] = ("-W", "error")
 ) -> subprocess.Popen[str]:
-    """Run Python source in a process of its own, with one implementation forced; its output is piped."""
+    """Run Python source in a new process with one implementation forced; its output is piped."""
     command = [sys.executable, *options, "-c", text, *args]
     environment = os.environ | {"REDLATCH_IMPL": implementation}
     process = subprocess.Popen(
@@ -174,7 +178,7 @@ def run_script(
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Wait for the end of a process and return what it wrote; one that hangs is killed and fails the test."""
+    """Wait for the end of a process and return its output. Kill a process that hangs, and fail the test."""
     try:
         return process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:

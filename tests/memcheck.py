@@ -1,4 +1,4 @@
-"""Memcheck, of valgrind, on a short scenario of the compiled build: nothing wrong with our code on its stack."""
+"""Runs valgrind's Memcheck on a short scenario of the compiled build; no complaint may have our code on its stack."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ asyncio.run(main())
 
 STACK = re.compile(r"^\s+(at|by) 0x", re.MULTILINE)
 
-# What CPython does when it imports what we import, its collector on half-made tuples among it, is not ours.
-IMPORTING = "import_find_and_load"
+# CPython complains while it imports our modules and executes their bodies, also when its collector runs on incomplete
+# tuples. That is not ours.
+IMPORTING = re.compile(r"import_find_and_load|__pyx_pymod_exec_")
 
 OURS = re.compile(r"redlatch/_c/|__pyx_")
 
@@ -67,4 +68,4 @@ def ours(log: str) -> list[str]:
     """Return the complaints in a log that have our code on their stack."""
     text = re.sub(r"^==\d+== ?", "", log, flags=re.MULTILINE)
     complaints = [part for part in text.split("\n\n") if STACK.search(part)]
-    return [part for part in complaints if OURS.search(part.partition(IMPORTING)[0])]
+    return [part for part in complaints if OURS.search(IMPORTING.split(part, maxsplit=1)[0])]

@@ -1,7 +1,7 @@
-"""A TCP proxy between a client and a real master that holds, spoils, cuts up and counts what passes.
+"""A TCP proxy between a client and a real master that holds, changes, splits and counts messages.
 
-It knows where a command and a reply end and which reply answers which command, and nothing else of the protocol. One
-proxy stands before one master; what a test sets holds for all connections through it, also later ones.
+Of the protocol it knows only where a command and a reply end, and which reply answers which command. One proxy serves
+one master. A setting applies to all of its connections, including later ones.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 Command = tuple[bytes, ...]
-# Takes a command and its reply; gives what the client gets instead, or None to cut the connection there.
+# A function of a command and its reply. It returns the reply that the client gets, or None to cut the connection there.
 Spoil = Callable[[Command, bytes], bytes | None]
 
-CRUMB_SECONDS = 0.0003  # so that the other side can read one byte before the next is there
-CRUMB_BYTES = 192  # longer messages, such as scripts and replies to INFO, pass in one piece
+# The pause lets the other side read one byte before the next one arrives.
+CRUMB_SECONDS = 0.0003
+# Longer messages, such as scripts and replies to INFO, pass in one piece.
+CRUMB_BYTES = 192
 
 
 class Proxy:
-    """One proxy, listening from its construction to `close`.
+    """One proxy, which listens from its construction to `close`.
 
     Attributes:
-        url: where a client finds it.
+        url: its address for clients.
         commands: every command that came from a client, in order, over all connections.
         answered: every command whose reply was passed on.
-        accepted: how many connections there were.
+        accepted: how many connections it accepted.
         replies, requests: gates; while one is shut, bytes of that direction wait (a one-way partition).
-        spoil: what becomes of each reply; None leaves them as they are.
+        spoil: a function that changes each reply; None leaves them as they are.
         refusing: whether new connections are cut at once.
         crumbs: whether every byte is sent by itself.
         pushes: every push that a master sent, in order.
-        deaf: whether pushes are kept back, until `deliver` sends them on, if that is ever called.
+        deaf: whether pushes are held until `deliver` sends them.
     """
 
     def __init__(self, url: str) -> None:
@@ -61,41 +63,42 @@ class Proxy:
         self.requests.set()
 
     def lead_to(self, url: str) -> None:
-        """Lead new connections to another server, as an address does that moves in a fail-over."""
+        """Connect new connections to another server, as when an address moves in a fail-over."""
         parts = urlsplit(url)
         assert parts.hostname and parts.port
         self._target = (parts.hostname, parts.port)
 
     def count(self, *words: bytes | str) -> int:
-        """Count the commands that have all of `words` among theirs."""
+        """Count the commands that contain all of `words`."""
         wanted = [word.encode() if isinstance(word, str) else word for word in words]
         return sum(all(word in command for word in wanted) for command in list(self.commands))
 
     def cut(self, abrupt: bool = False) -> None:
-        """End every connection, with a FIN or, if abrupt, with a RST."""
+        """End every connection, with a FIN, or with a RST if abrupt."""
         passages, self._passages = self._passages, []
         for passage in passages:
             passage.end(abrupt)
 
     def deliver(self) -> None:
-        """Send the pushes on that were kept back, behind whatever replies were passed on meanwhile."""
+        """Send the held pushes, after all replies that were passed on meanwhile."""
         for passage in list(self._passages):
             passage.deliver()
 
     def quiet(self) -> bool:
-        """Tell whether every command has its reply: who is stopped then is not missed for what it was asked before."""
+        """Return whether every command has its reply, so that a master that stops now owes no reply."""
         return len(self.answered) == len(self.commands)
 
     def greeted(self, clients: int = 1) -> bool:
-        """Tell whether so many clients (with a guard) have finished their handshake here.
+        """Return whether `clients` clients with a guard have finished their handshake here.
 
         A client waits only for a quorum, so a closed gate may still stop a later handshake.
         """
-        last = b"CONFIG", b"GET"  # of a handshake
+        # The last command of a handshake.
+        last = b"CONFIG", b"GET"
         return sum(words[:2] == last for words in list(self.answered)) >= clients
 
     def close(self) -> None:
-        """End everything; nothing that waits at a gate passes any more."""
+        """End all connections; nothing that waits at a gate passes any more."""
         self.closed = True
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -121,7 +124,8 @@ class Proxy:
             server.settimeout(None)
             passage = Passage(self, client, server)
             self._passages.append(passage)
-            if self.closed:  # asked after it was put there: either we see this, or `close` sees the passage
+            # Check after the append: either this thread sees `closed`, or `close` sees the passage.
+            if self.closed:
                 passage.end()
             self._start(passage.carry_requests)
             self._start(passage.carry_replies)
@@ -139,7 +143,8 @@ class Passage:
         self._client, self._server = client, server
         self._asked: deque[Command] = deque()
         self._kept: deque[bytes] = deque()
-        self._sending = threading.Lock()  # to the client: replies, and pushes that come late
+        # Guards sends to the client: replies, and pushes that come late.
+        self._sending = threading.Lock()
         self._ended = False
         for sock in (client, server):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -183,7 +188,8 @@ class Passage:
         if self._ended:
             return
         self._ended = True
-        if abrupt:  # whoever waits for the client's bytes is woken by SHUT_RD, and its close sends the RST
+        # SHUT_RD wakes the thread that reads from the client; closing the socket then sends the RST.
+        if abrupt:
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for sock, how in (
             (self._client, socket.SHUT_RD if abrupt else socket.SHUT_RDWR),
@@ -192,10 +198,11 @@ class Passage:
             try:
                 sock.shutdown(how)
             except OSError:
-                pass  # it is gone already
+                # The socket is closed already.
+                pass
 
     def _messages(self, sock: socket.socket):  # type: ignore[no-untyped-def]
-        """Yield whole messages until either side has ended the connection."""
+        """Yield whole messages until either side ends the connection."""
         data = b""
         try:
             while chunk := sock.recv(65536):
@@ -204,7 +211,8 @@ class Passage:
                     yield data[:end]
                     data = data[end:]
         except OSError:
-            pass  # cut
+            # The connection was cut.
+            pass
         finally:
             self.end()
             sock.close()
@@ -220,11 +228,12 @@ class Passage:
             else:
                 sock.sendall(message)
         except OSError:
-            pass  # cut
+            # The connection was cut.
+            pass
 
 
 def end_of(data: bytes, start: int = 0) -> int | None:
-    """Return where the RESP message that begins at `start` ends, None if it is not complete."""
+    """Return where the RESP message that begins at `start` ends; None if it is not complete."""
     line = data.find(b"\r\n", start)
     if line < 0:
         return None

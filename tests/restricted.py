@@ -1,6 +1,6 @@
-"""The whole suite with a user of the least rights: REDLATCH_TEST_ACL=1 has every client of redlatch log in as one.
+"""Run the whole suite with a restricted user: with REDLATCH_TEST_ACL=1 every client of redlatch logs in as that user.
 
-What the tests themselves ask of a master they ask as before; the README tells the rights.
+What the tests themselves ask of a master they ask as before. docs/operations.md lists the rights.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ import redis
 
 from redlatch import config, embedded
 
+OPERATIONS = Path(__file__).parents[1] / "docs/operations.md"
+
 USER, PASSWORD = "lk", "s3cr3t-lk"
 
-# Names of tests begin with "lock"; the marker of the guard is a NUL and a word, and no rule may have a NUL in it.
+# Test names begin with "lock". The guard's marker is a NUL and a word, and no ACL rule may contain a NUL.
 KEYS = ["~lock*", "~n*", "~?guard"]
 
 
 def rights(program: str) -> list[str]:
-    """Return the rights that the README tells of; a server that knows no subcommands gets whole commands."""
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    section = readme.partition("### Access rights")[2].partition("\n## ")[0]
+    """Return the rights that docs/operations.md lists; a server that knows no subcommands gets whole commands."""
+    section = OPERATIONS.read_text().partition("\n## Access rights\n")[2].partition("\n## ")[0]
     found = sorted(set(re.findall(r"\+[a-z]+(?:\|[a-z]+)?", section)))
     return found if program != "old" else sorted({right.partition("|")[0] for right in found})
 
 
 def admit(url: str) -> None:
-    """Make the user on one master."""
+    """Create the user on one master."""
     with redis.Redis.from_url(url, retry=None) as admin:
         try:
             _make(admin, rights("new"))
-        except redis.ResponseError:  # Redis 6.2, or a server without DELIFEQ or DELEX
+        except redis.ResponseError:
+            # This is Redis 6.2, or a server without DELIFEQ or DELEX.
             _make(admin, rights("old"))
 
 
@@ -47,7 +49,7 @@ def _make(admin: redis.Redis, given: list[str]) -> None:
 
 
 def restrict() -> None:
-    """Have masters know the user from their start, and clients log in as it."""
+    """Create the user on each master at its start, and let clients log in as that user."""
     masters_of, enter, start = config.masters_of, embedded.Masters.__enter__, embedded.Masters.start
 
     def restricted(masters: Any) -> list[config.Master]:

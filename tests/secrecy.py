@@ -1,7 +1,7 @@
-"""Looks through what redlatch says in the whole run for tokens and passwords: logs, and errors in all their forms.
+"""Searches the log records and errors of a whole run for tokens and passwords.
 
-Every password in the tests has "s3cr3t" in it; the scanner watches how tokens are drawn, so it knows them. It
-also finds a part of a token: any 24 digits in a row, or the first 16.
+Every password in the tests contains "s3cr3t". The scanner learns each token when it is drawn. It also finds a part of a
+token: any 24 digits in a row, or the first 16.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ from redlatch.locks import factory
 PASSWORD = re.compile("s3cr", re.IGNORECASE)
 DIGITS = re.compile(r"[0-9a-f]{16,}")
 
-# So many errors of one kind are pickled; all are read.
+# The number of errors of each kind that are also pickled; the text of every error is searched.
 PICKLED = 200
 
 
 class Scanner(logging.Handler):
-    """Notes whatever tells a secret.
+    """Records every text that contains a secret.
 
     Attributes:
-        leaks: what was said, and where.
-        read: how many texts were looked through.
+        leaks: the texts with a secret, and where they were seen.
+        read: how many texts were searched.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.leaks: list[str] = []
         self.read = 0
-        self._tokens: set[int] = set()  # two halves of each token, as numbers to save memory
+        # The two halves of each token, as numbers to save memory.
+        self._tokens: set[int] = set()
         self._pickled: dict[type, int] = {}
         self._one_at_a_time = threading.Lock()
 
     def know(self, tokens: list[bytes]) -> None:
-        """Take note of tokens that were drawn."""
-        for token in tokens:  # any 24 digits in a row contain one of these halves
+        """Record tokens that were drawn."""
+        # Any 24 digits in a row contain one of these halves.
+        for token in tokens:
             self._tokens.update((int(token[:16], 16), int(token[8:24], 16)))
 
     def look(self, text: str, where: str) -> None:
-        """Look through a text."""
+        """Search a text."""
         self.read += 1
         secret = PASSWORD.search(text)
         found = any(
@@ -58,11 +60,11 @@ class Scanner(logging.Handler):
             self.leaks.append(f"{where}: {text[:500]}")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look through a record of a log, with its traceback."""
+        """Search a log record, with its traceback."""
         self.look(logging.Formatter().format(record), f"log of {record.name}")
 
     def look_at(self, error: BaseException) -> None:
-        """Look through an error in all its forms."""
+        """Search an error in all its forms."""
         kind = type(error)
         self.look(f"{error} {error!r}", kind.__name__)
         with self._one_at_a_time:
@@ -81,7 +83,7 @@ def _watching(init: Callable[..., None], scanner: Scanner) -> Callable[..., None
 
 @contextmanager
 def scanning() -> Iterator[Scanner]:
-    """Look through everything while this lasts."""
+    """Search all log records and errors while the context lasts."""
     scanner = Scanner()
     draw, init = factory._draw_tokens, LockError.__init__
 

@@ -1,4 +1,4 @@
-"""The suite of the locks, with a user of the least rights (see `restricted`): most of it here, all of it on demand.
+"""Runs the suite of the locks with a restricted user (see `restricted`): a part of it here, all of it on demand.
 
 REDLATCH_TEST_ACL=1 make test TESTS="tests/test_family.py tests/test_batch.py tests/test_fair.py tests/test_waiting.py"
 """
@@ -16,17 +16,16 @@ import pytest
 import redis
 from builds import builds
 from faces import ask
-from restricted import rights
+from restricted import OPERATIONS, rights
 
 from redlatch import Client, QuorumUnavailable, embedded
 
 TESTS = Path(__file__).parent
-README = TESTS.parent / "README.md"
 SUITE = ["test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
 
 
 @pytest.mark.skipif("REDLATCH_TEST_ACL" in os.environ, reason="all of them run so")
-def test_the_locks_need_no_more_rights_than_the_readme_tells(tmp_path: Path) -> None:
+def test_the_locks_need_no_more_rights_than_the_documentation_lists(tmp_path: Path) -> None:
     chosen = f"asyncio-{builds()[-1].name}"  # faces and builds send the same commands
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "-k", chosen]
     ended = subprocess.run(
@@ -42,13 +41,14 @@ def test_the_locks_need_no_more_rights_than_the_readme_tells(tmp_path: Path) -> 
     assert int(passed[1]) > 100
 
 
-def test_plain_and_fenced_locks_need_only_the_line_that_the_readme_gives(name: str) -> None:
-    line = next(line for line in README.read_text().splitlines() if line.startswith("ACL SETUSER locks "))
+def test_plain_and_fenced_locks_need_only_the_line_that_the_documentation_gives(name: str) -> None:
+    line = next(line for line in OPERATIONS.read_text().splitlines() if line.startswith("ACL SETUSER locks "))
     with embedded.masters(3) as urls:
         for url in urls:
             try:
                 ask(url).execute_command(*line.split())
-            except redis.ResponseError as error:  # a server that knows no such subcommand
+            except redis.ResponseError as error:
+                # The server does not know this subcommand.
                 pytest.skip(str(error))
         with Client([url.replace("//", "//locks:password@") for url in urls], prefix="lock:") as client:
             for options in ({}, {"fence": True}):
@@ -61,11 +61,12 @@ def test_plain_and_fenced_locks_need_only_the_line_that_the_readme_gives(name: s
 
 
 @pytest.mark.parametrize("missing", ["pttl", "pexpire", "zremrangebyscore", "zcount", "exists"])
-def test_who_lacks_a_right_leaves_no_key_without_a_ttl(missing: str, name: str) -> None:
+def test_a_user_without_a_right_leaves_no_key_without_a_ttl(missing: str, name: str) -> None:
     with embedded.masters(1) as [url]:
         admin = ask(url)
         known = [right for right in rights("new") if right not in ("+delifeq", "+delex")]
-        given = ["-@all", *known, f"-{missing}", "-zrem", "-hdel"]  # nothing can be undone
+        # Without these rights nothing can be undone.
+        given = ["-@all", *known, f"-{missing}", "-zrem", "-hdel"]
         admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">s3cr3t", "~*", "resetchannels", *given)
         with Client(url.replace("//", "//locks:s3cr3t@"), guard=None) as client:
             for lock in (client.semaphore(name, 3), client.rw_lock(name).read(), client.rw_lock(name).write()):
@@ -76,7 +77,7 @@ def test_who_lacks_a_right_leaves_no_key_without_a_ttl(missing: str, name: str) 
             assert [key for key in admin.keys() if admin.pttl(key) == -1] == []
 
 
-def test_the_readme_tells_of_rights() -> None:
+def test_the_documentation_lists_the_rights() -> None:
     found = rights("new")
     assert {"+set", "+get", "+evalsha", "+client|tracking", "+zadd", "+delifeq"} <= set(found)
     assert not any("all" in right or "@" in right for right in found)

@@ -1,4 +1,4 @@
-"""The face for asyncio where many tasks use one client, and where a client meets another loop or its end."""
+"""The asyncio face: many tasks that share one client, another event loop, and the end of the client or its loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from faces import PATIENCE, await_true, descriptors
 
 from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeout, NotOwned, WrongLoop, impl
-from redlatch.protocol import commands
+from redlatch.votes import commands
 
 LONG = 60.0
 
 
 def run(coroutine):
-    """Run a coroutine in a new loop; one that hangs fails."""
+    """Run a coroutine in a new loop; fail if it hangs."""
 
     async def bounded():
         async with asyncio.timeout(PATIENCE):
@@ -90,7 +90,8 @@ def test_tasks_that_start_with_an_unconnected_client_connect_it_once(implementat
     async def main():
         client = AsyncClient([proxy.url for proxy in before])
         await asyncio.gather(*(client.lock(f"{name}-{number}").acquire() for number in range(16)))
-        await asyncio.to_thread(await_true, lambda: all(proxy.accepted for proxy in before))  # two are a quorum
+        # Two of the masters are a quorum already.
+        await asyncio.to_thread(await_true, lambda: all(proxy.accepted for proxy in before))
         await client.close()
 
     run(main())
@@ -151,7 +152,8 @@ def test_close_closes_connections_that_broke_just_before(implementation, three, 
         opened = descriptors()
         client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE, guard=None)
         await client.connect()
-        last = b"INFO", b"memory"  # of a handshake without a guard
+        # The last command of a handshake without a guard.
+        last = b"INFO", b"memory"
         await asyncio.to_thread(await_true, lambda: all(last in proxy.answered for proxy in before))
         for proxy in before:
             proxy.replies.clear()
@@ -161,12 +163,14 @@ def test_close_closes_connections_that_broke_just_before(implementation, three, 
         for proxy in before:
             proxy.cut(abrupt=True)
             proxy.replies.set()
-        await_true(lambda: descriptors() <= there - 6)  # without a turn of the loop: the client has not seen it
+        # The loop does not turn meanwhile, so the client has not noticed the cut.
+        await_true(lambda: descriptors() <= there - 6)
         await client.close()
         with pytest.raises(ClientClosed):
             await waiting
         await_true(lambda: descriptors() <= opened)
-        assert client is not None  # until here: the garbage collector has closed none of them
+        # The client lives until here, so the garbage collector has closed no connection.
+        assert client is not None
 
     run(main())
 
@@ -181,14 +185,15 @@ def test_close_ends_a_connect_that_waits_for_silent_masters(implementation):
         began = time.monotonic()
         with pytest.raises(ClientClosed):
             await connecting
-        assert time.monotonic() - began < 3  # it would have waited for 4 s
+        # Without the close it would have waited for 4 s.
+        assert time.monotonic() - began < 3
         for each in listeners:
             each.close()
 
     run(main())
 
 
-def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, proxies, name):
+def test_a_cancelled_close_still_closes_the_client(implementation, three, proxies, name):
     before = proxies(three)
 
     async def main():
@@ -205,7 +210,8 @@ def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, pr
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await client.close()
-        assert descriptors() <= opened - 5  # three sockets and a pipe
+        # Three sockets and a pipe.
+        assert descriptors() <= opened - 5
         async with asyncio.timeout(PATIENCE / 2):
             with pytest.raises(ClientClosed):
                 await releasing
@@ -214,16 +220,18 @@ def test_a_close_that_is_cancelled_closes_all_the_same(implementation, three, pr
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_close_in_the_turn_in_which_a_split_vote_comes_leaves_no_key(turns, implementation, three, name, keys):
+def test_close_in_the_loop_turn_of_a_split_vote_leaves_no_key(turns, implementation, three, name, keys):
     async def main():
         async with AsyncClient(three[:1], guard=None) as first, AsyncClient(three[1:2], guard=None) as second:
             async with first.lock(name, ttl=LONG), second.lock(name, ttl=LONG):
                 client = AsyncClient(three, guard=None)
                 await client.connect()
                 acquiring = asyncio.ensure_future(client.lock(name, ttl=LONG).acquire())
-                for _ in range(2):  # submitted, and sent
+                # One turn submits the attempt, the next one sends it.
+                for _ in range(2):
                     await asyncio.sleep(0)
-                time.sleep(0.05)  # the votes are there before the loop looks
+                # The votes arrive before the loop looks.
+                time.sleep(0.05)
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 await client.close()
@@ -297,7 +305,8 @@ def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(where
         gc.collect()
 
     def closed():
-        gc.collect()  # again: a thread that was still dialling kept one alive, as part of a cycle
+        # Collect again: a thread that was still dialling kept a client alive, as part of a reference cycle.
+        gc.collect()
         return descriptors() <= before
 
     await_true(closed)
@@ -351,7 +360,8 @@ def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(implementa
             acquiring = asyncio.ensure_future(lock.acquire(blocking=False))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            time.sleep(0.4)  # what blocks a loop in real life; the replies are there, and too old
+            # A blocking call stops the loop. The replies have arrived, but they are too old.
+            time.sleep(0.4)
             assert await acquiring is False
             assert lock.remaining() == 0.0
 
@@ -376,14 +386,16 @@ def test_a_connection_that_arrives_at_a_closed_client_is_closed(implementation, 
         await_true(lambda: descriptors() <= before)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that awaits when closed
-def test_what_the_garbage_collector_releases_inside_an_operation_is_sent_after_it(monkeypatch, three, name, keys):
+# The warning comes from a coroutine that awaits when it is closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it(monkeypatch, three, name, keys):
     monkeypatch.setattr(impl, "current", impl.load("python"))
 
     async def hold(client, held):
         async with client.lock(f"{name}-forgotten", ttl=LONG):
             held.set()
-            await asyncio.get_running_loop().create_future()  # nobody else has it: the task is garbage
+            # No other object refers to this future, so the task is garbage.
+            await asyncio.get_running_loop().create_future()
 
     async def main():
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:

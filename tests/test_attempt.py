@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_quorum import BEGINNING, TTL_MS, Play
+from test_quorum import BEGINNING, KEY, NAME, SECOND, TTL_MS, Play
 
 from redlatch import impl
 
@@ -18,22 +18,25 @@ def play(implementation: impl.Implementation) -> Play:
 def attempt_of(play: Play) -> Any:
     """Return the attempts of an acquire without a time limit."""
     play.hold.claim(play.ticket)
-    return play.new_attempt(play.policy, play.lines, play.hold, TTL_MS, 1 << 62, BEGINNING)
+    return play.new_attempt(play.policy, play.queues, play.hold, TTL_MS, 1 << 62, BEGINNING)
 
 
-def test_the_vote_of_the_master_that_is_asked_first_is_no_quorum_however_late_it_comes(play: Play) -> None:
+def test_a_late_vote_of_the_first_master_is_no_quorum(play: Play) -> None:
     attempt = attempt_of(play)
     attempt.reached()
     ballot = attempt.begin(BEGINNING)
     assert ballot.lone()
-    assert attempt.second() is None  # it was silent for too long
-    ballot.yes = 1  # another thread counts its vote now
+    # The master was silent for too long.
+    assert attempt.second() is None
+    # Another thread counts its vote now.
+    ballot.yes = 1
     assert not attempt.won()
     assert not attempt.settles()
-    assert attempt.judge().command.releases  # and it is undone
+    # The command that judge returns undoes the vote.
+    assert attempt.judge().command.releases
 
 
-def test_a_yes_of_the_master_that_is_asked_first_leads_to_a_ballot_of_the_others(play: Play) -> None:
+def test_a_yes_of_the_first_master_leads_to_a_ballot_of_the_others(play: Play) -> None:
     attempt = attempt_of(play)
     attempt.reached()
     ballot = attempt.begin(BEGINNING)
@@ -44,3 +47,81 @@ def test_a_yes_of_the_master_that_is_asked_first_leads_to_a_ballot_of_the_others
     others.yes = 1
     assert attempt.won()
     assert play.hold.state == play.holds.HELD
+
+
+def split_votes(play: Play) -> Any:
+    """Return attempts of which the last one got the vote of the first master, but too few of the others."""
+    attempt = attempt_of(play)
+    attempt.reached()
+    attempt.begin(BEGINNING).yes = 1
+    others = attempt.second()
+    others.no = 2
+    assert not attempt.won()
+    attempt.settles()
+    attempt.judge()
+    return attempt
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_after_a_split_vote_the_masters_are_asked_in_the_same_order_again(play: Play, waited: bool) -> None:
+    attempt = split_votes(play)
+    attempt.waited(waited)
+    assert attempt.begin(BEGINNING).lone()
+
+
+def test_a_first_master_that_refuses_although_the_key_is_free_is_asked_with_the_others(play: Play) -> None:
+    attempt = attempt_of(play)
+    attempt.reached()
+    attempt.begin(BEGINNING).no = 1
+    assert attempt.second() is None
+    assert not attempt.won()
+    attempt.settles()
+    attempt.judge()
+    attempt.waited(False)
+    assert not attempt.begin(BEGINNING).lone()
+
+
+@pytest.mark.parametrize("votes", ["nnn", "yyy"])
+def test_an_acquire_ends_its_watch_before_another_thread_can_have_the_lock_object(votes: str) -> None:
+    build = impl.load("python")
+    play = Play(masters=3, build=build)
+    seen: list[tuple[str, object]] = []
+
+    class Shown(play.holds.Hold):  # type: ignore[misc,name-defined]
+        def keep(self, elapsed_ns: int) -> None:
+            seen.append(("keep", self.kind._look))
+            super().keep(elapsed_ns)
+
+        def free(self) -> None:
+            seen.append(("free", self.kind._look))
+            super().free()
+
+    play.hold = Shown(NAME, KEY, build.module("quorum.kinds.fenced").Fenced())
+    tried = [0]
+
+    def second(ballot: Any) -> str:
+        tried[0] += 1
+        if votes == "nnn":
+            play.now = BEGINNING + SECOND
+        assert play.hold.kind._look is not None
+        return votes
+
+    # A refused attempt, its last vote, and then the attempt that ends the acquire (with its last vote, if refused).
+    play.acquire("nnn", "", second, *([""] if votes == "nnn" else []), give_up_ns=BEGINNING + SECOND)
+    assert tried == [1]
+    assert seen == [("keep" if votes == "yyy" else "free", None)]
+
+
+def test_a_key_that_is_deleted_just_before_the_lock_is_held_is_lost(play: Play) -> None:
+    play.hold.claim(play.ticket)
+    play.hold.ask(play.build.module("quorum.lease").new_lease(b"t", BEGINNING, BEGINNING + SECOND))
+    play.hold.lose(BEGINNING + 1)  # another thread, between the last question and `keep`
+    play.hold.keep(1)
+    assert not play.hold.held(BEGINNING + 1)
+
+
+def test_an_interrupted_attempt_shows_no_deadline_while_it_is_undone(play: Play) -> None:
+    attempt = attempt_of(play)
+    attempt.begin(BEGINNING)
+    assert play.hold.undoing(play.ticket) is not None
+    assert play.hold.deadline_ns == 0

@@ -1,4 +1,4 @@
-"""Many locks in one round, and releases that nobody waits for, on real masters and with both faces."""
+"""Many locks in one round, and releases without waiting, on real masters and with both faces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from faces import PATIENCE, ask, await_true, finish, in_thread, run_script
 
 from redlatch import AlreadyHeld, AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
 
-LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
+# A ttl that no test outlives: a key that is gone was deleted.
+LONG = 60.0
 SHORT = 5.0
 
 
@@ -27,11 +28,12 @@ def forget(urls, *names):
 # --- a fleet of several kinds ------------------------------------------------------------------------
 
 
-def test_each_master_of_a_mixed_fleet_is_spoken_to_in_the_way_it_knows(connect, farm, proxies, name, keys):
+def test_each_master_of_a_mixed_fleet_gets_the_commands_that_it_knows(connect, farm, proxies, name, keys):
     kinds = {"valkey": b"DELIFEQ", "redis-6.2": b"EVALSHA", "redis-on-path": None}
     masters = [farm.urls(1, kind)[0] for kind in kinds]
     before = proxies(masters)
-    client = connect([proxy.url for proxy in before], guard=None)  # other tests have other lists of these masters
+    # Other tests have other lists of these masters.
+    client = connect([proxy.url for proxy in before], guard=None)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     lock.extend(2 * LONG)
@@ -52,7 +54,7 @@ def test_each_master_of_a_mixed_fleet_is_spoken_to_in_the_way_it_knows(connect, 
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_each_name_of_a_batch_has_a_verdict_of_its_own(count, connect, farm, name, keys):
+def test_each_name_of_a_batch_has_a_result_of_its_own(count, connect, farm, name, keys):
     urls = farm.urls(count)
     client, other = connect(urls), connect(urls)
     names = [f"{name}-{number}" for number in range(5)]
@@ -69,7 +71,7 @@ def test_each_name_of_a_batch_has_a_verdict_of_its_own(count, connect, farm, nam
     assert len(keys(urls, names[2])) > count // 2
 
 
-def test_of_a_name_that_comes_twice_one_is_won(connect, three, name):
+def test_a_name_that_comes_twice_is_acquired_once(connect, three, name):
     client = connect(three)
     locks = client.acquire_many([name, name], ttl=LONG)
     assert [lock is not None for lock in locks] == [True, False]
@@ -96,21 +98,24 @@ def test_a_batch_is_one_read_and_one_write_of_every_master(connect, three, proxi
     for proxy in before:
         proxy.replies.clear()
     call = client.start("acquire_many", [f"{name}-{number}" for number in range(200)], ttl=LONG)
-    for proxy in before:  # all of them are there before the first answer is
+    # All commands arrive before the first reply is sent.
+    for proxy in before:
         await_true(lambda proxy=proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) == 200)
         proxy.replies.set()
     client.release_many(call.result(PATIENCE))
 
 
-def test_an_extension_of_many_extends_what_is_held_and_tells_what_is_lost(connect, three, name, keys):
+def test_extend_many_extends_held_locks_and_returns_false_for_lost_ones(connect, three, name, keys):
     client = connect(three)
     locks = client.acquire_many([f"{name}-{number}" for number in range(3)], ttl=5.0)
     forget(three, locks[1].name)
     assert client.extend_many([*locks, None, client.lock(name).raw], ttl=LONG) == [True, False, True, False, False]
     assert locks[0].remaining() > 5 and locks[1].remaining() == 0 and locks[2].remaining() > 5
-    await_true(lambda: all(5000 < pttl for pttl in keys(three, locks[0].name).values()))  # two were a quorum
+    # Two of the masters were a quorum already.
+    await_true(lambda: all(5000 < pttl for pttl in keys(three, locks[0].name).values()))
     assert client.release_many(locks) == [True, False, True]
-    assert client.release_many(locks) == [False, False, False]  # they are not held any more
+    # The locks are not held any more.
+    assert client.release_many(locks) == [False, False, False]
 
 
 def test_a_lock_may_come_twice_in_a_batch(connect, three, name):
@@ -128,7 +133,7 @@ def test_a_batch_without_a_quorum_raises_and_leaves_nothing(connect, three, clos
     await_true(lambda: not any(keys(three[:1], f"{name}-{number}") for number in range(20)))
 
 
-def test_a_batch_on_connections_that_broke_is_won_all_the_same(connect, three, proxies, name, keys):
+def test_a_batch_on_broken_connections_still_succeeds(connect, three, proxies, name, keys):
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     client.connect()
@@ -141,7 +146,7 @@ def test_a_batch_on_connections_that_broke_is_won_all_the_same(connect, three, p
 
 
 @pytest.mark.parametrize(("locks", "what"), [([1], "a int"), (["name"], "a str")], ids=["int", "str"])
-def test_what_is_no_lock_is_refused(connect, three, locks, what):
+def test_an_object_that_is_no_lock_is_refused(connect, three, locks, what):
     client = connect(three)
     for call in (client.release_many, client.extend_many):
         with pytest.raises(TypeError, match=rf"^locks\[0\]: a lock of this client, or None, is needed, not {what}"):
@@ -210,7 +215,7 @@ def test_threads_with_batches_of_one_client_all_go_on(implementation, three, nam
         assert not failures
 
 
-# --- releases that nobody waits for ------------------------------------------------------------------
+# --- releases without waiting ------------------------------------------------------------------------
 
 
 def test_a_batch_on_silent_masters_ends_when_its_time_is_over(connect, three, proxies, name):
@@ -227,7 +232,7 @@ def test_a_batch_on_silent_masters_ends_when_its_time_is_over(connect, three, pr
     await_true(lambda: not any(ask(url).keys(f"{name}-*") for url in three))
 
 
-def test_the_time_of_a_batch_is_over_for_all_of_it_at_once_where_others_drive(implementation, three, proxies, name):
+def test_a_whole_batch_times_out_at_once_while_other_threads_drive(implementation, three, proxies, name):
     before = proxies(three)
     with Client([proxy.url for proxy in before], attempt_timeout=0.1) as client:
         for proxy in before[:2]:
@@ -249,7 +254,7 @@ def test_the_time_of_a_batch_is_over_for_all_of_it_at_once_where_others_drive(im
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_what_is_under_way_when_the_client_closes_is_not_won(many, connect, three, proxies, name, keys):
+def test_an_attempt_during_the_close_of_the_client_fails(many, connect, three, proxies, name, keys):
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -304,7 +309,7 @@ def test_a_release_without_waiting_returns_before_any_answer(connect, three, pro
         proxy.replies.set()
 
 
-def test_that_a_lock_had_been_lost_is_told_when_the_answers_come(connect, three, name):
+def test_an_earlier_loss_is_reported_when_the_answers_to_the_release_come(connect, three, name):
     told = []
     client = connect(three, on_lost=lambda lock, reason: told.append((lock, reason)))
     lock, well = client.lock(name, ttl=LONG), client.lock(f"{name}-well", ttl=LONG)
@@ -317,7 +322,7 @@ def test_that_a_lock_had_been_lost_is_told_when_the_answers_come(connect, three,
     assert told == [(lock.raw, "a quorum had forgotten it before it was released")]
 
 
-def test_without_anybody_to_tell_it_is_logged(connect, three, name, caplog):
+def test_a_loss_without_a_callback_is_logged(connect, three, name, caplog):
     client = connect(three)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
@@ -327,8 +332,8 @@ def test_without_anybody_to_tell_it_is_logged(connect, three, name, caplog):
         await_true(lambda: name in caplog.text and "was lost" in caplog.text)
 
 
-def test_who_is_told_of_a_loss_may_use_the_client(implementation, three, name):
-    """It is not told while the client's sockets are being served."""
+def test_an_on_lost_callback_may_use_the_client(implementation, three, name):
+    """The callback does not run while a thread serves the client's sockets."""
     done = []
     with Client(three, on_lost=lambda lock, reason: done.append(lock.acquire(blocking=False))) as client:
         lock = client.lock(name, ttl=LONG)
@@ -339,7 +344,7 @@ def test_who_is_told_of_a_loss_may_use_the_client(implementation, three, name):
         lock.release()
 
 
-def test_an_on_lost_that_fails_is_logged_and_hurts_nobody(connect, three, name, caplog):
+def test_an_on_lost_that_fails_is_logged_and_affects_no_other_lock(connect, three, name, caplog):
     client = connect(three, on_lost=lambda lock, reason: 1 / 0, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
@@ -356,13 +361,14 @@ def test_options_that_cannot_work_are_refused(connect, three, options):
         connect(three, **options)
 
 
-def test_a_with_leaves_without_waiting_where_the_client_says_so(implementation, three, proxies, name, keys):
+def test_a_with_leaves_without_waiting_if_wait_release_is_false(implementation, three, proxies, name, keys):
     before = proxies(three)
     with Client([proxy.url for proxy in before], wait_release=False) as client:
         with client.lock(name, ttl=LONG):
             for proxy in before:
                 proxy.replies.clear()
-        assert not any(proxy.replies.is_set() for proxy in before)  # it came so far without an answer
+        # The `with` ended without an answer.
+        assert not any(proxy.replies.is_set() for proxy in before)
         await_true(lambda: not keys(three, name))
         for proxy in before:
             proxy.replies.set()
@@ -389,8 +395,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("text", [THREADS_SCRIPT, ASYNCIO_SCRIPT], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_releases_on_their_way_survive_the_end_of_the_interpreter(text, forgotten, implementation, three, name):
-    if forgotten:  # nothing is left of the client before the interpreter ends
+def test_releases_in_transit_survive_the_end_of_the_interpreter(text, forgotten, implementation, three, name):
+    # The client is gone before the interpreter ends.
+    if forgotten:
         text += "import gc; del client; locks = None; gc.collect()"
     for _ in range(3):
         process = run_script(text, implementation.name, name, *three, wait=False)
@@ -400,7 +407,7 @@ def test_releases_on_their_way_survive_the_end_of_the_interpreter(text, forgotte
             assert not list(server.scan_iter(f"{name}-*", count=1000))
 
 
-def test_a_cancelled_release_does_not_touch_what_was_acquired_since(implementation, three, name):
+def test_a_cancelled_release_does_not_affect_a_later_acquire(implementation, three, name):
     async def main():
         async with AsyncClient(three) as client, AsyncClient(three) as other:
             locks = await client.acquire_many([f"{name}-{number}" for number in range(4000)], ttl=LONG)
@@ -415,7 +422,8 @@ def test_a_cancelled_release_does_not_touch_what_was_acquired_since(implementati
 
             again = asyncio.create_task(acquire_again())
             releasing = asyncio.create_task(client.release_many(locks))
-            await again  # the first ones are released long before the last
+            # The first locks are released long before the last.
+            await again
             assert not releasing.done()
             releasing.cancel()
             with pytest.raises(asyncio.CancelledError):

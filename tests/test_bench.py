@@ -1,6 +1,6 @@
 """`redlatch bench` as a user runs it, on real masters with a tiny budget, and the arithmetic of its figures.
 
-Nothing here looks at how long anything took.
+No test here checks a duration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from redlatch.bench.rounds import Entry, Outcome, Ratio, Scenario, summary
 from redlatch.bench.serve import LOADED
 from redlatch.bench.split import Unordered, as_redlatch, by_jitter, contest
 from redlatch.bench.team import Team
-from redlatch.protocol.waiting import Lines
+from redlatch.quorum.waiting.queues import WaitQueues
 
 pytest.importorskip("click")
 
@@ -41,7 +41,7 @@ PATIENCE = 90
 
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The floor's program."""
+    """The program of the floor."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     return compile_floor(tmp_path_factory.mktemp("floor"))
@@ -73,7 +73,7 @@ def one(contender: str, urls: list[str], order: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the command wrote for one scenario."""
+    """The figures that the command wrote for one scenario."""
     folder = tmp_path_factory.mktemp("results")
     done = run(folder, "--only", "cycle-n3", "--masters", "3", "--json", str(folder / "too.json"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +84,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-def test_the_figures_say_what_was_run_on_what(figures: dict[str, Any]) -> None:
+def test_the_figures_name_the_scenario_and_the_machine(figures: dict[str, Any]) -> None:
     assert [scenario["name"] for scenario in figures["scenarios"]] == ["cycle-n3"]
     assert figures["machine"].keys() >= {"cores", "kernel", "python", "server", "packages"}
     assert figures["machine"]["packages"]["redis"]
@@ -99,14 +99,15 @@ def test_a_contender_that_ran_has_medians_and_every_round_behind_them(figures: d
     assert pure["cycles_per_s"] > 0
 
 
-def test_whoever_gave_no_figures_is_named_with_the_reason(figures: dict[str, Any]) -> None:
+def test_a_contender_without_figures_is_named_with_the_reason(figures: dict[str, Any]) -> None:
     for row in figures["scenarios"][0]["rows"]:
         assert ("rounds" in row) == (row["absent"] is None)
         assert row["absent"] != ""
 
 
 def test_scenarios_of_other_lists_of_the_same_masters_do_not_disturb_each_other(tmp_path: Path) -> None:
-    done = run(tmp_path, "--quick", "--only", "work-n")  # five masters, and one of them
+    # These scenarios use five masters, and one of them.
+    done = run(tmp_path, "--quick", "--only", "work-n")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failure:" not in done.stdout
     assert done.stdout.count("redlatch compiled") == 2
@@ -138,7 +139,8 @@ def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Si
         text=True,
     ) as race:
         assert race.stdout is not None and race.stderr is not None
-        race.stdout.readline()  # the machine: its masters run
+        # This line describes the machine; the masters run then.
+        race.stdout.readline()
         race.send_signal(number)
         assert "Stopped" in race.stderr.read()
     assert race.returncode == 130
@@ -167,20 +169,21 @@ def test_the_floor_releases_by_script_where_the_server_knows_nothing_else(floor:
     assert answer["release"] in ("delifeq", "delex", "lua")
 
 
-def test_the_floor_ends_when_a_reply_is_not_what_it_must_be(floor: Path) -> None:
-    with embedded.masters(1, config={"maxmemory": "1"}) as urls:  # every SET is refused
+def test_the_floor_stops_at_an_unexpected_reply(floor: Path) -> None:
+    # The server refuses every SET.
+    with embedded.masters(1, config={"maxmemory": "1"}) as urls:
         racer = Racer("floor", urls, floor)
         with pytest.raises(Failed, match=r"expected \+OK, got -OOM"):
             racer.run("cycle 50 1")
         racer.close()
 
 
-def test_those_who_look_for_the_floor_in_bench_find_it() -> None:
+def test_the_floor_is_linked_in_the_bench_folder() -> None:
     link = Path(__file__).parents[1] / "bench" / "floor.c"
     assert link.read_bytes() == SOURCE.read_bytes()
 
 
-def test_a_compiler_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_compiler_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(NoFloor, match="false could not compile it"):
         compile_floor(tmp_path)
@@ -196,7 +199,7 @@ def test_a_contender_of_threads_runs_its_modes(urls: list[str], order: str) -> N
     assert answer.get("spins_per_s", 1) > 0
 
 
-def test_a_contender_of_tasks_runs_as_many_as_it_is_told(urls: list[str]) -> None:
+def test_a_contender_of_tasks_runs_the_requested_number(urls: list[str]) -> None:
     assert one("redlatch-aio-python", urls, "tasks 64 16")["cycles"] == 64
 
 
@@ -206,7 +209,7 @@ def test_a_held_lock_has_a_size(urls: list[str], contender: str) -> None:
     assert one(contender, urls, "memory 300 1")["bytes_per_lock"] >= 0
 
 
-def test_a_mode_that_a_contender_has_not_makes_it_absent_and_no_failure(urls: list[str]) -> None:
+def test_an_unsupported_mode_makes_a_contender_absent_and_is_no_failure(urls: list[str]) -> None:
     with pytest.raises(Absent, match="no mode tasks"):
         one("redlatch-python", urls, "tasks 10 1")
 
@@ -250,7 +253,7 @@ def contend(contender: str, urls: list[str], order: str, processes: int = 1) -> 
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    """A ledger that nobody has written in."""
+    """An empty ledger."""
     with tempfile.TemporaryFile() as file:
         file.truncate(SIZE)
         yield Ledger(file.fileno())
@@ -283,7 +286,8 @@ def test_owners_that_keep_the_lock_are_inside_for_a_share_of_the_time(urls: list
 def test_in_a_relay_no_owner_follows_itself(urls: list[str]) -> None:
     answer = contend("redlatch-python", urls, "relay 2s 1", processes=2)
     assert answer["changes_per_s"] > 0
-    assert answer["fairness"] > 0.9, "they take turns"  # three turns, two to one, are 0.9; more come closer to 1
+    # The index is 0.9 for three turns that are two to one; with more turns it comes closer to 1.
+    assert answer["fairness"] > 0.9, "they take turns"
 
 
 def test_an_owner_that_finds_another_one_inside_ends_the_contender(
@@ -297,7 +301,7 @@ def test_an_owner_that_finds_another_one_inside_ends_the_contender(
         contend("redlock-py", [url], "hold 0.2s 4")
 
 
-def test_a_mode_that_a_hot_contender_has_not_makes_it_absent(urls: list[str]) -> None:
+def test_an_unsupported_mode_makes_a_hot_contender_absent(urls: list[str]) -> None:
     with pytest.raises(Absent, match="no mode hot"):
         contend("redlatch-nowait-python", urls, "hot 0.1s 2", processes=2)
 
@@ -310,7 +314,7 @@ def test_two_owners_at_once_are_seen_by_the_second_and_by_the_first(ledger: Ledg
     assert (first.overlaps, second.overlaps) == (1, 1)
 
 
-def test_a_change_of_owner_is_counted_and_a_second_turn_of_the_same_is_not(ledger: Ledger) -> None:
+def test_a_change_of_owner_is_counted_and_a_repeated_turn_is_not(ledger: Ledger) -> None:
     first, second = (Caller(ledger, number, NEVER) for number in (1, 2))
     for caller in (first, first, second, second, first):
         caller.enter()
@@ -320,7 +324,7 @@ def test_a_change_of_owner_is_counted_and_a_second_turn_of_the_same_is_not(ledge
     assert (first.overlaps, second.overlaps) == (0, 0)
 
 
-def test_what_comes_after_the_end_is_not_measured(ledger: Ledger) -> None:
+def test_turns_after_the_end_are_not_measured(ledger: Ledger) -> None:
     late = Caller(ledger, 1, 0)
     late.enter()
     late.leave()
@@ -333,18 +337,18 @@ def test_fairness_is_jains_index(shares: list[int], index: float) -> None:
     assert fairness(shares) == pytest.approx(index)
 
 
-@pytest.mark.parametrize(("way", "lines"), [(as_redlatch, Lines), (as_redlatch, Unordered), (by_jitter, Lines)])
-def test_rivals_that_start_at_one_moment_have_a_winner_and_the_same_again_with_the_same_seed(
-    way: Any, lines: Any
-) -> None:
-    first = contest(way, lines, 8, seed=7)
-    assert first == contest(way, lines, 8, seed=7)
+@pytest.mark.parametrize(
+    ("way", "queues"), [(as_redlatch, WaitQueues), (as_redlatch, Unordered), (by_jitter, WaitQueues)]
+)
+def test_rivals_that_start_together_get_a_result_that_the_seed_fixes(way: Any, queues: Any) -> None:
+    first = contest(way, queues, 8, seed=7)
+    assert first == contest(way, queues, 8, seed=7)
     attempts, nanoseconds = first
     assert attempts >= 1 and nanoseconds > 0
 
 
 def test_two_rivals_cannot_split_five_votes() -> None:
-    assert {contest(as_redlatch, Lines, 2, seed)[0] for seed in range(20)} == {1}
+    assert {contest(as_redlatch, WaitQueues, 2, seed)[0] for seed in range(20)} == {1}
 
 
 # --- scenarios and their arithmetic ----------------------------------------------------------------------
@@ -389,7 +393,7 @@ def test_there_is_no_ratio_over_a_base_with_a_round_of_nothing() -> None:
     assert row_of([outcome("base", 10, 0), outcome("other", 20, 20)], "other")["ratios"] == {}
 
 
-def test_a_table_shows_the_range_of_the_rounds_where_it_is_wanted() -> None:
+def test_a_table_shows_the_range_of_the_rounds_on_request() -> None:
     from rich.console import Console
 
     from redlatch.bench.tables import scenario_table

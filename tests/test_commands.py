@@ -1,4 +1,4 @@
-"""Every command's bytes, read back by a real parser, and which reply is which vote."""
+"""The bytes of every command, read back by a real parser, and the vote that each reply is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlatch import impl
-from redlatch.protocol import scripts
+from redlatch.votes import scripts
 
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = DIALECTS = range(4)
 HOSTILE = b"a\r\n*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$1\r\ny\r\n"
@@ -23,12 +23,12 @@ dialects = st.sampled_from(DIALECTS)
 
 @pytest.fixture(params=["c", "python"], scope="module")
 def commands(request: pytest.FixtureRequest) -> ModuleType:
-    """The module in both builds in turn; it keeps nothing between tests."""
-    return implementation_named(request.param).module("protocol.commands")
+    """The module in each build in turn; it keeps no state between tests."""
+    return implementation_named(request.param).module("votes.commands")
 
 
 def words(payload: bytes) -> list[bytes]:
-    """Parse what must be one command and nothing else."""
+    """Parse a payload that must be exactly one command."""
     reader = Reader()
     reader.feed(payload)
     command = reader.gets()
@@ -123,13 +123,13 @@ def test_a_command_knows_its_key_its_token_and_since_when_the_token_is_known(com
         assert (command.key, command.token, command.since_ns) == (b"the-key", b"the-token", 77)
 
 
-def test_the_repr_of_a_command_does_not_tell_the_token(commands: ModuleType) -> None:
+def test_the_repr_of_a_command_does_not_show_the_token(commands: ModuleType) -> None:
     for name, command in made(commands).items():
         assert name in repr(command) and "the-key" in repr(command)
         assert "the-token" not in repr(command)
 
 
-def test_a_command_that_says_nothing_cannot_be_sent(commands: ModuleType) -> None:
+def test_a_command_without_words_cannot_be_sent(commands: ModuleType) -> None:
     with pytest.raises(NotImplementedError):
         commands.Command(b"k", b"t", 0).payload(FULL_TEXT)
 

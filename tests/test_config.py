@@ -1,4 +1,4 @@
-"""Every argument that cannot work: an error of its own, at once, that names the argument."""
+"""Every invalid argument raises an error at once, and the error names the argument."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from redlatch.errors import (
 
 URL = "redis://127.0.0.1:6379"
 PASSWORD = "s3cr3tpw"
-HUGE = 10**400  # an int that no float can hold
+# No float can hold this int.
+HUGE = 10**400
 
 faces = pytest.mark.parametrize("face", [Client, AsyncClient])
 Face = Callable[..., Any]
@@ -100,10 +101,10 @@ def test_a_malformed_url_is_refused_with_its_place(face: Face, url: str | bytes)
         ("redis://host?no_such_option=1", "no connection has the option 'no_such_option'"),
         ("localhost:6379", "such as redis://localhost:6379"),
         ("redis://:pa#ss@host", "must be percent-encoded"),
-        ("redis://:pa/ss@host", "in a password it is %2F"),
+        ("redis://:pa/ss@host", "a '/' in a password as %2F"),
     ],
 )
-def test_an_error_of_a_url_says_what_would_be_right(face: Face, url: str, hint: str) -> None:
+def test_an_error_of_a_url_suggests_the_correct_form(face: Face, url: str, hint: str) -> None:
     with pytest.raises(ConfigurationError, match=hint):
         face([url])
 
@@ -126,7 +127,7 @@ def test_an_error_of_a_url_says_what_would_be_right(face: Face, url: str, hint: 
         f"unix://user:{PASSWORD}@",
     ],
 )
-def test_the_error_of_a_malformed_url_does_not_tell_its_password(url: str) -> None:
+def test_the_error_of_a_malformed_url_does_not_show_its_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Client([url])
     error: BaseException | None = caught.value
@@ -151,7 +152,7 @@ def test_the_same_address_twice_is_refused_with_both_places(face: Face, pair: tu
         face(["redis://elsewhere", *pair])
 
 
-def test_two_names_of_one_server_are_found_out_when_connecting(implementation: impl.Implementation, url: str) -> None:
+def test_two_names_of_one_server_are_detected_when_connecting(implementation: impl.Implementation, url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^masters\[[01]\]: .*run_id"):
         twice = [url, url.replace("127.0.0.1", "localhost")]
         client = Client(twice, guard=None)
@@ -181,7 +182,7 @@ def test_a_client_whose_with_cannot_begin_is_closed(implementation: impl.Impleme
 
 @pytest.fixture(scope="module")
 def replica() -> Iterator[str]:
-    """A server that has been told to follow another one, which does not exist."""
+    """A replica of a server that does not exist."""
     with embedded.masters(1) as [url]:
         with redis.Redis.from_url(url, retry=None) as server:
             server.replicaof("127.0.0.1", 1)
@@ -224,7 +225,7 @@ def test_a_replica_is_refused_by_the_first_use_too(implementation: impl.Implemen
         (b"redis://host", "host:6379", 0),
     ],
 )
-def test_a_url_says_address_and_database(given: str | bytes, address: str, db: int) -> None:
+def test_a_url_contains_address_and_database(given: str | bytes, address: str, db: int) -> None:
     [master] = config.masters_of(given)
     assert (master.address, master.db) == (address, db)
 
@@ -239,12 +240,12 @@ def test_a_url_says_address_and_database(given: str | bytes, address: str, db: i
         ("redis://host?username=user&password=pw", ("user", "pw")),
     ],
 )
-def test_a_url_says_the_credentials(url: str, credentials: tuple[str, ...]) -> None:
+def test_a_url_contains_the_credentials(url: str, credentials: tuple[str, ...]) -> None:
     [master] = config.masters_of(url)
     assert master.credentials() == credentials
 
 
-def test_a_credential_provider_is_asked_anew_each_time() -> None:
+def test_a_credential_provider_is_asked_again_each_time() -> None:
     class Provider(redis.CredentialProvider):
         count = 0
 
@@ -271,7 +272,7 @@ def test_a_sentinel_client_is_known_by_its_service() -> None:
     assert master.address == "sentinel:mymaster"
 
 
-def test_no_repr_tells_a_password() -> None:
+def test_no_repr_shows_a_password() -> None:
     url = f"redis://user:{PASSWORD}@host/1"
     client = Client(url, ttl=5)
     for thing in (client, client.lock("x"), *config.masters_of(url)):
@@ -315,13 +316,13 @@ def test_a_client_needs_a_ttl() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0.001, 0.002])
-def test_a_ttl_that_the_drift_allowance_eats_up_is_refused(ttl: float) -> None:
+def test_a_ttl_not_above_the_drift_allowance_is_refused(ttl: float) -> None:
     with pytest.raises(ConfigurationError, match=r"^ttl: .*drift"):
         Client(URL).lock("x", ttl=ttl)
 
 
 @pytest.mark.parametrize("ttl", [0.01, 1, 3.5, 86_400, 100 * 365 * 86_400])
-def test_a_ttl_from_some_milliseconds_to_a_hundred_years_is_taken(ttl: float) -> None:
+def test_a_ttl_from_some_milliseconds_to_a_hundred_years_is_accepted(ttl: float) -> None:
     assert Client(URL, guard=None).lock("x", ttl=ttl).ttl == ttl
 
 
@@ -338,7 +339,7 @@ def test_a_ttl_above_what_the_guard_allows_is_refused(longest: float) -> None:
             refused()
 
 
-def test_a_guard_is_a_guard_or_none() -> None:
+def test_only_a_guard_or_none_is_accepted_as_guard() -> None:
     with pytest.raises(TypeError, match=r"^guard: a redlatch\.Guard or None"):
         Client(URL, guard=60)  # type: ignore[arg-type]
 
@@ -396,9 +397,9 @@ def test_the_longest_name_has_512_bytes_with_its_prefix() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\r\nb", "x" * 512, b"\xff\xfe", "日本", " "])
-def test_any_other_name_is_taken(implementation: impl.Implementation, name: str | bytes) -> None:
+def test_any_other_name_is_accepted(implementation: impl.Implementation, name: str | bytes) -> None:
     raw = name.encode() if isinstance(name, str) else name
-    key_of = implementation.module("protocol.key").key_of
+    key_of = implementation.module("votes.key").key_of
     assert key_of(b"", name) == raw
     assert key_of(b"p:", raw[:100]) == b"p:" + raw[:100]
 
@@ -417,7 +418,7 @@ def test_a_prefix_that_no_name_could_follow_is_refused(face: Face, prefix: Any) 
         face(URL, prefix=prefix)
 
 
-# --- waiting times and the rest ----------------------------------------------------------------------
+# --- timeouts and other options ----------------------------------------------------------------------
 
 
 @faces
@@ -503,20 +504,20 @@ def test_a_tenure_that_is_no_number_is_refused(tenure: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [-1, -HUGE, HUGE])
-def test_a_count_of_hands_that_cannot_work_is_refused(count: int) -> None:
+def test_a_handoff_count_that_cannot_work_is_refused(count: int) -> None:
     with pytest.raises(ConfigurationError, match=r"^handoff: .*count="):
         Handoff(count=count)
 
 
 @pytest.mark.parametrize("count", [None, "1", True, False, 1.0, math.nan])
-def test_a_count_of_hands_that_is_no_whole_number_is_refused(count: Any) -> None:
+def test_a_handoff_count_that_is_no_whole_number_is_refused(count: Any) -> None:
     with pytest.raises(TypeError, match=r"^handoff: count .*not (NoneType|str|bool|float)"):
         Handoff(count=count)
 
 
 @faces
 @pytest.mark.parametrize("handoff", [None, Handoff(), Handoff(0, 0), Handoff(tenure=1e300), Handoff(tenure=HUGE)])
-def test_any_other_handoff_is_taken(face: Face, handoff: Handoff | None) -> None:
+def test_any_other_handoff_is_accepted(face: Face, handoff: Handoff | None) -> None:
     face(URL, handoff=handoff)
 
 
@@ -543,7 +544,7 @@ def test_a_refuse_late_that_is_neither_true_nor_false_is_refused(face: Face, lat
 
 @faces
 @pytest.mark.parametrize("wakeups", [None, True, 0, "", "AUTO", "push", b"auto", ["auto"]])
-def test_any_other_way_to_be_woken_is_refused(face: Face, wakeups: Any) -> None:
+def test_any_other_value_of_wakeups_is_refused(face: Face, wakeups: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^wakeups: 'auto' or 'poll' is needed"):
         face(URL, wakeups=wakeups)
 
@@ -584,7 +585,7 @@ def test_acquiring_twice_is_already_held_and_stays_held(client: Client, name: st
         lock.check()
 
 
-def test_extending_what_an_operator_deleted_is_lost(client: Client, urls: list[str], name: str) -> None:
+def test_extending_a_lock_that_an_operator_deleted_raises_lock_lost(client: Client, urls: list[str], name: str) -> None:
     lock = client.lock(name)
     assert lock.acquire()
     for url in urls:
@@ -606,7 +607,7 @@ def test_a_bad_ttl_of_an_extension_is_refused_and_the_lock_stays_held(client: Cl
         assert lock.owned()
 
 
-def test_checking_what_is_not_held_is_not_owned(client: Client, name: str) -> None:
+def test_checking_a_lock_that_is_not_held_raises_not_owned(client: Client, name: str) -> None:
     with pytest.raises(NotOwned, match=name):
         client.lock(name).check()
 
@@ -645,7 +646,7 @@ def test_a_closed_client_refuses_every_call(
             CALLS[call](lock)
 
 
-def test_a_closed_client_refuses_to_release_and_to_extend_what_it_holds(
+def test_a_closed_client_refuses_to_release_and_to_extend_a_held_lock(
     implementation: impl.Implementation, url: str, name: str
 ) -> None:
     client = Client(url, attempt_timeout=PATIENCE)
@@ -687,7 +688,7 @@ def test_a_failed_release_does_not_replace_the_error_of_the_body(client: Client,
     assert any("LockLost" in note for note in caught.value.__notes__)
 
 
-def test_errors_and_reprs_of_a_lock_do_not_tell_its_token(client: Client, urls: list[str], name: str) -> None:
+def test_errors_and_reprs_of_a_lock_do_not_show_its_token(client: Client, urls: list[str], name: str) -> None:
     lock = client.lock(name)
     assert lock.acquire()
     assert lock.token is not None

@@ -1,4 +1,4 @@
-"""Dialling: what the handshake learns of real servers, and what it makes of bad ones."""
+"""Dialling: what a client learns in the handshake with real servers, and how it treats bad ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ from hypothesis import strategies as st
 from redlatch import embedded
 from redlatch.config import Master, masters_of
 from redlatch.errors import ConfigurationError, MasterRefused
-from redlatch.protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
-from redlatch.protocol.scripts import MARK
-from redlatch.protocol.sighting import Errand
+from redlatch.guard.handshake import GuardHandshake
+from redlatch.guard.marker import MarkerWrite
+from redlatch.votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
+from redlatch.votes.scripts import MARK
 from redlatch.wire import connect
-from redlatch.wire.connect import Connection, Dialler, Traits, dial
+from redlatch.wire.connect import Connection, Dialler, HandshakeExtension, Traits, dial
 from redlatch.wire.limits import Limits
 from redlatch.wire.net import now_ns
 
@@ -57,15 +58,15 @@ def dialled(url: str) -> Iterator[Connection]:
         connection.sock.close()
 
 
-def refusal(url: str, errand: Errand | None = None, timeout: float = PATIENCE) -> BaseException:
+def refusal(url: str, extension: HandshakeExtension | None = None, timeout: float = PATIENCE) -> BaseException:
     """Dial what cannot be reached and return why."""
     with pytest.raises(Exception) as caught:
-        dial(master_of(url), timeout, errand=errand).sock.close()
+        dial(master_of(url), timeout, extension=extension).sock.close()
     return caught.value
 
 
 def ask(connection: Connection, *words: bytes | str | int) -> Any:
-    """Use a connection that was dialled."""
+    """Send a command on a dialled connection, and return the reply."""
     connection.sock.settimeout(PATIENCE)
     connection.sock.sendall(pack(*words))
     reader = Reader()
@@ -79,11 +80,11 @@ def ask(connection: Connection, *words: bytes | str | int) -> Any:
 
 @pytest.fixture
 def real(farm: Any, server_kind: str) -> str:
-    """A healthy server of every kind in turn: its URL."""
+    """The URL of a healthy server of each kind in turn."""
     return str(farm.urls(1, server_kind)[0])
 
 
-def test_the_handshake_learns_who_is_there(real: str) -> None:
+def test_the_handshake_learns_the_servers_identity(real: str) -> None:
     with redis.Redis.from_url(real, retry=None) as server:
         info = server.info("server")
     with dialled(real) as connection:
@@ -131,11 +132,11 @@ def test_a_database_number_is_selected(real: str) -> None:
         assert b" db=3 " in ask(connection, "CLIENT", "INFO")
 
 
-def test_a_database_that_is_not_there_is_the_servers_own_error(real: str) -> None:
+def test_a_missing_database_raises_the_servers_own_error(real: str) -> None:
     assert isinstance(refusal(f"{real}/999"), redis.exceptions.ResponseError)
 
 
-def test_a_server_that_does_not_know_hello_is_spoken_to_in_resp2(server: str) -> None:
+def test_a_server_without_hello_gets_resp2(server: str) -> None:
     config = {"rename-command": 'HELLO ""'}
     with embedded.masters(1, server=server, config=config) as [url], dialled(f"{url}/2") as connection:
         assert connection.traits.protocol == 2
@@ -146,7 +147,7 @@ def test_a_server_that_does_not_know_hello_is_spoken_to_in_resp2(server: str) ->
 
 @pytest.fixture(scope="module", params=["HELLO as ever", "no HELLO"])
 def guarded(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server with a password, which does or does not know HELLO: its URL."""
+    """The URL of a server with a password, with or without the command HELLO."""
     config = {"requirepass": PASSWORD}
     if request.param == "no HELLO":
         config["rename-command"] = 'HELLO ""'
@@ -164,7 +165,7 @@ def test_a_user_and_a_password_are_given(guarded: str) -> None:
         assert b" user=default " in ask(connection, "CLIENT", "INFO")
 
 
-def test_a_wrong_password_is_an_authentication_error_that_does_not_tell_it(guarded: str) -> None:
+def test_a_wrong_password_is_an_authentication_error_that_does_not_show_it(guarded: str) -> None:
     error = refusal(guarded.replace(PASSWORD, "wr0ngpw"))
     assert isinstance(error, redis.exceptions.AuthenticationError)
     assert "WRONGPASS" in str(error) and "wr0ngpw" not in repr(error) + str(error)
@@ -177,19 +178,19 @@ def test_no_password_where_one_is_needed_is_an_authentication_error(guarded: str
 
 
 def limited(url: str, *rights: str) -> str:
-    """Make a user with these rights only, and return the server's URL with it."""
+    """Create a user with only these rights, and return the server's URL with it."""
     with redis.Redis.from_url(url, retry=None) as server:
         server.execute_command("ACL", "SETUSER", "lk", "reset", "on", ">s3cr3t-lk", "~*", "-@all", *rights)
     return url.replace("//", "//lk:s3cr3t-lk@")
 
 
-def test_a_user_with_the_documented_rights_can_shake_hands(server: str) -> None:
+def test_a_user_with_the_documented_rights_can_connect(server: str) -> None:
     rights = ["+set", "+get", "+del", "+pexpire", "+evalsha", "+eval", "+script|load", "+hello", "+info"]
     with embedded.masters(1, server=server) as [url], dialled(limited(url, *rights)) as connection:
         assert connection.traits.run_id
 
 
-def test_a_user_who_may_not_load_scripts_nor_set_a_name_can_shake_hands(server: str) -> None:
+def test_a_user_without_the_rights_to_load_scripts_and_set_a_name_can_connect(server: str) -> None:
     with (
         embedded.masters(1, server=server) as [url],
         dialled(limited(url, "+set", "+get", "+del", "+eval", "+hello", "+info")) as connection,
@@ -197,7 +198,7 @@ def test_a_user_who_may_not_load_scripts_nor_set_a_name_can_shake_hands(server: 
         assert connection.traits.run_id
 
 
-def test_a_user_who_may_not_ask_who_is_there_is_refused(server: str) -> None:
+def test_a_user_without_the_right_to_info_is_refused(server: str) -> None:
     with embedded.masters(1, server=server) as [url]:
         assert isinstance(refusal(limited(url, "+set", "+eval", "+hello")), redis.exceptions.NoPermissionError)
 
@@ -217,14 +218,14 @@ def test_a_unix_socket_is_dialled(tmp_path: Path) -> None:
         assert connection.traits.role == "master"
 
 
-# --- servers that no real one is ---------------------------------------------------------------------
+# --- scripted servers --------------------------------------------------------------------------------
 
 Answer = Callable[[list[bytes]], bytes]
 
 
 @contextlib.contextmanager
 def scripted(answer: Answer) -> Iterator[str]:
-    """Serve `answer(command)` to every command on one connection after another; give the URL."""
+    """Serve `answer(command)` for every command on one connection after another; yield the URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         over = threading.Event()
 
@@ -264,7 +265,7 @@ def bulk(*lines: str) -> bytes:
 
 
 def honest(command: list[bytes], **changes: bytes) -> bytes:
-    """Answer the handshake as a server does, but for the `changes` by command's first or second word."""
+    """Answer the handshake as a server does, except for the `changes` by a command's first or second word."""
     word = command[0].decode()
     about = command[1].decode() if len(command) > 1 else ""
     for key in (f"{word}_{about}", word):
@@ -284,34 +285,36 @@ def honest(command: list[bytes], **changes: bytes) -> bytes:
 
 
 def honest_with(**changes: bytes) -> Callable[[list[bytes]], bytes]:
-    """Return a server that is honest but for the changes."""
+    """Return a server that answers correctly except for the changes."""
     return lambda command: honest(command, **changes)
 
 
-def test_the_scripted_server_is_taken_for_one_as_long_as_it_is_honest() -> None:
+def test_the_scripted_server_is_accepted_while_it_answers_correctly() -> None:
     with scripted(honest) as url, dialled(url) as connection:
         assert connection.traits.version == (7, 2, 4)
 
 
 @pytest.mark.parametrize(
-    ("errand", "given"),
+    ("extension", "given"),
     [
         (None, []),
-        (Errand(b"\0guard"), [b"INFO persistence", b"GET \0guard", b"TIME", b"CONFIG GET"]),
+        (GuardHandshake(b"\0guard"), [b"INFO persistence", b"GET \0guard", b"TIME", b"CONFIG GET"]),
         (
-            Errand(b"\0guard", b"", b"new"),
+            GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 0)),
             [b"INFO persistence", b"EVAL " + MARK.text, b"GET \0guard", b"TIME", b"CONFIG GET"],
         ),
     ],
     ids=["no guard", "guard", "marker to write"],
 )
-def test_the_whole_introduction_leaves_in_one_round_trip(errand: Errand | None, given: list[bytes]) -> None:
+def test_the_whole_introduction_leaves_in_one_round_trip(
+    extension: HandshakeExtension | None, given: list[bytes]
+) -> None:
     last = [b"CONFIG", b"GET"] if given else [b"INFO", b"memory"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         failures: list[BaseException] = []
 
         def client() -> None:
-            failures.append(refusal("redis://{}:{}/1".format(*listener.getsockname()), errand))
+            failures.append(refusal("redis://{}:{}/1".format(*listener.getsockname()), extension))
 
         thread = threading.Thread(target=client)
         thread.start()
@@ -373,7 +376,7 @@ def test_a_server_that_closes_is_a_broken_connection() -> None:
         assert isinstance(refusal(url), ConnectionError)
 
 
-def test_a_server_that_says_nothing_is_a_timeout() -> None:
+def test_a_silent_server_is_a_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert isinstance(refusal("redis://{}:{}".format(*listener.getsockname()), timeout=0.05), TimeoutError)
 
@@ -388,9 +391,10 @@ def test_a_flood_of_bytes_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">", b"|", b"$", b"=", b"!"])
 @pytest.mark.parametrize("number", [b"1000000000", b"4294967295", b"9" * 30, b"200000"])
-def test_a_length_that_is_announced_is_not_believed(kind: bytes, number: bytes) -> None:
+def test_no_memory_is_reserved_for_an_announced_length(kind: bytes, number: bytes) -> None:
     with scripted(lambda command: kind + number + b"\r\n") as url:
-        refusal(url)  # the first thread of a process costs as much as this test would
+        # The first thread of a process uses as much memory as this test allows.
+        refusal(url)
         before = virtual_bytes()
         error = refusal(url)
     assert isinstance(error, MasterRefused)
@@ -399,20 +403,20 @@ def test_a_length_that_is_announced_is_not_believed(kind: bytes, number: bytes) 
 
 
 def virtual_bytes() -> int:
-    """Return the most that this process has ever asked for, used or not; 0 where nobody tells."""
+    """Return the most virtual memory that this process ever had; 0 on systems that do not report it."""
     if sys.platform != "linux":
         return 0
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmPeak")]
     return int(line.split()[1]) << 10
 
 
-def test_what_is_announced_many_times_is_counted_together() -> None:
+def test_repeatedly_announced_elements_are_counted_together() -> None:
     with scripted(lambda command: b"*200\r\n" * 100) as url:
         assert "4096 elements" in str(refusal(url))
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 8))
-def test_strings_are_passed_over_whatever_is_in_them(texts: list[bytes], size: int) -> None:
+def test_strings_are_skipped_whatever_they_contain(texts: list[bytes], size: int) -> None:
     stream = b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in [b"\r\n*9999999\r\n", *texts]])
     limits = Limits()
     for start in range(0, len(stream), size):
@@ -421,7 +425,7 @@ def test_strings_are_passed_over_whatever_is_in_them(texts: list[bytes], size: i
         limits.check(b"*9999999\r\n")
 
 
-def test_nobody_listening_is_a_refused_connection() -> None:
+def test_a_port_without_a_listener_is_a_refused_connection() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         error = refusal("redis://{}:{}".format(*nobody.getsockname()))
@@ -443,17 +447,18 @@ def test_a_server_without_a_run_id_is_refused() -> None:
     assert "run_id" in str(error)
 
 
-READING, WRITING = Errand(b"\0guard"), Errand(b"\0guard", b"", b"new")
+READING = GuardHandshake(b"\0guard")
+WRITING = GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 0))
 
 
-def test_the_guard_is_shown_who_the_master_is_its_marker_and_its_clock() -> None:
+def test_the_guard_gets_the_identity_the_marker_and_the_clock_of_the_master() -> None:
     marked = honest_with(GET=b"$6\r\nmarker\r\n", INFO_persistence=bulk("aof_enabled:1"))
     with scripted(marked) as url:
         before = now_ns()
-        connection = dial(master_of(url), PATIENCE, errand=READING)
+        connection = dial(master_of(url), PATIENCE, extension=READING)
         after = now_ns()
         connection.sock.close()
-    seen = connection.traits.sighting
+    seen = connection.traits.report
     assert seen is not None
     assert (seen.run_id, seen.marker, seen.server_us) == ("a" * 40, b"marker", 1_800_000_000_000_017)
     assert seen.persists
@@ -471,21 +476,46 @@ def test_the_guard_is_shown_who_the_master_is_its_marker_and_its_clock() -> None
         ("TIME", b"_\r\n"),
     ],
 )
-def test_what_is_no_marker_or_no_time_is_refused(command: str, reply: bytes) -> None:
+def test_a_reply_that_is_no_marker_or_no_time_is_refused(command: str, reply: bytes) -> None:
     with scripted(honest_with(**{command: reply})) as url:
         assert isinstance(refusal(url, READING), MasterRefused)
 
 
-@pytest.mark.parametrize(("errand", "what"), [(READING, "GET"), (READING, "TIME"), (WRITING, "EVAL")])
-def test_a_user_without_the_rights_that_the_guard_needs_is_told_so(errand: Errand, what: str) -> None:
+@pytest.mark.parametrize(("extension", "what"), [(READING, "GET"), (READING, "TIME"), (WRITING, "EVAL")])
+def test_a_user_without_the_rights_that_the_guard_needs_is_told_so(extension: GuardHandshake, what: str) -> None:
     with scripted(honest_with(**{what: b"-NOPERM no permission\r\n"})) as url:
-        error = refusal(url, errand)
+        error = refusal(url, extension)
     assert isinstance(error, MasterRefused)
     assert all(word in str(error) for word in ("GET and EVAL", "TIME", "guard=None", "no permission"))
 
 
+class Ping:
+    """An extension that has nothing to do with the guard."""
+
+    info_sections = (b"clients",)
+
+    def commands(self) -> list[bytes]:
+        return [pack(b"PING")]
+
+    def read(self, replies: list[Any]) -> Any:
+        return replies
+
+    def report(self, found: Any, info: Mapping[str, str], sent_ns: int, came_ns: int) -> Any:
+        return found, info["connected_clients"], info["role"], sent_ns < came_ns
+
+    def repeated(self) -> Ping:
+        return self
+
+
+def test_an_extension_gets_the_replies_to_its_commands_and_the_fields_of_info() -> None:
+    with scripted(honest_with(PING=b":7\r\n", INFO_clients=bulk("connected_clients:1"))) as url:
+        connection = dial(master_of(url), PATIENCE, extension=Ping())
+        connection.sock.close()
+    assert connection.traits.report == ([7], "1", "master", True)
+
+
 @pytest.mark.parametrize("place", ["GET", "TIME"])
-def test_a_flush_during_the_handshake_has_it_begun_again(place: str) -> None:
+def test_a_flush_during_the_handshake_restarts_it(place: str) -> None:
     push = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
     honestly = {"GET": b"_\r\n" + push, "TIME": honest([b"TIME"]) + push}
     with scripted(honest_with(**{place: honestly[place]})) as url:
@@ -497,7 +527,7 @@ def test_a_marker_that_cannot_be_written_is_a_cause() -> None:
         assert isinstance(refusal(url, WRITING), redis.exceptions.OutOfMemoryError)
 
 
-def test_a_master_that_may_evict_locks_is_known() -> None:
+def test_a_master_that_may_evict_locks_is_recognized() -> None:
     assert Traits({"maxmemory_policy": "volatile-lru", "maxmemory": "1000"}, 3).evicts == "volatile-lru"
     assert not Traits({"maxmemory_policy": "volatile-lru", "maxmemory": "0"}, 3).evicts
     assert not Traits({"maxmemory_policy": "noeviction", "maxmemory": "1000"}, 3).evicts
@@ -525,7 +555,9 @@ def test_a_server_without_a_role_is_refused() -> None:
         ({}, (), BY_SHA),
     ],
 )
-def test_the_version_says_which_release_is_used(info: dict[str, str], version: tuple[int, ...], dialect: int) -> None:
+def test_the_version_decides_which_release_is_used(
+    info: dict[str, str], version: tuple[int, ...], dialect: int
+) -> None:
     traits = Traits(info, 3)
     assert (traits.version, traits.dialect) == (version, dialect)
 
@@ -541,7 +573,7 @@ def test_the_version_says_which_release_is_used(info: dict[str, str], version: t
         ("WRONGTYPE Operation against a key", False, BY_SHA),
     ],
 )
-def test_an_error_says_whether_the_full_text_may_help(text: str, lacks: bool, goes_on_with: int) -> None:
+def test_the_error_decides_whether_the_full_text_is_sent(text: str, lacks: bool, goes_on_with: int) -> None:
     traits, error = Traits({}, 3), connect.reply_error(text)
     assert traits.lacks(error) is lacks
     assert traits.downgrade(error, FULL_TEXT) == FULL_TEXT
@@ -565,7 +597,8 @@ def test_an_error_says_whether_the_full_text_may_help(text: str, lacks: bool, go
 def test_an_error_reply_becomes_redis_pys_exception(text: str, kind: type) -> None:
     error = connect.reply_error(text)
     assert type(error) is kind
-    assert str(error) == text.replace("x", "...")  # "x" is not among the words that are known to be no secret
+    # "x" is not among the words that are known to contain no secret.
+    assert str(error) == text.replace("x", "...")
 
 
 def test_row_43_the_error_of_a_sentinel_login_repeats_no_password() -> None:
@@ -579,7 +612,7 @@ def test_row_43_the_error_of_a_sentinel_login_repeats_no_password() -> None:
         assert caught.value.__context__ is None
 
 
-# --- what is relied on in redis-py -------------------------------------------------------------------
+# --- the calls of redis-py that we rely on -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["Connection", "UnixDomainSocketConnection", "SSLConnection"])
@@ -601,7 +634,7 @@ def test_redis_py_opens_a_socket_and_sends_nothing_on_it() -> None:
 
 
 def certify(folder: Path, name: str, address: str) -> dict[str, str]:
-    """Write a certificate for `address` that signs itself; return a server's directives for it."""
+    """Write a self-signed certificate for `address`; return the server's directives for it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -633,14 +666,15 @@ def certify(folder: Path, name: str, address: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def tls_server(folder: Path, address: str) -> Iterator[str]:
-    """Start a server that speaks TLS only, with a certificate for `address`; skip where none can."""
+    """Start a server that speaks only TLS, with a certificate for `address`; skip if no server here can."""
     config = certify(folder, "redlatch test", address)
     for server in filter(None, SERVERS.values()):
         fleet = embedded.masters(1, server=server, config=config)
         try:
             [url] = fleet.__enter__()
             break
-        except ConfigurationError:  # built without TLS
+        except ConfigurationError:
+            # This server was built without TLS.
             pass
     else:
         pytest.skip("no server here speaks TLS")
@@ -650,14 +684,14 @@ def tls_server(folder: Path, address: str) -> Iterator[str]:
         fleet.__exit__()
 
 
-def test_tls_is_spoken_where_the_certificate_is_trusted(tmp_path: Path) -> None:
+def test_tls_works_if_the_certificate_is_trusted(tmp_path: Path) -> None:
     with tls_server(tmp_path, "127.0.0.1") as url:
         with dialled(f"{url}?ssl_ca_certs={tmp_path}/cert.pem") as connection:
             assert isinstance(connection.sock, ssl.SSLSocket)
             assert connection.traits.role == "master"
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(tmp_path: Path) -> None:
     with tls_server(tmp_path, "127.0.0.1") as url:
         assert "CERTIFICATE_VERIFY_FAILED" in str(refusal(url))
 
@@ -667,7 +701,7 @@ def test_a_certificate_of_another_host_is_refused(tmp_path: Path) -> None:
         assert "IP address mismatch" in str(refusal(f"{url}?ssl_ca_certs={tmp_path}/cert.pem"))
 
 
-def test_a_url_of_tls_says_nothing_in_plain_text() -> None:
+def test_a_tls_url_sends_nothing_in_plain_text() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         failures: list[BaseException] = []
         url = "rediss://:{}@{}:{}".format(PASSWORD, *listener.getsockname())
@@ -679,7 +713,8 @@ def test_a_url_of_tls_says_nothing_in_plain_text() -> None:
             first = sock.recv(65536)
             sock.sendall(b"-ERR what is this\r\n")
         thread.join()
-    assert first[:2] == b"\x16\x03"  # a handshake record of TLS
+    # A handshake record of TLS.
+    assert first[:2] == b"\x16\x03"
     assert PASSWORD.encode() not in first
     assert isinstance(failures[0], (OSError, redis.exceptions.ConnectionError))
 
@@ -693,7 +728,7 @@ def test_a_dialler_tries_until_the_master_is_there(url: str) -> None:
     found: list[Connection] = []
 
     class Late(Master):
-        """A master that is out of reach twice."""
+        """A master that cannot be reached twice."""
 
         def connect(self, timeout: float) -> socket.socket:
             if len(failures) < 2:
@@ -741,6 +776,7 @@ def test_a_dialler_that_is_closed_during_a_pause_ends(url: str) -> None:
         dialler = Dialler([master_of("redis://{}:{}".format(*nobody.getsockname()))], 1.0, lambda *_: None, failed)
         dialler.start(0)
         assert tried.wait(PATIENCE)
-        assert len(dialler._pauses) == 1  # one for each thread
+        # One for each thread.
+        assert len(dialler._pauses) == 1
         dialler.close()
         await_true(lambda: not dialler._pauses)

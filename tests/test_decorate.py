@@ -86,7 +86,7 @@ class Awaitable:
         yield
 
 
-# Functions that a Client refuses at the decoration, or when they return.
+# Functions that a Client refuses when they are decorated, or when they return.
 LATE: dict[str, Any] = {
     "a coroutine function": coroutine_function,
     "a staticmethod over a coroutine function": staticmethod(coroutine_function),
@@ -119,7 +119,8 @@ def test_row_52_a_body_that_would_run_without_the_lock_is_refused_and_does_not_r
                 call = client.locked(name)(LATE[what])
 
             Holder.call()
-        gc.collect()  # a coroutine that was not closed would warn now
+        # A coroutine that was not closed would warn now.
+        gc.collect()
         assert ran == []
         assert not ask(url).exists(name)
 
@@ -151,7 +152,8 @@ def test_row_52_an_awaitable_that_is_refused_is_not_closed(implementation, url, 
     with Client(url) as client:
         with pytest.raises(TypeError, match="returned an awaitable"):
             client.locked(name)(lambda: Pool())()
-        gc.collect()  # a coroutine of close() that nobody awaits would warn now
+        # A coroutine of close() without an await would warn now.
+        gc.collect()
     assert ran == []
 
 
@@ -279,7 +281,7 @@ def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refu
     [coroutine_function, generator_function, async_generator_function],
     ids=["coroutine", "generator", "async generator"],
 )
-def test_row_52_what_a_coroutine_function_returns_is_refused_where_it_has_yet_to_run(implementation, url, name, late):
+def test_row_52_a_returned_coroutine_or_generator_that_has_not_run_is_refused(implementation, url, name, late):
     async def later() -> Any:
         return late()
 
@@ -287,7 +289,8 @@ def test_row_52_what_a_coroutine_function_returns_is_refused_where_it_has_yet_to
         async with AsyncClient(url) as client:
             with pytest.raises(TypeError, match=r"later returned an? (awaitable|generator), which would run without"):
                 await client.locked(name)(later)()
-        gc.collect()  # a coroutine that was not closed would warn now
+        # A coroutine that was not closed would warn now.
+        gc.collect()
 
     asyncio.run(main())
     assert ran == []

@@ -1,4 +1,4 @@
-"""`redlatch demo` as a user runs it: real processes, real masters, real kills; only the sizes are small."""
+"""`redlatch demo` as a user runs it: real processes, real masters, real kills, and small sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest.importorskip("click")
 SMALL = ("--stock", "10", "--buyers", "40")
 COMMAND = (sys.executable, "-m", "redlatch.cli", "demo")
 
-# Far more than a run takes on a loaded machine, far less than a job of the CI may.
+# Far more than a run takes on a loaded machine, far less than the limit of a CI job.
 PATIENCE = 90
 
 REPORTED = {
@@ -53,13 +53,13 @@ REPORTED = {
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a demo whose temporary files are in `tmp_path`, by which its processes are known too."""
+    """The environment of a demo whose temporary files are in `tmp_path`; the path also identifies its processes."""
     return {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "120"}
 
 
 @pytest.fixture
 def servers() -> Iterator[embedded.Masters]:
-    """Three masters that stand for servers of the user's."""
+    """Three masters that stand for a user's servers."""
     fleet = embedded.masters(3)
     with fleet:
         yield fleet
@@ -79,13 +79,14 @@ def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def survivors(folder: Path) -> list[str]:
-    """Name the processes of a demo that ran with `folder` for its temporary files, this one excepted."""
+    """Return the processes of a demo that used `folder` for its temporary files, without this process."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes():
                 found.append((process / "cmdline").read_text())
-        except OSError:  # gone meanwhile
+        except OSError:
+            # The process has ended meanwhile.
             continue
     return found
 
@@ -97,7 +98,7 @@ def test_the_lock_sells_exactly_the_stock_although_a_master_and_a_buyer_die(envi
     assert result.keys() >= REPORTED
     assert (result["stock"], result["sold"], result["oversold"]) == (10, 10, 0)
     assert result["oversold_without_lock"] == result["sold_without_lock"] - 10 > 0
-    # Every buyer gets the lock once, and the one that was killed with it once more.
+    # Every buyer gets the lock once, and the killed buyer's lock is acquired once more.
     assert result["acquisitions"] == 41 + result["lost_leases"]
     assert 0 < result["wait_p50_ms"] <= result["wait_p99_ms"] < result["seconds"] * 1000
     assert result["masters"] == 5
@@ -106,21 +107,22 @@ def test_the_lock_sells_exactly_the_stock_although_a_master_and_a_buyer_die(envi
         assert word in events
 
 
-def test_it_leaves_no_process_and_no_file(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_leaves_no_process_and_no_file(environment: dict[str, str], tmp_path: Path) -> None:
     assert run(environment, *SMALL, "--masters", "3").returncode == 0
     assert list(tmp_path.iterdir()) == []
     assert survivors(tmp_path) == []
 
 
-def test_the_table_says_what_a_newcomer_wants_to_know(environment: dict[str, str]) -> None:
+def test_the_table_shows_the_main_figures(environment: dict[str, str]) -> None:
     done = run(environment, *SMALL, "--masters", "3")
     assert done.returncode == 0, done.stderr
     for words in ("without a lock", "with redlatch", "oversold", "p99", "implementation", "Sold exactly 10 of 10"):
         assert words in done.stdout
-    assert "killed (SIGKILL)" in done.stderr  # the progress, also where stderr is no terminal
+    # The progress is written even if stderr is not a terminal.
+    assert "killed (SIGKILL)" in done.stderr
 
 
-def test_no_master_is_killed_where_none_can_be_spared(environment: dict[str, str]) -> None:
+def test_no_master_is_killed_if_all_are_needed(environment: dict[str, str]) -> None:
     done = run(environment, *SMALL, "--masters", "2")
     assert done.returncode == 0, done.stderr
     assert "no master was killed" in done.stdout
@@ -128,13 +130,15 @@ def test_no_master_is_killed_where_none_can_be_spared(environment: dict[str, str
 
 
 @pytest.mark.parametrize(("stock", "buyers", "masters"), [("1", "2", "3"), ("7", "8", "4"), ("1", "60", "1")])
-def test_it_sells_out_whatever_the_sizes(environment: dict[str, str], stock: str, buyers: str, masters: str) -> None:
+def test_the_demo_sells_out_whatever_the_sizes(
+    environment: dict[str, str], stock: str, buyers: str, masters: str
+) -> None:
     done = run(environment, "--stock", stock, "--buyers", buyers, "--masters", masters, "--json")
     assert done.returncode == 0, done.stderr
     assert report(done)["sold"] == int(stock)
 
 
-def test_modules_in_the_current_folder_are_not_taken_for_ours(environment: dict[str, str], tmp_path: Path) -> None:
+def test_modules_in_the_current_folder_are_not_imported(environment: dict[str, str], tmp_path: Path) -> None:
     for name in ("redlatch", "random", "queue"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported by mistake')")
     script = Path(sys.executable).with_name("redlatch")
@@ -185,7 +189,7 @@ def test_servers_of_the_user_are_not_killed_and_keep_no_key(
             assert server.keys("*") == []
 
 
-def test_servers_that_are_not_there_are_one_clear_error(environment: dict[str, str], tmp_path: Path) -> None:
+def test_missing_servers_are_one_clear_error(environment: dict[str, str], tmp_path: Path) -> None:
     done = run(environment, *SMALL, "--json", "--servers", "redis://user:secret@127.0.0.1:1")
     assert done.returncode == 1
     assert "Error: cannot lock" in done.stderr
@@ -195,7 +199,7 @@ def test_servers_that_are_not_there_are_one_clear_error(environment: dict[str, s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_ends_in_time_when_the_servers_do_not_answer(
+def test_the_demo_ends_in_time_if_the_servers_do_not_answer(
     environment: dict[str, str], servers: embedded.Masters, tmp_path: Path
 ) -> None:
     for index in range(3):
@@ -218,7 +222,7 @@ def test_it_ends_in_time_when_the_servers_do_not_answer(
         ("takes over", signal.SIGINT),
     ],
 )
-def test_a_signal_ends_it_at_once_and_cleanly(
+def test_a_signal_ends_the_demo_at_once_and_cleanly(
     environment: dict[str, str], tmp_path: Path, stage: str, number: signal.Signals
 ) -> None:
     with subprocess.Popen(
@@ -248,12 +252,13 @@ def test_no_process_survives_a_demo_that_is_killed(environment: dict[str, str], 
             assert line
         process.kill()
     end = time.monotonic() + PATIENCE
-    while left := survivors(tmp_path):  # they are nobody's children now, so their end can only be looked for
+    # The processes have no parent that could wait for them, so poll for their end.
+    while left := survivors(tmp_path):
         assert time.monotonic() < end, left
         time.sleep(0.05)
 
 
-def test_a_missing_extra_is_one_line() -> None:
+def test_a_missing_extra_is_reported_in_one_line() -> None:
     for package in ("click", "rich"):
         code = f"import sys; sys.modules['{package}'] = None; import redlatch.cli; redlatch.cli.main()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -286,7 +291,8 @@ def test_the_doomed_buyer_stops_before_it_writes_and_so_does_its_process(
     assert min(pauses) >= 1.0
     assert (shop.left(), shop.sales()) == (2, [])
     assert [json.loads(line)["kind"] for line in capfd.readouterr().out.splitlines()] == ["doomed"]
-    elsewhere = Doom(shop, at=2)  # another process: the accident has happened
+    # This is another process, in which the accident has happened already.
+    elsewhere = Doom(shop, at=2)
     assert list(purchase(shop, 2, elsewhere, 0.1, lambda: None))
     assert (shop.left(), shop.sales()) == (1, [2])
     shop.close()

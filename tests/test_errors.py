@@ -1,4 +1,4 @@
-"""The tree of errors: what each is, what it carries, and what it never tells."""
+"""The tree of errors: the base classes of each error, its attributes, and the secrets that it never shows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_tree_is_the_one_that_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", TREE)
-def test_every_error_stands_in_the_drawing_once(name: str) -> None:
+def test_every_error_is_in_the_drawing_once(name: str) -> None:
     drawing = [line for line in (errors.__doc__ or "").splitlines() if "──" in line or "every error below" in line]
     assert sum(name in line.replace("──", " ").split() for line in drawing) == 1
 
@@ -105,7 +105,7 @@ def test_an_error_survives_pickling_and_copying(kind: type[errors.LockError], co
 
 
 @pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
-def test_a_busy_lock_says_how_many_wait_for_it_also_when_it_was_copied(copied: object) -> None:
+def test_a_lock_busy_error_keeps_its_depth_when_it_is_copied(copied: object) -> None:
     assert errors.LockBusy("text").depth == 0
     again = copied(errors.LockBusy("text", name="sku:42", depth=7))  # type: ignore[operator]
     assert (again.depth, again.name, str(again)) == (7, "sku:42", "text")

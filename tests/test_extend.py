@@ -17,10 +17,11 @@ from faces import PATIENCE, Faced, ask, await_true
 from proxy import Proxy, end_of
 
 from redlatch import QuorumUnavailable
-from redlatch.protocol import family_scripts, scripts
-from redlatch.protocol.commands import pack
+from redlatch.votes import family_scripts, scripts
+from redlatch.votes.commands import pack
 
-SHORT, LONGER, LONG = 4.0, 10.0, 30.0  # seconds; the clients have no guard, so no pulse precedes a command
+# Seconds. The clients have no guard, so no pulse precedes a command.
+SHORT, LONGER, LONG = 4.0, 10.0, 30.0
 
 KINDS = {
     "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),
@@ -64,7 +65,8 @@ def last_call(proxy: Proxy, script: scripts.Script, ttl: float) -> tuple[bytes, 
     def calls() -> list[tuple[bytes, ...]]:
         return [c for c in list(proxy.commands) if c[1] in (script.sha, script.text) and wanted in c]
 
-    await_true(lambda: bool(calls()))  # the client returns before the proxy has read the command
+    # The client may return before the proxy has read the command.
+    await_true(lambda: bool(calls()))
     return calls()[-1]
 
 
@@ -80,7 +82,8 @@ def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: lis
     """Acquire a lock with the votes of all masters, so that a gate holds back only later commands."""
     first = client.lock(f"first-{name}")
 
-    def asks_all() -> bool:  # a master that connects late is not asked
+    # A master that connects late is not asked.
+    def asks_all() -> bool:
         assert first.acquire()
         asked = all(ask(url).exists(f"first-{name}") for url in three)
         first.release()
@@ -183,6 +186,7 @@ def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(conne
     lock.extend(SHORT)
     assert 0 < lock.remaining() < SHORT
     assert all(stays(url, name) > LONGER for url in three)
-    lock.release()  # frees it at once
+    # The release frees the key at once.
+    lock.release()
     with redis.Redis.from_url(three[0], retry=None) as master:
         await_true(lambda: not [key for key in master.keys(f"{name}*") if not key.endswith(b"\0fence")])

@@ -1,4 +1,4 @@
-"""Two faces and two builds, one interface: names, signatures and docstrings."""
+"""Both faces and both builds have the same names, signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ WRITTEN_TWICE = {"redlatch.wire.net", "redlatch.drivers.sleeper"}
 TWINS = [(redlatch.Client, redlatch.AsyncClient), (redlatch.Lock, redlatch.AsyncLock)]
 twins = pytest.mark.parametrize(("sync", "other"), TWINS)
 
-# What makes an object and asks nobody.
+# The calls that make an object and ask no master.
 MAKERS = {"lock", "rlock", "fair_lock", "rw_lock", "semaphore", "multi_lock", "locked"}
 
-# Names that the two faces have for one thing.
+# The names that differ between the two faces.
 TRANSLATED = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
-# What the docstrings of the asyncio face say otherwise; the rest is the same word for word.
+# The words that differ in the docstrings of the asyncio face; all others are the same.
 WORDS = {
+    "AsyncSemaphore": "Semaphore",
     "AsyncPlainOptions": "PlainOptions",
     "AsyncOptions": "Options",
     "AsyncRLock": "RLock",
@@ -48,7 +49,7 @@ WORDS = {
 }
 
 
-# What one face alone has: a loop gives the GIL up itself, and a thread cannot be cancelled.
+# The options that only one face has: an event loop releases the GIL by itself, and a thread cannot be cancelled.
 ONLY_ONE = r"gil_patience: .*? 0: never\. |cancel_on_loss: .*? Default False\. "
 ONE_FACE_ONLY = {"gil_patience", "cancel_on_loss"}
 
@@ -63,7 +64,7 @@ def callables(cls: type) -> dict[str, FunctionType]:
 
 
 def as_sync(text: str | None) -> str:
-    """Return a docstring or an annotation as the other face has it, in one line."""
+    """Return a docstring or an annotation in the words of the sync face, in one line."""
     line = re.sub(ONLY_ONE, "", " ".join((text or "").split()))
     for theirs, ours in WORDS.items():
         line = line.replace(theirs, ours)
@@ -110,7 +111,7 @@ def test_the_two_faces_return_the_same(sync: type, other: type) -> None:
 
 
 @twins
-def test_the_two_faces_say_the_same_in_their_docstrings(sync: type, other: type) -> None:
+def test_the_two_faces_have_the_same_docstrings(sync: type, other: type) -> None:
     assert as_sync(sync.__doc__) == as_sync(other.__doc__)
     for name, function in callables(sync).items():
         twin = callables(other)[TRANSLATED.get(name, name)]
@@ -118,7 +119,7 @@ def test_the_two_faces_say_the_same_in_their_docstrings(sync: type, other: type)
 
 
 @twins
-def test_what_does_io_is_awaited_and_nothing_else(sync: type, other: type) -> None:
+def test_only_methods_that_do_io_are_awaited(sync: type, other: type) -> None:
     is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
     awaited = {name for name, function in callables(other).items() if is_awaited(function)}
     assert awaited == set(callables(other)) - {"__init__"} - (MAKERS if other is redlatch.AsyncClient else set())
@@ -140,7 +141,7 @@ def test_a_mock_of_the_asyncio_face_is_awaited_too() -> None:
 
 
 @twins
-def test_what_the_faces_share_is_one_function(sync: type, other: type) -> None:
+def test_a_method_that_the_faces_share_is_one_function(sync: type, other: type) -> None:
     [base] = sync.__bases__
     assert other.__bases__ == (base,)
     for name in vars(base):
@@ -149,7 +150,7 @@ def test_what_the_faces_share_is_one_function(sync: type, other: type) -> None:
 
 
 @pytest.mark.parametrize("cls", [cls for pair in TWINS for cls in pair])
-def test_every_public_method_says_what_it_does(cls: type) -> None:
+def test_every_public_method_has_a_docstring(cls: type) -> None:
     for name, value in inspect.getmembers(cls):
         if not name.startswith("_") and (callable(value) or isinstance(value, property)):
             assert inspect.getdoc(value), name
@@ -164,7 +165,7 @@ def test_the_test_of_docstrings_changes_nothing_but_the_words_listed() -> None:
 
 @pytest.fixture(params=HOT)
 def pair(request: pytest.FixtureRequest) -> tuple[ModuleType, ModuleType]:
-    """A hot module compiled, and the same one in pure Python."""
+    """A hot module compiled, and the same module in pure Python."""
     return implementation_named("c").module(request.param), implementation_named("python").module(request.param)
 
 
@@ -185,7 +186,7 @@ def methods(cls: type) -> dict[str, Any]:
     return {name: value for name, value in vars(cls).items() if not name.startswith("_") and inspect.isroutine(value)}
 
 
-def test_every_hot_module_is_seen_by_the_tests_of_parity(pair: tuple[ModuleType, ModuleType]) -> None:
+def test_every_hot_module_is_covered_by_the_parity_tests(pair: tuple[ModuleType, ModuleType]) -> None:
     assert own(pair[1])
 
 
@@ -198,7 +199,8 @@ def test_both_builds_define_the_same_names(pair: tuple[ModuleType, ModuleType]) 
 def test_both_builds_have_the_same_constants(pair: tuple[ModuleType, ModuleType]) -> None:
     compiled, pure = pair
     if pure.__name__ == "redlatch.wire.net":
-        return  # written twice; test_net.py holds the two to each other
+        # This module is written twice; test_net.py compares the two.
+        return
     constants = {
         name: value for name, value in vars(pure).items() if re.fullmatch("[A-Z_]+", name) and type(value) is int
     }
@@ -223,16 +225,18 @@ def test_both_builds_take_the_same_arguments_where_they_can_be_asked(pair: tuple
         for ours, theirs in couples:
             try:
                 found = shape(theirs)
-            except ValueError:  # a C function that tells no signature
+            except ValueError:
+                # A C function without a signature.
                 continue
             asked += 1
             assert found == shape(ours), f"{name}: {ours}"
     assert asked or not any(methods(value) for value in own(pure).values() if isinstance(value, type))
 
 
-def test_both_builds_say_the_same_in_their_docstrings(pair: tuple[ModuleType, ModuleType]) -> None:
+def test_both_builds_have_the_same_docstrings(pair: tuple[ModuleType, ModuleType]) -> None:
     compiled, pure = pair
-    if pure.__name__ not in WRITTEN_TWICE:  # their files say which of the two they are
+    # These files say in their docstrings which of the two they are.
+    if pure.__name__ not in WRITTEN_TWICE:
         assert compiled.__doc__ == pure.__doc__
     for name, value in own(pure).items():
         twin = own(compiled)[name]
@@ -241,3 +245,24 @@ def test_both_builds_say_the_same_in_their_docstrings(pair: tuple[ModuleType, Mo
             for method, function in methods(value).items():
                 found = inspect.cleandoc(methods(twin)[method].__doc__ or "")
                 assert found == inspect.cleandoc(function.__doc__ or ""), f"{name}.{method}"
+
+
+@pytest.mark.parametrize("face", [redlatch.Client, redlatch.AsyncClient])
+def test_a_repr_says_what_an_object_is(face: type) -> None:
+    client = face("redis://127.0.0.1:1")  # it connects only when a lock is asked for
+    prefix = "Async" if face is redlatch.AsyncClient else ""
+    rw = client.rw_lock("n")
+    shown = {
+        "Lock 'n' not held": client.lock("n"),
+        "Lock 'n' (fair) not held": client.fair_lock("n"),
+        "Lock 'n' (fenced) not held": client.lock("n", fence=True),
+        "Lock 'n' (reader) not held": rw.read(),
+        "Lock 'n' (writer) not held": rw.write(),
+        "Semaphore 'n' not held": client.semaphore("n", 2),
+    }
+    assert [repr(lock) for lock in shown.values()] == [f"<{prefix}{text}>" for text in shown]
+
+
+def test_dir_lists_the_public_names_only() -> None:
+    assert dir(redlatch) == sorted(redlatch.__all__)
+    assert not [name for name in dir(redlatch) if name.startswith("_") and name != "__version__"]

@@ -1,4 +1,4 @@
-"""The fair lock: the queue that its scripts keep on each master, and its waiters on real ones."""
+"""The fair lock: the queue that its scripts keep on each master, and its waiters on real masters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redlatch import embedded
-from redlatch.protocol import family_scripts as scripts
+from redlatch.votes import family_scripts as scripts
 
 TTL_MS, ALIVE_MS = 60_000, 20_000
 LONG = 60.0
-NOW = 1_800_000_000_000_000  # a ticket
+# A ticket.
+NOW = 1_800_000_000_000_000
 
 
 class Queue:
-    """What some clients do to one fair lock on one server, by the scripts alone."""
+    """Some clients of one fair lock on one server, which only run the scripts."""
 
     def __init__(self, master, name):
         self.master = master
@@ -51,7 +52,7 @@ class Queue:
         return self.master.get(self.key_of(client)) == "c"
 
     def die(self, client):
-        """Let its time pass."""
+        """Let the client's time pass."""
         self.master.delete(self.key_of(client))
 
     def first(self):
@@ -82,7 +83,7 @@ A, B, C = map(client_of, "abc")
 # --- the scripts -----------------------------------------------------------------------------------------
 
 
-def test_who_asks_for_a_free_lock_gets_it_and_leaves_nothing_behind(queue, master, name):
+def test_a_client_that_asks_for_a_free_lock_gets_it_and_leaves_no_key(queue, master, name):
     token, answer = queue.ask(A, NOW)
     assert (answer, master.get(name)) == (1, token)
     assert 0 < master.pttl(name) <= TTL_MS
@@ -90,13 +91,13 @@ def test_who_asks_for_a_free_lock_gets_it_and_leaves_nothing_behind(queue, maste
     assert not queue.keys()
 
 
-def test_who_is_next_is_told_so_and_for_how_long_the_key_stays(queue):
+def test_the_next_client_learns_how_long_the_key_stays(queue):
     queue.ask(A, NOW)
     assert -TTL_MS - 1 <= queue.ask(B, NOW + 1)[1] < -TTL_MS + 30_000
     assert queue.ask(C, NOW + 2)[1] == 0
 
 
-def test_a_release_calls_who_is_first_and_nobody_else(queue):
+def test_a_release_calls_only_the_first_client(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -108,7 +109,7 @@ def test_a_release_calls_who_is_first_and_nobody_else(queue):
     assert not queue.called(B)
 
 
-def test_a_release_passes_over_who_has_not_asked_for_long(queue):
+def test_a_release_skips_a_client_that_has_not_asked_for_long(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -118,7 +119,7 @@ def test_a_release_passes_over_who_has_not_asked_for_long(queue):
     assert queue.first() == C
 
 
-def test_who_was_called_and_died_is_passed_over_by_who_asks(queue):
+def test_a_client_that_asks_overtakes_a_called_client_that_died(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -127,7 +128,7 @@ def test_who_was_called_and_died_is_passed_over_by_who_asks(queue):
     assert queue.ask(C, NOW + 2, place=0)[1] == 1
 
 
-def test_who_passes_over_the_dead_without_being_next_calls_who_is(queue):
+def test_a_client_that_finds_the_first_one_dead_calls_the_next(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -137,7 +138,7 @@ def test_who_passes_over_the_dead_without_being_next_calls_who_is(queue):
     assert queue.called(C)
 
 
-def test_a_call_makes_nobody_live_longer(queue, master):
+def test_a_call_does_not_prolong_the_life_of_a_waiter(queue, master):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     master.pexpire(queue.key_of(B), 5_000)
@@ -156,7 +157,7 @@ def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue, master, 
     assert queue.ask(A, NOW, place=0)[1] == 1
 
 
-def test_to_undo_what_was_not_won_changes_nothing(queue, master, name):
+def test_undoing_an_attempt_that_failed_changes_nothing(queue, master, name):
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     assert queue.undo(B, other, NOW + 1) == 0
@@ -164,7 +165,7 @@ def test_to_undo_what_was_not_won_changes_nothing(queue, master, name):
     assert not queue.called(B)
 
 
-def test_who_leaves_while_the_lock_is_free_has_the_next_called(queue):
+def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue):
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -173,7 +174,7 @@ def test_who_leaves_while_the_lock_is_free_has_the_next_called(queue):
     assert queue.called(C)
 
 
-def test_a_late_release_leaves_the_place_of_a_later_hold_of_the_same_client(queue):
+def test_a_late_release_keeps_the_entry_of_a_later_hold_of_the_same_client(queue):
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     queue.ask(B, NOW + 2, place=2)
@@ -182,7 +183,7 @@ def test_a_late_release_leaves_the_place_of_a_later_hold_of_the_same_client(queu
     assert queue.called(B)
 
 
-def test_a_ticket_far_below_the_highest_is_refused_with_that_and_one_that_is_near_goes_before(queue):
+def test_a_ticket_far_below_the_highest_is_refused_and_a_near_one_is_accepted(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1_000_000)
     assert queue.ask(C, NOW + 2)[1] == -NOW - 1_000_000
@@ -191,7 +192,7 @@ def test_a_ticket_far_below_the_highest_is_refused_with_that_and_one_that_is_nea
     assert queue.called(C)
 
 
-def test_who_changes_its_ticket_when_it_was_first_has_the_next_called(queue):
+def test_the_next_client_is_called_when_the_first_one_changes_its_ticket(queue):
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -224,8 +225,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["ask", "leave", "undo", "die"]), st.
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, skew=st.lists(st.integers(-scripts.SKEW_US, scripts.SKEW_US), min_size=40, max_size=40))
-def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name, steps, skew):
-    """Whatever a few clients do, one at a time, and nobody else changes the lock."""
+def test_the_first_living_client_has_been_called_if_the_lock_is_free(queue, name, steps, skew):
+    """A few clients act one at a time, and no other client changes the lock."""
     clients = [A, B, C]
     tickets, tokens, holder = {}, {}, None
     for number, (what, who) in enumerate(steps):
@@ -235,7 +236,8 @@ def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name,
             if new:
                 tickets[client] = NOW + number * 10_000 + skew[number]
             token, answer = queue.ask(client, tickets[client], int(new))
-            if answer < -NOW // 2:  # it is to come later
+            # The script asks the client to come with a later ticket.
+            if answer < -NOW // 2:
                 tickets[client] = 1 - answer
                 token, answer = queue.ask(client, tickets[client], 2)
             tokens[client] = token
@@ -250,7 +252,8 @@ def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name,
             holder = None if client == holder else holder
         elif what == "die" and client != holder:
             queue.die(client)
-            continue  # nobody is told of that
+            # A death causes no push.
+            continue
         assert bool(queue.master.exists(name)) == (holder is not None)
         assert all(queue.master.pttl(key) > 0 for key in queue.keys())
         first = queue.first()
@@ -261,7 +264,7 @@ def test_where_the_lock_is_free_the_first_who_lives_has_been_called(queue, name,
     assert not queue.keys()
 
 
-# --- its waiters -----------------------------------------------------------------------------------------
+# --- waiters on real masters -----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[1, 3])
@@ -283,12 +286,12 @@ def left_behind(urls, name):
 
 
 def watches(client, name):
-    lines = client.raw._driver.lines
-    return any(ballot.waits_for for ballot in list(lines.watches.get(name.encode(), ())))
+    queues = client.raw._driver.queues
+    return any(ballot.waits_for for ballot in list(queues.watches.by_key.get(name.encode(), ())))
 
 
 def wait_for(client, name, **options):
-    """Have one more client wait; return its lock and its call."""
+    """Let one more client wait; return its lock and its call."""
     lock = client.fair_lock(name, ttl=LONG, **options)
     call = lock.start("acquire")
     await_true(lambda: watches(client, name))
@@ -301,9 +304,7 @@ def held_by(client, name, ttl=LONG):
     return lock
 
 
-def test_waiters_of_several_clients_have_their_turn_in_the_order_in_which_they_came(
-    connect, masters, name, no_backstop
-):
+def test_waiters_of_several_clients_get_the_lock_in_the_order_of_arrival(connect, masters, name, no_backstop):
     holder = held_by(connect(masters), name)
     order, calls = [], []
     for number in range(4):
@@ -324,7 +325,8 @@ def test_waiters_of_several_clients_have_their_turn_in_the_order_in_which_they_c
 
 def test_a_change_of_the_owner_wakes_one_waiter_however_many_there_are(connect, name, no_backstop):
     with embedded.masters(1) as urls:
-        # Without a guard, whose pulses are scripts, too; and no attempt is repeated because its answer was late.
+        # No guard, because its pulses are scripts, too; and a long attempt_timeout, so that no late answer causes a new
+        # attempt.
         clients = [connect(urls, guard=None, attempt_timeout=PATIENCE) for _ in range(7)]
         holder = held_by(clients[0], name)
         waiting = [wait_for(client, name) for client in clients[1:]]
@@ -341,7 +343,7 @@ def scripts_run(url):
         return master.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
 
 
-def test_who_comes_again_at_once_stands_behind_who_waits(connect, masters, name, no_backstop):
+def test_a_client_that_acquires_again_at_once_queues_behind_the_waiters(connect, masters, name, no_backstop):
     first, second = connect(masters), connect(masters)
     owners = []
     lock, other = held_by(first, name), second.fair_lock(name)
@@ -361,15 +363,16 @@ def test_who_comes_again_at_once_stands_behind_who_waits(connect, masters, name,
     lock.release()
 
 
-def test_who_gives_up_leaves_the_queue(connect, masters, name, no_backstop):
+def test_a_waiter_that_gives_up_leaves_the_queue(connect, masters, name, no_backstop):
     holder = held_by(connect(masters), name)
     assert not connect(masters, attempt_timeout=PATIENCE).fair_lock(name, timeout=1.0).acquire()
-    await_true(lambda: not any(queue_length(url, name) for url in masters))  # nobody forgets it meanwhile
+    # The masters keep silent waiters for 60 s, so only the client can have removed the entry.
+    await_true(lambda: not any(queue_length(url, name) for url in masters))
     holder.release()
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_a_dead_waiter_is_passed_over(connect, masters, name, no_backstop):
+def test_a_dead_waiter_is_skipped(connect, masters, name, no_backstop):
     for url in masters:
         with ask(url) as master:
             master.zadd(f"{name}\0queue", {client_of("d"): 1})
@@ -379,7 +382,7 @@ def test_a_dead_waiter_is_passed_over(connect, masters, name, no_backstop):
     lock.release()
 
 
-def test_who_is_next_has_its_turn_when_the_key_runs_out_or_somebody_deletes_it(connect, masters, name, no_backstop):
+def test_the_next_waiter_gets_the_lock_when_the_key_expires_or_is_deleted(connect, masters, name, no_backstop):
     for delete in (False, True):
         held_by(connect(masters), name)
         lock, call = wait_for(connect(masters), name)
@@ -390,7 +393,7 @@ def test_who_is_next_has_its_turn_when_the_key_runs_out_or_somebody_deletes_it(c
         lock.release()
 
 
-def test_the_release_of_a_plain_lock_on_the_same_name_wakes_who_is_next(connect, masters, name, no_backstop):
+def test_the_release_of_a_plain_lock_on_the_same_name_wakes_the_next_waiter(connect, masters, name, no_backstop):
     plain = connect(masters).lock(name, ttl=LONG)
     assert plain.acquire()
     lock, call = wait_for(connect(masters), name)
@@ -399,7 +402,7 @@ def test_the_release_of_a_plain_lock_on_the_same_name_wakes_who_is_next(connect,
     lock.release()
 
 
-def test_a_waiter_that_is_not_told_looks_for_itself(connect, proxies, masters, name):
+def test_a_waiter_without_pushes_looks_by_itself(connect, proxies, masters, name):
     before = proxies(masters)
     for proxy in before:
         proxy.deaf = True
@@ -410,7 +413,7 @@ def test_a_waiter_that_is_not_told_looks_for_itself(connect, proxies, masters, n
     lock.release()
 
 
-def test_who_was_called_and_gives_up_has_the_next_called(connect, proxies, masters, name, no_backstop):
+def test_the_next_waiter_is_called_when_a_called_one_gives_up(connect, proxies, masters, name, no_backstop):
     before = proxies(masters)
     for proxy in before:
         proxy.deaf = True
@@ -421,20 +424,22 @@ def test_who_was_called_and_gives_up_has_the_next_called(connect, proxies, maste
     holder.release()
     assert not first.done() and not call.done()
     deaf.close()
-    with contextlib.suppress(Exception):  # however its own call ends
+    # The result of this call does not matter.
+    with contextlib.suppress(Exception):
         first.result(PATIENCE)
     assert call.result(PATIENCE)
     lock.release()
 
 
-def test_one_master_that_is_down_or_silent_delays_nobody(connect, proxies, farm, name, no_backstop):
+def test_one_master_that_is_down_or_silent_delays_no_waiter(connect, proxies, farm, name, no_backstop):
     for fault in ("down", "silent"):
         before = proxies(farm.urls(3))
         urls = [proxy.url for proxy in before]
         clients = [connect(urls) for _ in range(3)]
         for client in clients:
             client.connect()
-        await_true(lambda before=before: all(proxy.greeted(3) for proxy in before))  # a client needs the other two
+        # A client needs only the other two masters.
+        await_true(lambda before=before: all(proxy.greeted(3) for proxy in before))
         if fault == "silent":
             before[1].replies.clear()
         else:
@@ -450,7 +455,7 @@ def test_one_master_that_is_down_or_silent_delays_nobody(connect, proxies, farm,
 
 
 @pytest.mark.parametrize("seconds", [-3600, 3600])
-def test_a_clock_that_goes_wrong_gains_and_costs_no_place(connect, masters, name, seconds, no_backstop):
+def test_a_wrong_clock_does_not_change_the_order_of_the_queue(connect, masters, name, seconds, no_backstop):
     clients = [connect(masters) for _ in range(3)]
     clients[1].raw._policy.fences._wall = lambda: time.time_ns() // 1000 + seconds * 1_000_000
     holder = held_by(connect(masters), name)
@@ -463,7 +468,7 @@ def test_a_clock_that_goes_wrong_gains_and_costs_no_place(connect, masters, name
     assert order == [0, 1, 2]
 
 
-def test_the_waiters_of_a_client_have_their_turn_with_those_of_others(connect, masters, name, no_backstop):
+def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(connect, masters, name, no_backstop):
     clients = connect(masters), connect(masters)
     holder = held_by(clients[0], name)
     order, calls = [], []
@@ -471,9 +476,9 @@ def test_the_waiters_of_a_client_have_their_turn_with_those_of_others(connect, m
         client = clients[number // 3]
         lock = client.fair_lock(name, ttl=LONG)
         call = lock.start("acquire")
-        # The first of the second client waits at the masters; all the others behind one of their own client.
-        in_line = number + 1 if number < 3 else number - 3
-        await_true(lambda client=client, in_line=in_line: waiting_in(client) == in_line)
+        # The first waiter of the second client waits at the masters; each other one waits behind one of its own client.
+        queued = number + 1 if number < 3 else number - 3
+        await_true(lambda client=client, queued=queued: waiting_in(client) == queued)
         await_true(lambda number=number: number != 3 or watches(clients[1], name))
         call.add_done_callback(lambda _, number=number, lock=lock: (order.append(number), lock.start("release")))
         calls.append(call)
@@ -486,19 +491,18 @@ def test_the_waiters_of_a_client_have_their_turn_with_those_of_others(connect, m
 
 
 def waiting_in(client):
-    """Count who stands in the lines of a client."""
-    return sum(len(line.turns) for line in list(client.raw._driver.lines.lines.values()))
+    """Count the entries in the queues of a client."""
+    return sum(len(queue.entries) for queue in list(client.raw._driver.queues.by_key.values()))
 
 
-# --- what a hostile reading found ------------------------------------------------------------------------
+# --- regressions of a review -----------------------------------------------------------------------------
 
 
-def test_high_fence_numbers_do_not_let_one_client_overtake_for_ever(connect, three, name, no_backstop):
-    """A client that has seen a fence number above the wall clock draws the same fair ticket every time."""
+def test_high_fences_do_not_let_one_client_overtake_for_ever(connect, three, name, no_backstop):
+    """A client that has seen a fence above the wall clock draws the same fair ticket every time."""
     first, second = connect(three), connect(three)
-    first.raw._policy.fences.note(
-        time.time_ns() // 1000 + 3_600_000_000
-    )  # as one fenced lock does, where a clock was ahead
+    # One fenced lock does this when another client's clock was ahead.
+    first.raw._policy.fences.note(time.time_ns() // 1000 + 3_600_000_000)
     holder = held_by(connect(three), name)
     lock, calling = wait_for(first, name)
     other, call = wait_for(second, name)
@@ -524,22 +528,26 @@ def test_high_fence_numbers_do_not_let_one_client_overtake_for_ever(connect, thr
     again.release()
 
 
-def test_an_undo_behind_the_question_calls_its_own_client(connect, proxies, farm, name, no_backstop):
-    """N=3, one down: one key is somebody else's, ours on the other is undone, and that call is not pushed (NOLOOP)."""
+def test_an_undo_after_the_look_calls_its_own_client(connect, proxies, farm, name, no_backstop):
+    """The waiter gets the lock although no push reports the undo.
+
+    There are three masters: one is down, and one has another client's key. Ours on the third is undone, and that call
+    is not pushed to us (NOLOOP).
+    """
     before = proxies(farm.urls(3))
     before[2].refusing = True
     client = connect([proxy.url for proxy in before])
     client.connect()
     with ask(farm.urls(3)[1]) as other:
         other.set(name, "somebody", px=400)
-    client.raw._driver.lines.crowd(name.encode())
+    client.raw._driver.queues.crowd(name.encode())
     lock = client.fair_lock(name, ttl=LONG)
     call = lock.start("acquire")
     assert call.result(PATIENCE / 2)
     lock.release()
 
 
-def test_who_gave_up_while_a_master_was_away_has_no_place_there_when_it_is_back(connect, proxies, farm, name):
+def test_a_waiter_that_gave_up_has_no_entry_on_a_master_that_returns(connect, proxies, farm, name):
     [proxy] = proxies(farm.urls(1))
     client = connect([proxy.url])
     client.connect()
@@ -548,7 +556,7 @@ def test_who_gave_up_while_a_master_was_away_has_no_place_there_when_it_is_back(
     with pytest.raises(Exception):
         client.fair_lock(name, ttl=LONG).acquire(timeout=5)
     proxy.spoil, proxy.refusing = None, False
-    # Its attempt is undone first, which gives it a place in the queue; then it leaves.
+    # First the attempt is undone, which gives it an entry in the queue; then the waiter leaves.
     await_true(lambda: any(scripts.FAIR_RELEASE.sha in command for command in list(proxy.answered)))
     assert not left_behind(farm.urls(1), name), "a ghost was left in the queue"
 
@@ -560,12 +568,13 @@ def test_a_poller_that_is_closed_leaves_the_queue(connect, farm, name, no_backst
     poller.fair_lock(name, ttl=LONG).start("acquire")
     await_true(lambda: queue_length(url, name) == 1)
     poller.close()
-    await_true(lambda: queue_length(url, name) == 0)  # nobody forgets it meanwhile
+    # The masters keep silent waiters for 60 s, so only the client can have removed the entry.
+    await_true(lambda: queue_length(url, name) == 0)
     holder.release()
 
 
-def test_a_first_attempt_that_failed_gains_no_place(connect, proxies, farm, name, no_backstop):
-    """Its ticket is not checked any more by the second: a clock that is behind goes before who waits."""
+def test_a_failed_first_attempt_does_not_improve_the_place(connect, proxies, farm, name, no_backstop):
+    """The second attempt no longer checks the ticket, so a clock that is behind would overtake a waiter."""
     [url] = farm.urls(1)
     [proxy] = proxies([url])
     late = connect([proxy.url])
@@ -590,7 +599,7 @@ def test_a_first_attempt_that_failed_gains_no_place(connect, proxies, farm, name
 
 
 def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect, farm, name, no_backstop):
-    """It is sent in full behind what the next one asked, and its own client is not told of the change."""
+    """The release is sent in full after the next waiter's command, and its own client gets no push for the change."""
     [url] = farm.urls(1)
     client, other = connect([url]), connect([url])
     holder = held_by(client, name)
@@ -599,11 +608,13 @@ def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect
     await_true(lambda: waiting_in(client) == 1)
     with ask(url) as master:
         master.script_flush()
-    held_by(other, name + "-other").release()  # so that the script that acquires is there again
+    # The script that acquires is loaded again.
+    held_by(other, name + "-other").release()
     with ask(url) as master:
         master.script_flush()
         master.script_load(scripts.FAIR_ACQUIRE.text)
-    client.raw._driver.lines.crowd(name.encode())  # it was refused before
+    # The waiter was refused before.
+    client.raw._driver.queues.crowd(name.encode())
     holder.release()
     assert call.result(PATIENCE / 2)
     lock.release()
@@ -611,8 +622,8 @@ def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", ["writer", "semaphore"])
-def test_what_was_won_on_one_master_and_undone_is_not_waited_for(connect, proxies, farm, name, no_backstop, kind, late):
-    """N=3, one down, one taken: after our own undo the third does not tell us of anything (NOLOOP)."""
+def test_an_undone_grant_of_one_master_does_not_delay_the_waiter(connect, proxies, farm, name, no_backstop, kind, late):
+    """One of three masters is down, and one slot is taken. After our own undo the third sends no push (NOLOOP)."""
     urls = farm.urls(3)
     before = proxies(urls)
     before[2].refusing = True
@@ -623,7 +634,7 @@ def test_what_was_won_on_one_master_and_undone_is_not_waited_for(connect, proxie
         "semaphore": lambda: client.semaphore(name, 1, ttl=LONG),
     }
     with ask(urls[1]) as other:
-        # somebody is in on the second master alone, as after a split vote
+        # Another client is in on the second master alone, as after a split vote.
         members = [key for key in ("x",)] if kind == "writer" else ["0"]
         key = keys_of(client, make[kind]())
         other.zadd(key, {members[0]: int(time.time() * 1000) + 60_000})
@@ -633,7 +644,8 @@ def test_what_was_won_on_one_master_and_undone_is_not_waited_for(connect, proxie
         if late:
             before[0].replies.clear()
         call = lock.start("acquire")
-        if late:  # what it won there comes only when it was undone
+        # The grant on the first master arrives only after it was undone.
+        if late:
             await_true(lambda: scripts_run(urls[0]) >= asked + 2)
             before[0].replies.set()
         await_true(lambda: watches_key(client, key))
@@ -649,26 +661,30 @@ def keys_of(client, lock):
 
 
 def watches_key(client, key):
-    lines = client.raw._driver.lines
-    return any(ballot.waits_for for ballot in list(lines.watches.get(key, ())))
+    queues = client.raw._driver.queues
+    return any(ballot.waits_for for ballot in list(queues.watches.by_key.get(key, ())))
 
 
-def test_who_leaves_while_it_takes_a_higher_ticket_leaves_no_place(farm, name):
-    """A master that refuses the higher ticket of a waiter keeps its old place, under the old one."""
+def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(farm, name):
+    """A master that refuses the higher ticket of a waiter keeps its old entry, with the old ticket."""
     [url] = farm.urls(1)
     with redis.Redis.from_url(url, decode_responses=True) as master:
         queue = Queue(master, name)
         queue.ask(A, NOW)
         queue.ask(B, NOW + 1)
         queue.ask(C, NOW + 10_000_000)
-        other, answer = queue.ask(B, NOW + 5_000_000, place=2)  # another master asked for that
+        # Another master asked for this ticket.
+        other, answer = queue.ask(B, NOW + 5_000_000, place=2)
         assert answer < -NOW
         queue.release(B, other, NOW + 5_000_000)
         assert master.zscore(f"{name}\0queue", B) is None
 
 
-def test_who_leaves_where_the_change_of_its_ticket_was_lost_leaves_no_place(farm, name):
-    """It left under the new ticket, and stood there under the old one. A later place than that is another waiter's."""
+def test_a_waiter_whose_ticket_change_was_lost_leaves_no_entry(farm, name):
+    """The waiter left with the new ticket, and its entry had the old one.
+
+    An entry with a later ticket is another waiter's.
+    """
     [url] = farm.urls(1)
     with redis.Redis.from_url(url, decode_responses=True) as master:
         queue = Queue(master, name)

@@ -1,4 +1,4 @@
-"""The lock family on real masters: re-entrant, numbered, fair and read-write locks, semaphores, multi-locks."""
+"""The lock family on real masters: re-entrant, fenced, fair and read-write locks, semaphores, multi-locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from redlatch import (
     impl,
 )
 from redlatch.locks import reentrant
-from redlatch.protocol import family, family_scripts
+from redlatch.quorum.kinds import readwrite
+from redlatch.votes import family_scripts
 
 DEFAULT_TTL = 10.0
 
@@ -40,7 +41,7 @@ def masters(request: pytest.FixtureRequest, farm: Any) -> list[str]:
 
 
 def left_behind(urls: list[str], name: str) -> list[bytes]:
-    """Return the keys of that name on all masters, but the counters of numbered locks."""
+    """Return the keys of that name on all masters, except the fence counters."""
     found: list[bytes] = []
     for url in urls:
         with redis.Redis.from_url(url, retry=None) as master:
@@ -124,13 +125,14 @@ def test_an_rlock_that_was_lost_is_not_acquired_again(implementation, masters, n
             lock.acquire()
         with pytest.raises(LockLost):
             lock.release()
-        assert lock.acquire()  # it is no more
+        # The lost hold has ended with the release.
+        assert lock.acquire()
 
 
-# --- numbered -------------------------------------------------------------------------------------------
+# --- fenced ---------------------------------------------------------------------------------------------
 
 
-def test_every_holder_has_a_higher_number_than_all_before_it_over_clients_and_hand_offs(connect, masters, name):
+def test_every_holder_has_a_higher_fence_than_all_before_it_over_clients_and_hand_offs(connect, masters, name):
     clients = [connect(masters) for _ in range(2)]
     numbers = []
     for turn in range(20):
@@ -147,7 +149,7 @@ def test_every_holder_has_a_higher_number_than_all_before_it_over_clients_and_ha
     assert numbers == sorted(set(numbers))
 
 
-def test_where_another_clients_clock_is_ahead_a_second_round_takes_a_higher_number(connect, masters, name):
+def test_a_second_round_takes_a_higher_fence_if_another_clients_clock_is_ahead(connect, masters, name):
     client = connect(masters)
     with_number = client.lock(name, fence=True)
     assert with_number.acquire()
@@ -182,7 +184,7 @@ def test_many_read_at_once_and_a_writer_is_alone(connect, masters, name):
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_a_writer_that_waits_keeps_new_readers_out_and_has_its_turn(connect, masters, name):
+def test_a_waiting_writer_excludes_new_readers_and_gets_the_lock(connect, masters, name):
     reader = connect(masters).rw_lock(name).read()
     assert reader.acquire()
     writer = connect(masters).rw_lock(name).write()
@@ -202,7 +204,7 @@ def held_briefly(lock: Any) -> bool:
     return bool(won)
 
 
-def test_a_read_lock_cannot_be_upgraded_and_says_so(implementation, masters, name):
+def test_upgrading_a_read_lock_raises_an_error(implementation, masters, name):
     with Client(masters) as client:
         both = client.rw_lock(name)
         with both.read():
@@ -262,7 +264,8 @@ def test_a_multi_lock_holds_all_names_or_none(connect, masters, name):
     taken = other.lock(names[1])
     assert taken.acquire()
     lock = client.multi_lock([*names, names[0]])
-    assert lock.names == names  # each once
+    # Each name comes once.
+    assert lock.names == names
     assert not lock.acquire(blocking=False)
     await_true(lambda: left_behind(masters[:1], name) == [names[1].encode()], DEFAULT_TTL / 2)
     call = lock.start("acquire")
@@ -295,7 +298,7 @@ def test_overlapping_multi_locks_do_not_wait_for_each_other_for_ever(implementat
     await_nothing_left(masters, name)
 
 
-def test_a_multi_lock_of_which_a_name_was_lost_says_so_when_it_is_released(connect, masters, name):
+def test_releasing_a_multi_lock_with_a_lost_name_raises_lock_lost(connect, masters, name):
     names = [f"{name}-a", f"{name}-b"]
     lock = connect(masters).multi_lock(names)
     assert lock.acquire()
@@ -338,7 +341,7 @@ def test_a_locked_coroutine_function_is_awaited_with_its_lock(implementation, ma
     asyncio.run(main())
 
 
-# --- its interplay ----------------------------------------------------------------------------------------
+# --- waiters, errors and clients that close ---------------------------------------------------------------
 
 KINDS = {
     "fair": lambda client, name: client.fair_lock(name),
@@ -350,7 +353,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cancelled_wait_leaves_nothing_and_the_next_has_its_turn(implementation, masters, name, kind):
+def test_a_cancelled_wait_leaves_nothing_and_the_next_waiter_gets_the_lock(implementation, masters, name, kind):
     async def main() -> None:
         async with AsyncClient(masters) as client, AsyncClient(masters) as other:
             held = KINDS[kind](client, name)
@@ -389,7 +392,7 @@ def test_a_client_that_closes_under_an_acquire_leaves_nothing(connect, farm, pro
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_in_the_body_releases_it(implementation, masters, name, kind):
+def test_an_exception_in_the_body_releases_the_lock(implementation, masters, name, kind):
     with Client(masters) as client:
         with pytest.raises(ZeroDivisionError), KINDS[kind](client, name):
             raise ZeroDivisionError
@@ -397,7 +400,7 @@ def test_an_exception_in_the_body_releases_it(implementation, masters, name, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_holder_at_a_time_over_clients_that_only_poll(connect, masters, name, kind):
+def test_clients_that_only_poll_hold_the_lock_one_at_a_time(connect, masters, name, kind):
     clients = [connect(masters, wakeups="poll", retry=Retry(0.001, 0.01)) for _ in range(2)]
     held = KINDS[kind](clients[0], name)
     assert held.acquire()
@@ -455,12 +458,12 @@ def test_a_template_that_names_no_argument_is_refused_where_it_is_written(implem
             client.locked("report")(asyncio.sleep)
 
 
-def test_the_family_is_no_lock_error_of_another_kind(implementation, url, name):
+def test_the_errors_of_the_family_are_lock_errors(implementation, url, name):
     with Client(url) as client, pytest.raises(LockError):
         client.fair_lock(name).release()
 
 
-# --- what a hostile reading found ---------------------------------------------------------------------------
+# --- regressions of a review --------------------------------------------------------------------------------
 
 
 def test_as_many_as_there_are_permits_get_a_semaphore_at_once_without_waiting(connect, masters, name):
@@ -482,7 +485,8 @@ def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_misse
     def spoil(command: Any, reply: bytes) -> bytes:
         if command[0].startswith(b"EVAL") and len(command) == 11:
             attempts.append(reply)
-            if len(attempts) == 2:  # the one that goes out behind the look; it is refused
+            # This attempt follows the look, and it is refused.
+            if len(attempts) == 2:
                 asked.set()
                 go.wait(PATIENCE)
         return reply
@@ -492,7 +496,8 @@ def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_misse
     assert asked.wait(PATIENCE)
     held.release(wait=False)
     go.set()
-    assert call.result(PATIENCE)  # it looks for itself after an hour
+    # Without a wake-up it would look again after an hour.
+    assert call.result(PATIENCE)
     waiting.release()
 
 
@@ -501,11 +506,12 @@ def test_a_slot_can_be_extended_at_maxmemory(connect, name):
         lock = connect(urls).semaphore(name, 2)
         assert lock.acquire()
         ask(urls[0]).config_set("maxmemory", "1mb")
-        lock.extend()  # as every other lock of the family
+        # All other locks of the family can be extended, too.
+        lock.extend()
         lock.release()
 
 
-def test_a_writer_that_has_waited_for_a_while_is_told_when_the_last_reader_leaves(
+def test_a_writer_that_has_waited_for_a_while_is_woken_when_the_last_reader_leaves(
     connect, masters, name, no_backstop, backstop
 ):
     reader = connect(masters).rw_lock(name, ttl=2 * PATIENCE).read()
@@ -514,16 +520,18 @@ def test_a_writer_that_has_waited_for_a_while_is_told_when_the_last_reader_leave
     backstop(1.0)
     call = waits(writer, masters, name)
     asked = [times_of_waiting_writers(url, name) for url in masters]
-    # When it asks again that changes the key, and ends its own watch.
+    # The writer's next request changes the key, which ends its own watch.
     await_true(lambda: all(times_of_waiting_writers(url, name) > n for url, n in zip(masters, asked, strict=True)))
     backstop(3600)
-    time.sleep(1.5)  # a wait that began before is over
+    # A wait that began with the short backstop is over then.
+    time.sleep(1.5)
     reader.release()
-    assert call.result(PATIENCE)  # it looks for itself after an hour
+    # Without a wake-up it would look again after an hour.
+    assert call.result(PATIENCE)
     writer.release()
 
 
-def test_who_has_lost_a_read_lock_may_write(implementation, masters, name):
+def test_a_thread_that_lost_its_read_lock_may_write(implementation, masters, name):
     with Client(masters, attempt_timeout=PATIENCE) as client:
         both = client.rw_lock(name, ttl=1.0)
         reader = both.read()
@@ -533,7 +541,7 @@ def test_who_has_lost_a_read_lock_may_write(implementation, masters, name):
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer", "semaphore"])
-def test_whether_it_is_locked_can_be_asked_of_any_kind(connect, masters, name, kind):
+def test_every_kind_of_lock_has_locked(connect, masters, name, kind):
     client = connect(masters)
     lock = {
         "reader": lambda: client.rw_lock(name).read(),
@@ -565,7 +573,7 @@ def test_a_name_of_the_greatest_length_breaks_no_connection(connect, masters, ki
     assert not [text for text in broken for url in masters if url.removeprefix("redis://") in text]
 
 
-def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_answered(
+def test_a_refused_second_round_leaves_no_key_on_a_master_that_did_not_answer_the_first(
     implementation, farm, proxies, name
 ):
     urls = farm.urls(3)
@@ -579,8 +587,10 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
     def spoiled(master: redis.Redis) -> Any:
         def spoil(command: Any, reply: bytes) -> bytes:
             if reply.startswith(b":-") and command[0] == b"EVALSHA":
-                master.delete(command[3])  # by an operator, or it ran out, between the two rounds
-            elif len(command) == 8 and reply == b":0\r\n":  # the second round is refused
+                # The key is deleted by an operator, or expires, between the two rounds.
+                master.delete(command[3])
+            elif len(command) == 8 and reply == b":0\r\n":
+                # The second round is refused.
                 together.wait(PATIENCE)
             return reply
 
@@ -593,7 +603,8 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
             proxy.spoil = spoiled(ask(url))
         for turn in turns:
             lock = client.lock(f"{name}-{turn}", ttl=PATIENCE, fence=True)
-            if lock.acquire(timeout=1.0):  # by a second attempt
+            # A second attempt may succeed.
+            if lock.acquire(timeout=1.0):
                 lock.release()
         for proxy in before:
             proxy.spoil = None
@@ -601,7 +612,7 @@ def test_a_second_round_that_is_refused_leaves_no_key_where_the_first_was_not_an
         await_true(lambda: not any(ask(urls[2]).exists(f"{name}-{turn}") for turn in turns), PATIENCE / 2)
 
 
-def test_an_rlock_whose_release_failed_can_be_acquired_again_as_any_lock(implementation, masters, proxies, name):
+def test_an_rlock_can_be_acquired_again_after_a_failed_release(implementation, masters, proxies, name):
     before = proxies(masters)
     with Client([proxy.url for proxy in before], attempt_timeout=0.5) as client:
         plain, lock = client.lock(name + "-plain"), client.rlock(name)
@@ -616,13 +627,14 @@ def test_an_rlock_whose_release_failed_can_be_acquired_again_as_any_lock(impleme
         for proxy in before:
             proxy.replies.set()
         await_true(lambda: wins(plain))
-        await_true(lambda: wins(lock))  # NotOwned, for ever, until release() is called once more
+        # Before the fix, acquire raised NotOwned until release() was called once more.
+        await_true(lambda: wins(lock))
         lock.release()
 
 
 @contextlib.contextmanager
 def traced(strike: Callable[..., Any]) -> Iterator[None]:
-    """Have the interpreter call this at every line, or opcode, of the body."""
+    """Call `strike` at every line, or opcode, of the body."""
     sys.settrace(strike)
     try:
         yield
@@ -630,7 +642,7 @@ def traced(strike: Callable[..., Any]) -> Iterator[None]:
         sys.settrace(None)
 
 
-def test_an_interrupt_where_an_rlock_notes_that_it_is_held_leaves_no_key_behind(implementation, masters, name):
+def test_an_interrupt_while_an_rlock_records_its_hold_leaves_no_key(implementation, masters, name):
     done: list[bool] = []
 
     def strike(frame: Any, event: str, _: Any) -> Any:
@@ -667,14 +679,16 @@ def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(impl
                 yield [ask(url).exists(name) for url in masters]
 
         except TypeError:
-            return  # refused, as a coroutine function is
+            # It is refused as a coroutine function is.
+            return
         assert all(next(iter(numbers())))
 
 
-def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_raised(farm, name, monkeypatch):
+def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(farm, name, monkeypatch):
     monkeypatch.setattr(impl, "current", impl.load("python"))
     url = farm.urls(1)[0]
-    left = 0  # opcodes until the interrupt
+    # The number of opcodes until the interrupt.
+    left = 0
 
     def step(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
@@ -685,7 +699,7 @@ def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_rai
         return step
 
     def strike(frame: Any, event: str, _: Any) -> Any:
-        if frame.f_code is family.Reader.won.__code__:
+        if frame.f_code is readwrite.Reader.won.__code__:
             frame.f_trace_opcodes = True
             return step
         return None
@@ -699,7 +713,8 @@ def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_rai
                     assert lock.acquire()
             except KeyboardInterrupt:
                 await_true(lambda: not ask(url).exists(f"{name}\0rw"), PATIENCE / 2)
-                with both.write():  # raises if this thread is still registered as a reader
+                # This raises if the thread is still registered as a reader.
+                with both.write():
                     pass
             else:
                 break
@@ -707,11 +722,12 @@ def test_an_interrupt_where_a_reader_is_noted_leaves_no_entry_and_is_what_is_rai
         lock.release()
 
 
-def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_semaphore(connect, masters, name):
+def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(connect, masters, name):
     client = connect(masters, attempt_timeout=PATIENCE)
     kept = client.semaphore(name, 3, ttl=PATIENCE)
     assert kept.acquire()
-    assert all(client.semaphore(name, 3, ttl=0.5).acquire() for _ in range(2))  # and are never released
+    # These slots are never released.
+    assert all(client.semaphore(name, 3, ttl=0.5).acquire() for _ in range(2))
     for url in masters:
         ask(url).delete(f"{name}\0slots")
     time.sleep(0.7)
@@ -722,17 +738,17 @@ def test_slots_that_are_over_are_free_although_somebody_deleted_the_key_of_the_s
 
 
 def waiting_writers(url: str, name: str) -> int:
-    """Return how many waiting writers a master knows."""
+    """Return the number of waiting writers that a master knows."""
     return ask(url).zcard(f"{name}\0rw\0waits")
 
 
 def times_of_waiting_writers(url: str, name: str) -> float:
-    """Return the sum of the times until which a master knows waiting writers; it rises when one asks again."""
+    """Return the sum of the times until which a master keeps its waiting writers; it rises when a writer asks again."""
     return sum(until for _, until in ask(url).zrange(f"{name}\0rw\0waits", 0, -1, withscores=True))
 
 
 def waits(lock: Any, masters: list[str], name: str) -> Any:
-    """Begin an acquire; return when all masters know that one more writer waits."""
+    """Begin an acquire; return when all masters know one more waiting writer."""
     before = [waiting_writers(url, name) for url in masters]
     call = lock.start("acquire")
     await_true(lambda: all(waiting_writers(url, name) > n for url, n in zip(masters, before, strict=True)))
@@ -748,7 +764,8 @@ def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect, master
     hasty = connect(masters)
     for _ in range(5):
         assert not hasty.rw_lock(name).write().acquire(blocking=False)
-        assert hasty.rw_lock(name).write().locked()  # sent after the command that removes its name
+        # This command follows the one that removes the writer's name.
+        assert hasty.rw_lock(name).write().locked()
         assert not late.acquire(blocking=False)
     assert [waiting_writers(url, name) for url in masters] == [1] * len(masters)
     reader.release()
@@ -781,7 +798,8 @@ def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(connect, m
     writers = [connect(masters) for _ in range(2)]
     calls = [waits(client.rw_lock(name).write(), masters, name) for client in writers]
     waiting = connect(masters).rw_lock(name).read().start("acquire")
-    writers[0].close()  # ends the wait
+    # Closing the client ends the wait.
+    writers[0].close()
     with pytest.raises(LockError):
         calls[0].result(PATIENCE)
     await_true(lambda: all(waiting_writers(url, name) == 1 for url in masters))
@@ -789,13 +807,15 @@ def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(connect, m
     writers[1].close()
     with pytest.raises(LockError):
         calls[1].result(PATIENCE)
-    assert waiting.result(PATIENCE)  # without a push it would sleep for an hour
+    # Without a push it would sleep for an hour.
+    assert waiting.result(PATIENCE)
 
 
 def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
     connect, farm, proxies, name, no_backstop, backstop
 ):
-    backstop(0.5)  # the name expires after a minute, not after 2.5 s
+    # The name expires after a minute, not after 2.5 s.
+    backstop(0.5)
     urls = farm.urls(3)
     before = proxies(urls)
     reader = connect(urls).rw_lock(name).read()
@@ -807,7 +827,8 @@ def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
     before[0].refusing = True
     before[0].cut()
     asked = before[1].count(b"EVALSHA")
-    await_true(lambda: before[1].count(b"EVALSHA") > asked)  # an attempt that does not reach the first master
+    # This attempt does not reach the first master.
+    await_true(lambda: before[1].count(b"EVALSHA") > asked)
     assert not call.result(PATIENCE)
     before[0].refusing = False
     await_true(lambda: before[0].count(family_scripts.WRITE_RELEASE.sha, known))
@@ -829,7 +850,8 @@ def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
     assert run(family_scripts.WRITE_ACQUIRE, "w2", 60_000, 60_000, "w2") == 0
     await_true(lambda: not dead or float(ask(url).zscore(keys[2], "w1") or 0) < time.time() * 1000)
     assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0
-    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0  # a late copy removes no other name
+    # A late copy removes no other name.
+    assert run(family_scripts.WRITE_RELEASE, "w2", "w2") == 0
     assert run(family_scripts.READ_ACQUIRE, "r2", 60_000) == dead
     assert not without_ttl([url], name)
 
@@ -852,7 +874,8 @@ def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
 def test_a_single_attempt_finds_the_only_free_slot_of_many(connect, masters, name, permits):
     fill(masters, name, permits, free=permits // 3)
     client = connect(masters)
-    for _ in range(5):  # each attempt has its own order of slots
+    # Each attempt has its own order of slots.
+    for _ in range(5):
         lock = client.semaphore(name, permits)
         assert lock.acquire(blocking=False)
         lock.release()
@@ -866,5 +889,6 @@ def test_a_single_attempt_on_many_taken_slots_asks_each_master_once(connect, far
     client.connect()
     assert not client.semaphore(name, 2000).acquire(blocking=False)
     assert client.semaphore(name, 2000).locked()
-    await_true(lambda: all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) for proxy in before))  # two are a quorum
+    # Two of the masters are a quorum already.
+    await_true(lambda: all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) for proxy in before))
     assert all(proxy.count(family_scripts.SLOT_ACQUIRE.sha) == 1 for proxy in before)

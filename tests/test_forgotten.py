@@ -1,4 +1,4 @@
-"""Row 51: an AsyncClient that becomes garbage without `close`, while its event loop goes on."""
+"""Row 51: an AsyncClient that becomes garbage without `close`, while its event loop runs on."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ async def used(client, name):
 @pytest.mark.parametrize("where", ["here", "in another thread"])
 def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where, run, three, name):
     async def main():
-        gc.collect()  # sockets of other tests are not counted
+        # Sockets of other tests are not counted.
+        gc.collect()
         before = descriptors()
         for number in range(5):
             client = AsyncClient(three)
@@ -75,7 +76,8 @@ def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where
                 await asyncio.get_running_loop().run_in_executor(None, gc.collect)
             await come_true(lambda driver=driver: driver() is None)
         await come_true(lambda: descriptors() <= before)
-        async with AsyncClient(three) as client:  # it reuses the descriptors
+        # The new client reuses the descriptors.
+        async with AsyncClient(three) as client:
             await used(client, name)
 
     run(main)
@@ -87,7 +89,8 @@ def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name
 
     def note(self, *args):
         make(self, *args)
-        dialling.append(self._pauses)  # one for each of its threads
+        # One for each of its threads.
+        dialling.append(self._pauses)
 
     async def main():
         client = AsyncClient([*three, *closed_ports(2)], guard=None)
@@ -122,7 +125,8 @@ def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
         assert await lock.acquire(timeout=PATIENCE)
         gc.collect()
         first = lock.deadline_ns
-        while lock.deadline_ns <= first:  # without the collector, which is slow
+        # The collector would make this loop slow.
+        while lock.deadline_ns <= first:
             await asyncio.sleep(0.01)
         assert await lock.owned()
         await lock.release()
@@ -137,8 +141,10 @@ def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
             assert await held.acquire(timeout=PATIENCE)
             client = AsyncClient(three, attempt_timeout=PATIENCE)
             driver = weakref.ref(client._driver)
-            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it watches the masters
-            second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())  # it queues behind the first
+            # This task watches the masters.
+            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())
+            # This task queues behind the first.
+            second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())
             del client
             for _ in range(10):
                 gc.collect()
@@ -146,7 +152,8 @@ def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
             assert not (first.done() or second.done())
             await held.release()
             assert await first
-            assert await second  # after the first lock has expired
+            # The first lock has to expire first.
+            assert await second
             await come_true(lambda: driver() is None)
 
     run(main)
@@ -185,7 +192,7 @@ def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(ru
     run(main)
 
 
-def test_row_51_a_client_that_is_forgotten_while_its_loop_stands_still_leaves_nothing(loop, three, name):
+def test_row_51_a_client_that_is_forgotten_while_its_loop_is_stopped_leaves_nothing(loop, three, name):
     async def main():
         await used(AsyncClient(three), name)
 
@@ -193,7 +200,8 @@ def test_row_51_a_client_that_is_forgotten_while_its_loop_stands_still_leaves_no
     before = descriptors()
     loop.run_until_complete(main())
     await_true(lambda: gc.collect() == 0)
-    loop.close()  # the sockets were to be closed by its next turn, which never comes
+    # The next turn of the loop would have closed the sockets, but it never comes.
+    loop.close()
     await_true(lambda: descriptors() < before)
 
 
@@ -214,7 +222,8 @@ def test_row_51_connections_that_are_made_after_their_loop_has_ended_are_closed(
     opened = descriptors()
     for proxy in before:
         proxy.replies.set()
-    await_true(lambda: all(proxy.quiet() for proxy in before))  # the handshakes are over
+    # The handshakes are over.
+    await_true(lambda: all(proxy.quiet() for proxy in before))
     loop.close()
     forgotten.clear()
     await_true(lambda: gc.collect() == 0)

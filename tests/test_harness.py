@@ -56,7 +56,8 @@ def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path: Path, 
 
 def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
     assert float(request.config.getini("timeout")) > 0
-    assert request.config.getini("timeout_method") == "thread"  # signal is SIGALRM, which tests use themselves
+    # The method "signal" uses SIGALRM, which tests use themselves.
+    assert request.config.getini("timeout_method") == "thread"
 
 
 def test_children_can_be_interrupted_when_a_shell_runs_the_tests_in_the_background() -> None:

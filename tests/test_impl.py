@@ -1,4 +1,4 @@
-"""Which build runs, and that a forced choice is had or told."""
+"""The choice of the build: a forced choice is used, or fails with an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import implementation_named
 import redlatch
 from redlatch import impl
 
-# The compiled build as it is where there was no compiler.
+# Makes the compiled build look as if there had been no compiler.
 NOT_BUILT = "import sys; sys.modules['redlatch._c.drivers.threads'] = None; "
 SAY = "import redlatch; print(redlatch.IMPL)"
 
@@ -34,16 +34,16 @@ def built() -> None:
 
 
 @pytest.mark.parametrize("choice", [None, ""])
-def test_the_compiled_build_is_taken_where_there_is_one(built: None, choice: str | None) -> None:
+def test_the_compiled_build_is_used_if_there_is_one(built: None, choice: str | None) -> None:
     assert run(SAY, choice).stdout == "c\n"
 
 
 @pytest.mark.parametrize("choice", [None, ""])
-def test_the_pure_build_is_taken_where_there_is_no_other(choice: str | None) -> None:
+def test_the_pure_build_is_used_if_there_is_no_other(choice: str | None) -> None:
     assert run(NOT_BUILT + SAY, choice).stdout == "python\n"
 
 
-def test_a_compiled_build_that_cannot_be_loaded_is_warned_of() -> None:
+def test_a_compiled_build_that_cannot_be_loaded_causes_a_warning() -> None:
     broken = """
 import sys
 class Broken:
@@ -66,7 +66,7 @@ def test_the_compiled_build_can_be_forced(built: None) -> None:
     assert run(SAY, "c").stdout == "c\n"
 
 
-def test_the_compiled_build_forced_where_there_is_none_is_an_import_error_that_says_why() -> None:
+def test_forcing_a_compiled_build_that_is_missing_is_an_import_error_with_the_reason() -> None:
     done = run(NOT_BUILT + SAY, "c")
     assert done.returncode == 1
     assert "ImportError: the 'c' implementation of redlatch cannot be imported" in done.stderr
@@ -106,18 +106,18 @@ def test_both_implementations_live_in_one_process(built: None) -> None:
     assert engines[0].Fleet is not engines[1].Fleet
 
 
-def test_impl_says_which_build_runs() -> None:
+def test_impl_names_the_running_build() -> None:
     assert redlatch.IMPL == impl.current.name
 
 
-def test_what_is_made_for_every_lock_is_no_work_for_the_garbage_collector() -> None:
-    """Cython leaves the directive for it out without a word where it does not understand who is meant."""
+def test_the_garbage_collector_does_not_track_the_objects_of_every_lock() -> None:
+    """Cython silently ignores its directive for this if it does not recognize the class."""
     build = implementation_named("c")
-    commands = build.module("protocol.commands")
+    commands = build.module("votes.commands")
     made = [
-        build.module("protocol.hold").Hold("x", b"x", build.module("protocol.plain").PLAIN),
+        build.module("quorum.hold").Hold("x", b"x", build.module("quorum.kinds.plain").PLAIN),
         commands.Release(b"x", b"t", 1),
     ]
     made += [commands.Acquire(b"x", b"t", 1, 10), commands.Extend(b"x", b"t", 1, 10)]
-    made.append(build.module("protocol.lease").new_lease(b"t", 1, 10))
+    made.append(build.module("quorum.lease").new_lease(b"t", 1, 10))
     assert not any(gc.is_tracked(each) for each in made)

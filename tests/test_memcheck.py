@@ -14,7 +14,7 @@ from memcheck import memcheck, ours
 @pytest.mark.timeout(700)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind here")
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a build with sanitizers does not run under valgrind")
-def test_valgrind_finds_nothing_of_ours(farm: Farm, tmp_path: Path) -> None:
+def test_valgrind_finds_no_error_in_our_code(farm: Farm, tmp_path: Path) -> None:
     implementation_named("c")
     assert memcheck(farm.urls(3), tmp_path) == []
 
@@ -37,5 +37,5 @@ LOG = """==7== 48 bytes in 1 blocks are definitely lost in loss record 3 of 9
         ("import_find_and_load (import.c:1748)\n==7==    by 0x8: __pyx_pymod_exec_net (net.c:1)", 0),
     ],
 )
-def test_what_is_ours_is_told_from_what_is_not(frame: str, complaints: int) -> None:
+def test_complaints_about_our_code_are_distinguished_from_others(frame: str, complaints: int) -> None:
     assert len(ours(LOG.format(frame=frame))) == complaints

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from redlatch import impl
 
-PATIENCE_NS = 10_000_000_000  # for what has happened already, or will because of the test itself
-BIG = 2_000_000  # more than the two socket buffers of a pair hold
+# The limit for an event that has happened already, or that the test itself causes.
+PATIENCE_NS = 10_000_000_000
+# More bytes than the two socket buffers of a pair hold.
+BIG = 2_000_000
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def net(implementation: impl.Implementation) -> ModuleType:
 
 
 def waited(wires: Any, timeout_ns: int, count: int = 3) -> list[tuple[int, Any]]:
-    """Wait once, and return what came: (index, bytes or error)."""
+    """Wait once, and return the results: (index, bytes or error)."""
     if not wires.wait(timeout_ns):
         return []
     came = [(index, wires.collect(index)) for index in range(count)]
@@ -38,7 +40,7 @@ def waited(wires: Any, timeout_ns: int, count: int = 3) -> list[tuple[int, Any]]
 
 
 class Bench:
-    """Wires of N socket pairs, and the far ends."""
+    """Wires of N socket pairs, and their far ends."""
 
     def __init__(self, net: ModuleType, count: int) -> None:
         self.wires = net.Wires(count)
@@ -69,7 +71,7 @@ def bench(net: ModuleType) -> Iterator[Bench]:
 
 
 def drain(sock: socket.socket) -> bytes:
-    """Take what a far end has now."""
+    """Read all bytes that a far end has now."""
     chunks = []
     sock.setblocking(False)
     try:
@@ -83,7 +85,7 @@ def drain(sock: socket.socket) -> bytes:
 # --- sending -----------------------------------------------------------------------------------------
 
 
-def test_what_is_staged_goes_nowhere_before_it_is_sent(bench: Bench) -> None:
+def test_staged_bytes_are_not_written_before_a_send(bench: Bench) -> None:
     bench.wires.stage(0, b"abc")
     assert bench.wires.unsent(0) == 3
     assert drain(bench.far[0]) == b""
@@ -109,7 +111,7 @@ def test_sending_with_nothing_staged_does_nothing(bench: Bench) -> None:
     assert bench.wires.send() == []
 
 
-def test_what_a_full_socket_does_not_take_stays_staged(bench: Bench) -> None:
+def test_bytes_that_a_full_socket_does_not_accept_stay_staged(bench: Bench) -> None:
     data = bytes(range(256)) * (BIG // 256)
     bench.wires.stage(0, data)
     assert bench.wires.send() == []
@@ -205,18 +207,18 @@ def test_any_mixture_of_staging_and_sending_keeps_every_byte_in_its_place(sizes:
 # --- receiving ---------------------------------------------------------------------------------------
 
 
-def test_waiting_with_nothing_there_gives_nothing(bench: Bench) -> None:
+def test_a_wait_without_input_returns_nothing(bench: Bench) -> None:
     assert bench.wait(0) == []
     assert bench.wait(-5) == []
 
 
-def test_waiting_gives_what_came_to_every_socket_at_once(bench: Bench) -> None:
+def test_a_wait_returns_the_bytes_of_every_socket_at_once(bench: Bench) -> None:
     bench.far[0].send(b"zero")
     bench.far[2].send(b"two")
     assert sorted(bench.wait(PATIENCE_NS)) == [(0, b"zero"), (2, b"two")]
 
 
-def test_waiting_takes_a_bounded_piece_and_the_rest_with_the_next(bench: Bench) -> None:
+def test_a_wait_reads_a_bounded_piece_and_the_next_wait_reads_the_rest(bench: Bench) -> None:
     bench.far[0].sendall(b"x" * 40_000)
     pieces = []
     while sum(map(len, pieces)) < 40_000:
@@ -232,7 +234,7 @@ def test_the_end_of_a_stream_is_an_error(bench: Bench) -> None:
     assert (index, type(error)) == (1, ConnectionResetError)
 
 
-def test_what_came_before_the_end_of_a_stream_comes_first(bench: Bench) -> None:
+def test_bytes_before_the_end_of_a_stream_come_first(bench: Bench) -> None:
     bench.far[1].send(b"last words")
     bench.far[1].close()
     assert bench.wait(PATIENCE_NS) == [(1, b"last words")]
@@ -248,7 +250,8 @@ def test_a_connection_reset_by_the_peer_is_an_error_of_that_kind(net: ModuleType
     near.setblocking(False)
     wires = net.Wires(1)
     wires.attach(0, near)
-    far.close()  # with a reset, because it lingers for no time
+    # The close sends a reset, because the socket lingers for no time.
+    far.close()
     [(index, error)] = waited(wires, PATIENCE_NS, 1)
     wires.close()
     assert (index, type(error)) == (0, ConnectionResetError)
@@ -267,7 +270,7 @@ def test_receiving_from_a_closed_peer_is_an_error(bench: Bench) -> None:
     assert isinstance(bench.wires.receive(0), ConnectionResetError)
 
 
-def test_a_wait_that_took_something_says_so_until_its_caller_has_seen_it(bench: Bench) -> None:
+def test_taken_is_true_after_a_wait_that_received_bytes(bench: Bench) -> None:
     assert not bench.wires.taken
     bench.far[0].send(b"x")
     bench.wait(PATIENCE_NS)
@@ -294,9 +297,10 @@ def test_a_wake_from_another_thread_makes_a_wait_return_empty(bench: Bench) -> N
     assert results == [[]]
 
 
-def test_what_an_interrupted_wait_left_is_not_taken_for_the_next_connections(bench: Bench) -> None:
+def test_bytes_of_an_interrupted_wait_do_not_reach_the_next_connection(bench: Bench) -> None:
     bench.far[0].sendall(b"old")
-    assert bench.wires.wait(PATIENCE_NS)  # and Ctrl-C strikes before its caller has the bytes
+    # Ctrl-C strikes before the caller has the bytes.
+    assert bench.wires.wait(PATIENCE_NS)
     bench.wires.detach(0).close()
     near, far = socket.socketpair()
     with far:
@@ -316,7 +320,8 @@ def test_a_wake_is_used_up_by_one_wait(bench: Bench) -> None:
 
 
 def test_any_number_of_wakes_is_harmless(bench: Bench) -> None:
-    for _ in range(100_000):  # more than a pipe holds
+    # More bytes than a pipe holds.
+    for _ in range(100_000):
         bench.wires.wake()
     assert bench.wait(PATIENCE_NS) == []
 
@@ -327,7 +332,7 @@ class Struck(Exception):
 
 @contextlib.contextmanager
 def alarms(handler: Callable[..., object]) -> Iterator[None]:
-    """Call `handler` again and again, as a signal's."""
+    """Call `handler` as a signal handler every 10 ms."""
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
     try:
@@ -362,10 +367,10 @@ def test_a_wait_goes_on_after_a_signal_whose_handler_returns(bench: Bench) -> No
         assert bench.wait(PATIENCE_NS) == [(0, b"from the handler")]
 
 
-# --- attaching and letting go ------------------------------------------------------------------------
+# --- attaching and detaching -------------------------------------------------------------------------
 
 
-def test_a_socket_that_was_detached_comes_back_open_and_is_served_no_more(bench: Bench) -> None:
+def test_a_detached_socket_is_returned_open_and_no_longer_served(bench: Bench) -> None:
     bench.wires.stage(0, b"never sent")
     detached = bench.wires.detach(0)
     assert detached.fileno() >= 0
@@ -387,7 +392,8 @@ def test_detaching_where_there_is_no_socket_gives_none(net: ModuleType) -> None:
 
 def test_another_socket_takes_the_place_of_a_detached_one(bench: Bench) -> None:
     bench.wires.stage(0, b"x" * BIG)
-    bench.wires.send()  # full, so that the next one must not inherit anything
+    # The socket is full; the next one must not inherit that.
+    bench.wires.send()
     bench.wires.detach(0).close()
     near, far = socket.socketpair()
     near.setblocking(False)
@@ -455,7 +461,7 @@ def test_the_clock_is_the_one_since_boot(net: ModuleType) -> None:
 
 
 def test_the_clock_goes_on_while_the_machine_is_suspended(implementation: impl.Implementation) -> None:
-    """In a time namespace whose clock since boot is an hour ahead of the monotonic one, as after a suspend."""
+    """Run in a time namespace whose clock since boot is an hour ahead of the monotonic clock, as after a suspend."""
     enter = ["unshare", "--user", "--map-root-user", "--fork", "--time", "--boottime", "3600"]
     try:
         subprocess.run([*enter, "true"], check=True, capture_output=True)
@@ -474,7 +480,7 @@ def test_the_clock_goes_on_while_the_machine_is_suspended(implementation: impl.I
 
 @pytest.fixture
 def turns() -> Iterator[list[int]]:
-    """A thread that counts its turns with the GIL, each as short as can be."""
+    """A thread that counts how often it gets the GIL, each time for as short as possible."""
     count, over, before = [0], threading.Event(), sys.getswitchinterval()
 
     def work() -> None:
@@ -482,7 +488,8 @@ def turns() -> Iterator[list[int]]:
             count[0] += 1
             time.sleep(0)
 
-    sys.setswitchinterval(60)  # so that nobody is made to give the GIL up: only who waits does
+    # No thread is forced to release the GIL; only a thread that waits releases it.
+    sys.setswitchinterval(60)
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield count
@@ -492,12 +499,12 @@ def turns() -> Iterator[list[int]]:
 
 
 def gives_the_gil_up(bench: Bench, turns: list[int]) -> bool:
-    """Tell whether a wait lets the other thread have a turn, which that may not get a CPU for in the first one."""
+    """Return whether a wait lets the other thread run; that thread may not get a CPU in the first wait."""
     before = turns[0]
     return any(bench.wait(50_000_000) or turns[0] > before for _ in range(100))
 
 
-def test_a_wait_gives_the_gil_up_at_once_without_patience(bench: Bench, turns: list[int]) -> None:
+def test_a_wait_without_patience_releases_the_gil_at_once(bench: Bench, turns: list[int]) -> None:
     assert gives_the_gil_up(bench, turns)
 
 
@@ -514,20 +521,18 @@ def test_a_wait_with_patience_keeps_the_gil_where_it_can(
     assert implementation.name == "python" or turns[0] == before
 
 
-def test_a_wait_with_patience_gives_the_gil_up_when_it_is_over(bench: Bench, turns: list[int]) -> None:
+def test_a_wait_with_patience_releases_the_gil_when_the_patience_is_over(bench: Bench, turns: list[int]) -> None:
     bench.wires.patience_ns = 1_000_000
     bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     assert gives_the_gil_up(bench, turns)
 
 
-def test_without_a_thread_that_computes_there_is_no_patience(bench: Bench, turns: list[int]) -> None:
+def test_without_a_computing_thread_there_is_no_patience(bench: Bench, turns: list[int]) -> None:
     bench.wires.patience_ns = 50_000_000
     assert gives_the_gil_up(bench, turns)
 
 
-def test_who_had_to_wait_for_the_gil_knows_of_a_thread_that_computes(
-    bench: Bench, implementation: impl.Implementation
-) -> None:
+def test_a_wait_for_the_gil_reveals_a_computing_thread(bench: Bench, implementation: impl.Implementation) -> None:
     over = threading.Event()
 
     def compute() -> None:
@@ -547,9 +552,10 @@ def test_who_had_to_wait_for_the_gil_knows_of_a_thread_that_computes(
         thread.join(10)
 
 
-def test_patience_follows_what_replies_usually_take(bench: Bench, implementation: impl.Implementation) -> None:
+def test_patience_follows_the_usual_time_of_replies(bench: Bench, implementation: impl.Implementation) -> None:
     assert implementation.name == "python" or bench.wires.usual_patience_ns() > 0
-    for _ in range(200):  # far more than a millisecond each, so that no patience is worth it
+    # Each reply takes far more than a millisecond, so patience is not worth it.
+    for _ in range(200):
         threading.Timer(0.002, bench.far[0].send, (b"reply",)).start()
         bench.wait(PATIENCE_NS)
     assert bench.wires.usual_patience_ns() == 0

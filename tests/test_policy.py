@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from types import ModuleType
 from typing import Any
@@ -20,13 +21,18 @@ SECOND = 1000 * MS
 
 @pytest.fixture
 def policies(implementation: impl.Implementation) -> ModuleType:
-    return implementation.module("protocol.policy")
+    return implementation.module("quorum.policy")
 
 
 @pytest.fixture(params=["c", "python"], scope="module")
 def build(request: pytest.FixtureRequest) -> ModuleType:
-    """The module in both builds in turn, for tests that hypothesis calls many times."""
-    return implementation_named(request.param).module("protocol.policy")
+    """The module in each build in turn, for tests that hypothesis calls many times."""
+    return implementation_named(request.param).module("quorum.policy")
+
+
+def units_of(policies: ModuleType) -> ModuleType:
+    """Return `votes.units` of the same build."""
+    return importlib.import_module(policies.__name__.replace("quorum.policy", "votes.units"))
 
 
 def policy_of(policies: ModuleType, **changes: Any) -> Any:
@@ -35,7 +41,7 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
         "drift_factor": 0.01,
         "attempt_ns": None,
         "retry": policies.Retry(),
-        "clock": policies.Clock(),
+        "clock": units_of(policies).Clock(),
         "random": lambda: 0.0,
         "tokens": policies.Tokens(lambda: [b""]),
         "fences": policies.Fences(lambda: 1000),
@@ -45,18 +51,18 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
 
 @pytest.mark.parametrize(("masters", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
 def test_a_quorum_is_more_than_half(policies: ModuleType, masters: int, quorum: int) -> None:
-    assert policies.quorum_of(masters) == quorum
+    assert units_of(policies).quorum_of(masters) == quorum
     assert policy_of(policies, masters=("m",) * masters).quorum == quorum
 
 
 @given(masters=st.integers(1, 1000))
 def test_two_quorums_always_share_a_master(build: ModuleType, masters: int) -> None:
-    assert masters < 2 * build.quorum_of(masters) <= masters + 2
+    assert masters < 2 * units_of(build).quorum_of(masters) <= masters + 2
 
 
 @given(ttl_ms=st.integers(4, 10**10), factor=st.floats(0, 0.4))
 def test_the_drift_allowance_is_a_share_of_the_ttl_and_2_ms(build: ModuleType, ttl_ms: int, factor: float) -> None:
-    drift = build.drift_ns(ttl_ms, factor)
+    drift = units_of(build).drift_ns(ttl_ms, factor)
     assert drift == pytest.approx(ttl_ms * MS * factor + 2 * MS, abs=1)
     assert policy_of(build, drift_factor=factor).validity_ns(ttl_ms) == ttl_ms * MS - drift < ttl_ms * MS
 
@@ -64,7 +70,7 @@ def test_the_drift_allowance_is_a_share_of_the_ttl_and_2_ms(build: ModuleType, t
 @given(ttl_ms=st.integers(1, 100 * 365 * 86_400_000), factor=st.floats(0, 1, exclude_max=True))
 def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> None:
     try:
-        modules = [impl.load(name).module("protocol.policy") for name in ("c", "python")]
+        modules = [impl.load(name).module("quorum.policy") for name in ("c", "python")]
     except ImportError:
         pytest.skip("the compiled implementation was not built")
     compiled, pure = (policy_of(module, drift_factor=factor).validity_ns(ttl_ms) for module in modules)

@@ -1,4 +1,4 @@
-"""The tests' own proxy: a fault that is not there would let every test of faults pass."""
+"""The tests' own proxy: without these tests, a proxy that makes no faults would let every fault test pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faces import await_true, in_thread
 from hiredis import Reader
 from proxy import Proxy, end_of
 
-from redlatch.protocol.commands import pack
+from redlatch.votes.commands import pack
 
 
 def ask(proxy: Proxy) -> redis.Redis:
@@ -81,7 +81,7 @@ def test_crumbs_add_up_to_the_same_replies(url, proxies, name) -> None:
         assert server.get(name) == b"x"
 
 
-def test_pushes_can_be_kept_back_and_sent_on_behind_later_replies(url, proxies, name) -> None:
+def test_pushes_can_be_held_and_sent_after_later_replies(url, proxies, name) -> None:
     (proxy,) = proxies([url])
     reader = Reader()
 

@@ -1,4 +1,4 @@
-"""The algorithm without a socket: its generators are played scripted votes, a clock, tokens and chance."""
+"""The algorithm without sockets: the tests run its generators with scripted votes, clock, tokens and random numbers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from redlatch.errors import AlreadyHeld, LockLost, NotOwned, QuorumUnavailable
 MS = 1_000_000
 SECOND = 1000 * MS
 TTL_MS = 1000
-VALIDITY = TTL_MS * MS - TTL_MS * MS // 100 - 2 * MS  # the ttl less 1 % and 2 ms
+# The ttl less 1 % and 2 ms.
+VALIDITY = TTL_MS * MS - TTL_MS * MS // 100 - 2 * MS
 LATENCY = 3 * MS
 BEGINNING = 7_000 * SECOND
 NAME, KEY = "sku:42", b"locks:sku:42"
 
-# What may happen at a ballot: votes in the order they come (y, n, ! for a failure, . for one that never comes),
-# or a function that is called with the ballot and returns them.
+# The votes of a ballot in the order of their arrival (y, n, ! for a failure, . for a missing vote), or a function that
+# gets the ballot and returns them.
 Votes = str | Callable[[Any], str]
 
 
-def clock_of(policies: ModuleType, read: Callable[[], int]) -> Any:
-    """Return a clock of that build that shows what `read` returns."""
+def clock_of(build: impl.Implementation, read: Callable[[], int]) -> Any:
+    """Return a clock of that build that reads the value of `read`."""
 
-    class Shown(policies.Clock):  # type: ignore[misc,name-defined]
+    class Shown(build.module("votes.units").Clock):  # type: ignore[misc,name-defined]
         def now(self) -> int:
             return read()
 
@@ -39,21 +40,21 @@ def clock_of(policies: ModuleType, read: Callable[[], int]) -> Any:
 
 
 class Play:
-    """One holder, N masters and the world round them, with the effects in the order they were asked for."""
+    """One holder, N masters and their environment, with the effects in their order."""
 
     def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
-        build = build or impl.current
-        self.quorum_module: ModuleType = build.module("protocol.quorum")
-        self.effects_module: ModuleType = build.module("protocol.effects")
-        self.acquire_module: ModuleType = build.module("protocol.acquire")
-        self.contention_module: ModuleType = build.module("protocol.contention")
-        self.batch: ModuleType = build.module("protocol.batch")
-        self.new_attempt = build.module("protocol.attempt").new_attempt
-        self.commands: ModuleType = build.module("protocol.commands")
-        self.ballots: ModuleType = build.module("protocol.ballot")
-        self.holds: ModuleType = build.module("protocol.hold")
-        self.lines = build.module("protocol.waiting").Lines()
-        self.policies = policies = build.module("protocol.policy")
+        self.build = build = build or impl.current
+        self.quorum_module: ModuleType = build.module("quorum.quorum")
+        self.effects_module: ModuleType = build.module("quorum.effects")
+        self.acquire_module: ModuleType = build.module("quorum.acquire")
+        self.contention_module: ModuleType = build.module("quorum.waiting.contention")
+        self.batch: ModuleType = build.module("quorum.batch")
+        self.new_attempt = build.module("quorum.attempt").new_attempt
+        self.commands: ModuleType = build.module("votes.commands")
+        self.ballots: ModuleType = build.module("votes.ballot")
+        self.holds: ModuleType = build.module("quorum.hold")
+        self.queues = build.module("quorum.waiting.queues").WaitQueues()
+        self.policies = policies = build.module("quorum.policy")
         self.masters = masters
         self.now = BEGINNING
         self.chance = chance
@@ -65,17 +66,17 @@ class Play:
             drift_factor=0.01,
             attempt_ns=None,
             retry=policies.Retry(),
-            clock=clock_of(policies, lambda: self.now),
+            clock=clock_of(build, lambda: self.now),
             random=lambda: self.chance,
             tokens=policies.Tokens(lambda: [next(self.tokens)]),
             fences=policies.Fences(lambda: 1000),
         )
-        self.plain = build.module("protocol.plain").PLAIN
+        self.plain = build.module("quorum.kinds.plain").PLAIN
         self.hold = self.holds.Hold(NAME, KEY, self.plain)
         self.ticket = object()
 
     def vote(self, ballot: Any, votes: str) -> None:
-        """Cast these votes, as far as they are counted before it is decided."""
+        """Cast these votes, as far as they are counted before the ballot is decided."""
         for index, vote in enumerate(votes):
             if ballot.settled():
                 break
@@ -89,7 +90,7 @@ class Play:
         ballot.decided = ballot.settled()
 
     def run(self, steps: Iterator[Any], *script: Votes) -> Any:
-        """Run a generator to its end; each ballot takes the next votes of the script and LATENCY."""
+        """Run a generator to its end; each ballot takes the next votes of the script, and LATENCY."""
         rest = iter(script)
         verdict = self.follow(steps, rest)
         left = list(rest)
@@ -105,15 +106,17 @@ class Play:
         return None
 
     def perform(self, effect: Any, rest: Iterator[Votes]) -> None:
-        """Do what one effect says."""
+        """Perform one effect."""
         self.effects.append(effect)
         asked = effect if isinstance(effect, list) else [effect] if isinstance(effect, self.ballots.Ballot) else []
         self.now += LATENCY if asked else 0
         for ballot in asked:
             if type(ballot.command).__name__ == "Look":
-                ballot.no, ballot.decided = self.masters, True  # the masters do not push: it polls
+                # The masters do not push, so the waiter polls.
+                ballot.no, ballot.decided = self.masters, True
                 continue
-            if ballot.asked < -1:  # the rest of the votes, of which one was asked for before
+            # These are the rest of the votes; one master was asked before the others.
+            if ballot.asked < -1:
                 votes = "".join(vote for index, vote in enumerate(self.rest) if ballot.asked >> index & 1)
             else:
                 given = next(rest, None)
@@ -127,20 +130,20 @@ class Play:
             self.now = max(self.now, effect.until_ns)
 
     def acquire(self, *script: Votes, give_up_ns: int | None = BEGINNING) -> Any:
-        """Claim and acquire; one attempt unless told otherwise. Tell whether it was won."""
+        """Claim and acquire, with one attempt by default; return whether the lock was granted."""
         self.ticket = object()
         self.hold.claim(self.ticket)
-        self.run(self.acquire_module.acquire(self.policy, self.lines, self.hold, TTL_MS, give_up_ns), *script)
+        self.run(self.acquire_module.acquire(self.policy, self.queues, self.hold, TTL_MS, give_up_ns), *script)
         return self.hold.state == self.holds.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
         return self.run(self.quorum_module.extend(self.policy, self.hold, ttl_ms), *script)
 
     def release(self, *script: Votes) -> Any:
-        return self.run(self.quorum_module.release(self.policy, self.lines, self.hold, SECOND), *script)
+        return self.run(self.quorum_module.release(self.policy, self.queues, self.hold, SECOND), *script)
 
     def kinds(self) -> list[str]:
-        """Name every effect so far, with its command."""
+        """Return the names of all effects so far, with their commands."""
         names = []
         for effect in self.effects:
             ballots = effect if isinstance(effect, list) else getattr(effect, "ballots", [effect])
@@ -153,7 +156,7 @@ class Play:
         return [effect for effect in self.effects if type(effect).__name__ == kind]
 
     def jump(self, to_ns: int, votes: str) -> Votes:
-        """Return votes that come when the clock shows `to_ns`."""
+        """Return votes that arrive when the clock reads `to_ns`."""
 
         def come(_: Any) -> str:
             self.now = to_ns
@@ -169,14 +172,14 @@ def play(implementation: impl.Implementation) -> Play:
 
 @pytest.fixture
 def held(play: Play) -> Play:
-    """A play whose holder has its lock since BEGINNING, with all effects forgotten."""
+    """A play whose holder has its lock since BEGINNING, without the effects so far."""
     assert play.acquire("yyy")
     play.effects.clear()
     return play
 
 
 def counted(votes: str) -> str:
-    """Return the votes that count: those until the verdict stands."""
+    """Return the votes that count: those until the ballot is decided."""
     masters = len(votes)
     quorum = masters // 2 + 1
     for count in range(masters):
@@ -197,17 +200,17 @@ def attempts_of(least: int, most: int) -> st.SearchStrategy[list[str]]:
     )
 
 
-# --- acquire: the verdict ----------------------------------------------------------------------------
+# --- acquire: the decision ---------------------------------------------------------------------------
 
 
 @given(votes=some_votes)
-def test_an_attempt_is_won_if_and_only_if_a_quorum_said_yes(build: impl.Implementation, votes: str) -> None:
+def test_an_attempt_succeeds_if_and_only_if_a_quorum_said_yes(build: impl.Implementation, votes: str) -> None:
     play = Play(len(votes), build=build)
     quorum = len(votes) // 2 + 1
     play.hold.claim(object())
     try:
         play.follow(
-            play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
+            play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, BEGINNING), itertools.repeat(votes)
         )
     except QuorumUnavailable:
         pass
@@ -241,7 +244,7 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
         return "n" * play.masters
 
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, give_up)
+    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, give_up)
     try:
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
@@ -300,9 +303,10 @@ def test_the_deadline_counts_from_before_the_first_ask_however_long_the_votes_ta
 
 def test_the_deadline_is_fixed_before_the_ask_is_yielded(play: Play) -> None:
     play.hold.claim(object())
-    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
     ballot = next(steps)
-    play.now += 10 * MS  # the driver takes its time to send
+    # The driver needs some time to send.
+    play.now += 10 * MS
     play.vote(ballot, "yyy")
     assert next(steps, None) is None
     assert play.hold.deadline_ns == BEGINNING + VALIDITY
@@ -326,14 +330,15 @@ def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> 
     assert play.hold.state == play.holds.FREE
 
 
-def test_a_process_that_was_stopped_over_its_ttl_with_the_votes_in_flight_has_not_won(play: Play) -> None:
+def test_a_process_that_was_stopped_beyond_its_ttl_with_votes_in_flight_gets_no_lock(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + 10 * TTL_MS * MS, "yyyyy"))
     assert play.of("Tell")[0].ballots[0].command.token == play.of("Ballot")[0].command.token
 
 
 def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
     def late(_: Any) -> str:
-        play.now = BEGINNING + VALIDITY  # between the votes and the verdict
+        # Between the votes and the decision.
+        play.now = BEGINNING + VALIDITY
         return "yyy"
 
     assert not play.acquire(late)
@@ -346,14 +351,14 @@ def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadlin
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:
     play.hold.claim(object())
-    assert not play.run(play.acquire_module.acquire(play.policy, play.lines, play.hold, 10, BEGINNING), "nnn")
+    assert not play.run(play.acquire_module.acquire(play.policy, play.queues, play.hold, 10, BEGINNING), "nnn")
     assert play.of("Ballot")[0].until_ns == BEGINNING + 10 * MS - MS // 10 - 2 * MS
 
 
 # --- acquire: trying again ---------------------------------------------------------------------------
 
 
-def test_without_time_to_wait_one_attempt_is_made_all_the_same(play: Play) -> None:
+def test_one_attempt_is_made_even_without_time_to_wait(play: Play) -> None:
     assert play.acquire("yyy", give_up_ns=0)
 
 
@@ -393,15 +398,17 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
         "Tell Release",
         "Ballot Look",
         "Pause",
-        "Ballot Acquire",  # one master first,
-        "Ballot Acquire",  # the others when it was won there
+        # First only one master is asked.
+        "Ballot Acquire",
+        # The others are asked after the first one granted.
+        "Ballot Acquire",
     ]
     _, _, first, others = (effect for effect in play.of("Ballot"))
     assert first.asked == ~others.asked == 1 << play.policy.order[crc32(KEY) % 5]
     assert (others.size, others.quorum) == (4, 2)
 
 
-def test_what_is_raised_counts_all_masters_where_one_was_asked_before_the_others(play: Play) -> None:
+def test_the_error_counts_all_masters_although_one_was_asked_first(play: Play) -> None:
     first = play.policy.order[crc32(KEY) % 5]
     with pytest.raises(QuorumUnavailable, match=r"of 5 masters 4 did not answer within .*; 3 must agree"):
         play.acquire("nnnnn", "".join(".y"[index == first] for index in range(5)), give_up_ns=None)
@@ -411,7 +418,7 @@ def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play:
     assert play.acquire("nn!", give_up_ns=0) is False
 
 
-def test_the_first_verdict_of_failures_is_tried_again_at_once(play: Play) -> None:
+def test_an_attempt_whose_masters_failed_is_repeated_at_once(play: Play) -> None:
     assert play.acquire("!!!", "yyy", give_up_ns=0)
     assert play.kinds() == ["Ballot Acquire", "Tell Release", "Ballot Acquire"]
 
@@ -444,7 +451,7 @@ def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
     assert play.kinds() == ["Ballot Acquire", "Tell Release"]
 
 
-def test_silence_that_leaves_the_verdict_open_only_through_one_master_is_busy(play: Play) -> None:
+def test_a_lock_is_busy_if_one_silent_master_keeps_the_ballot_open(play: Play) -> None:
     assert play.acquire("nny..", give_up_ns=0) is False
 
 
@@ -476,21 +483,21 @@ def test_a_hold_that_lost_the_race_may_be_claimed_again(play: Play) -> None:
     play.hold.claim(object())
 
 
-def test_a_hold_is_believed_until_its_deadline_and_not_at_it(held: Play) -> None:
+def test_a_hold_is_held_until_just_before_its_deadline(held: Play) -> None:
     deadline = held.hold.deadline_ns
     assert held.hold.held(deadline - 1)
     assert not held.hold.held(deadline)
 
 
 def test_a_claim_during_a_release_is_refused(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     with pytest.raises(AlreadyHeld):
         held.hold.claim(object())
 
 
 def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held: Play) -> None:
-    first = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+    first = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     ballot = next(first)
     with pytest.raises(NotOwned):
         held.release("yyy")
@@ -500,13 +507,14 @@ def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held:
     assert held.hold.held(held.now)
 
 
-def test_abandoning_after_a_verdict_does_not_undo_what_another_thread_claimed_since(play: Play) -> None:
+def test_abandoning_a_finished_attempt_does_not_undo_a_later_claim(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         play.acquire("!!!", "!!!")
     failed, other = play.ticket, object()
     play.hold.claim(other)
-    next(play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None))
-    assert play.hold.abandon(failed) is None  # what Lock.acquire does with any exception
+    next(play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None))
+    # Lock.acquire does this after any exception.
+    assert play.hold.abandon(failed) is None
     assert play.hold.abandon(other) is not None
 
 
@@ -530,7 +538,7 @@ def test_extending_is_one_compare_and_pexpire_of_the_same_token(held: Play) -> N
     assert not ask.command.releases
 
 
-def test_an_extended_lock_lives_from_the_call_on_and_not_from_its_old_deadline(held: Play) -> None:
+def test_an_extension_counts_from_the_call_and_not_from_the_old_deadline(held: Play) -> None:
     started = held.now
     held.extend("yyy", ttl_ms=4000)
     assert held.hold.deadline_ns == started + held.policy.validity_ns(4000)
@@ -547,7 +555,7 @@ def test_an_extension_at_the_old_deadline_is_lost_however_many_said_yes(held: Pl
     assert not held.hold.held(held.now)
 
 
-def test_an_extension_during_which_a_master_turned_out_to_forget_is_verified_by_another(held: Play) -> None:
+def test_an_extension_during_which_a_master_may_have_forgotten_is_verified_by_another(held: Play) -> None:
     def forgets(ballot: Any) -> str:
         held.policy.doubt(held.now)
         return "yyy"
@@ -581,7 +589,7 @@ def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
     assert held.of("Ballot")[0].until_ns == BEGINNING + VALIDITY
 
 
-def test_an_extension_that_a_quorum_refuses_is_lost_and_not_believed_any_more(held: Play) -> None:
+def test_an_extension_that_a_quorum_refuses_is_a_loss(held: Play) -> None:
     with pytest.raises(LockLost, match="forgotten") as caught:
         held.extend("nnn")
     assert caught.value.name == NAME
@@ -613,7 +621,7 @@ def test_a_failed_round_of_an_extension_is_tried_once_more(held: Play) -> None:
     assert held.hold.deadline_ns == started + held.policy.validity_ns(4000)
 
 
-def test_an_extension_that_fails_twice_leaves_what_was_valid_before(held: Play) -> None:
+def test_an_extension_that_fails_twice_keeps_the_old_deadline(held: Play) -> None:
     with pytest.raises(QuorumUnavailable) as caught:
         held.extend("!!!", "!!!", ttl_ms=4000)
     assert len(caught.value.causes) == 3
@@ -627,7 +635,7 @@ def test_an_extension_that_meets_silence_raises_at_once(held: Play) -> None:
     assert held.hold.deadline_ns == BEGINNING + VALIDITY
 
 
-def test_a_shorter_ttl_that_some_masters_may_have_taken_shortens_what_is_believed(held: Play) -> None:
+def test_a_shorter_ttl_that_some_masters_may_have_set_shortens_the_validity(held: Play) -> None:
     started = held.now
     with pytest.raises(QuorumUnavailable):
         held.extend("yy...", ttl_ms=200)
@@ -641,7 +649,7 @@ def test_a_shorter_ttl_counts_from_before_its_first_byte_leaves(held: Play) -> N
     assert held.hold.deadline_ns == started + held.policy.validity_ns(200)
 
 
-def test_extending_what_was_never_held_is_not_owned(play: Play) -> None:
+def test_extending_a_lock_that_was_never_held_raises_not_owned(play: Play) -> None:
     with pytest.raises(NotOwned, match="sku:42"):
         play.extend()
     assert not play.effects
@@ -680,7 +688,7 @@ def test_an_extension_waits_for_the_one_that_is_under_way(held: Play) -> None:
     assert held.hold.deadline_ns <= held.now + 100 * MS
 
 
-def test_an_extension_that_is_heard_after_the_next_one_does_not_undo_its_shorter_ttl(held: Play) -> None:
+def test_a_late_answer_to_an_extension_does_not_undo_a_later_shorter_ttl(held: Play) -> None:
     def meanwhile(_: Any) -> str:
         held.extend("yyy", ttl_ms=100)
         return "yyy"
@@ -689,7 +697,7 @@ def test_an_extension_that_is_heard_after_the_next_one_does_not_undo_its_shorter
     assert held.hold.deadline_ns <= held.now + 100 * MS
 
 
-def test_an_extension_that_was_given_up_does_not_keep_the_next_one_waiting(held: Play) -> None:
+def test_an_abandoned_extension_does_not_delay_the_next_one(held: Play) -> None:
     first = held.quorum_module.extend(held.policy, held.hold, TTL_MS)
     next(first)
     first.close()
@@ -700,59 +708,60 @@ def test_an_extension_that_was_given_up_does_not_keep_the_next_one_waiting(held:
 # --- releasing without waiting -----------------------------------------------------------------------
 
 
-def test_a_parting_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
+def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
     token = held.hold.token
     lock = object()
-    held.run(held.quorum_module.part(held.policy, held.lines, held.hold, lock))
+    held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, lock))
     [tell] = held.effects
     [ballot] = tell.ballots
     assert held.kinds() == ["Tell Release"]
-    assert (ballot.command.token, ballot.farewell) == (token, lock)
+    assert (ballot.command.token, ballot.released_lock) == (token, lock)
     assert held.hold.state == held.holds.FREE
 
 
-def test_a_parting_after_the_deadline_is_lost_and_still_deletes_the_key(held: Play) -> None:
+def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(held: Play) -> None:
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
-        held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
+        held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
     assert held.kinds() == ["Tell Release"]
-    assert held.effects[0].ballots[0].farewell is None  # nobody is told a second time
+    # The loss is not reported a second time.
+    assert held.effects[0].ballots[0].released_lock is None
     assert held.hold.state == held.holds.FREE
 
 
-def test_a_parting_after_an_interrupted_release_takes_no_answer_for_a_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+def test_release_nowait_after_an_interrupted_release_reports_no_loss(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     next(steps)
-    held.hold.insist(held.hold.ticket)
-    held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
-    assert held.effects[0].ballots[0].farewell is None
+    held.hold.resend_release(held.hold.ticket)
+    held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
+    assert held.effects[0].ballots[0].released_lock is None
 
 
-def test_a_parting_needs_a_lock(held: Play) -> None:
+def test_release_nowait_needs_a_held_lock(held: Play) -> None:
     held.release("yyy")
     with pytest.raises(NotOwned):
-        held.run(held.quorum_module.part(held.policy, held.lines, held.hold, object()))
+        held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
 
 
 # --- many at once ------------------------------------------------------------------------------------
 
 
 def names(play: Play, count: int) -> list[Any]:
-    """Return so many free holds."""
+    """Return `count` free holds."""
     return [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number), play.plain) for number in range(count)]
 
 
 def acquire_many(play: Play, holds: list[Any], *script: Votes) -> None:
-    play.run(play.batch.acquire_many(play.policy, play.lines, holds, play.ticket, TTL_MS), *script)
+    play.run(play.batch.acquire_many(play.policy, play.queues, holds, play.ticket, TTL_MS), *script)
 
 
 def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]:
     errors: dict[int, Any] = {}
-    play.run(play.batch.release_many(play.policy, play.lines, holds, SECOND, errors), *script)
+    play.run(play.batch.release_many(play.policy, play.queues, holds, SECOND, errors), *script)
     return errors
 
 
-def test_many_acquires_are_one_round_with_a_verdict_each(play: Play) -> None:
+def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
     holds = names(play, 3)
     acquire_many(play, holds, "yyy", "nnn", "ynyy")
     assert play.kinds() == ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release"]
@@ -762,7 +771,7 @@ def test_many_acquires_are_one_round_with_a_verdict_each(play: Play) -> None:
     assert {hold.deadline_ns for hold in holds} == {0, BEGINNING + VALIDITY}
 
 
-def test_of_many_only_those_whose_masters_failed_are_tried_again(play: Play) -> None:
+def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None:
     holds = names(play, 3)
     with pytest.raises(QuorumUnavailable, match=f"{NAME}-2"):
         acquire_many(play, holds, "yyy", "!!!", "!!!", "yyy", "!!!")
@@ -779,14 +788,14 @@ def test_masters_that_stay_silent_are_not_asked_again_by_an_acquire_of_many(play
     assert play.kinds() == ["Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
 
 
-def test_what_a_batch_wins_after_its_validity_is_undone(play: Play) -> None:
+def test_a_batch_undoes_grants_that_come_after_the_validity(play: Play) -> None:
     holds = names(play, 2)
     acquire_many(play, holds, "yyy", play.jump(BEGINNING + VALIDITY, "yyy"))
     assert play.kinds()[2:] == ["Tell Release Release"]
     assert [hold.state for hold in holds] == [play.holds.FREE, play.holds.FREE]
 
 
-def test_more_than_a_round_takes_come_in_rounds_and_a_round_in_parts(play: Play) -> None:
+def test_a_large_batch_is_split_into_rounds_and_parts(play: Play) -> None:
     size, part = play.batch.BATCH, play.batch.PART
     holds = names(play, 2 * size + 1)
     acquire_many(play, holds, *["yyy"] * len(holds))
@@ -797,7 +806,7 @@ def test_more_than_a_round_takes_come_in_rounds_and_a_round_in_parts(play: Play)
     assert all(hold.state == play.holds.FREE for hold in holds)
 
 
-def test_of_many_releases_each_has_a_verdict_of_its_own(play: Play) -> None:
+def test_each_of_many_releases_has_a_result_of_its_own(play: Play) -> None:
     holds = names(play, 5)
     acquire_many(play, holds[:4], *["yyy"] * 4)
     play.effects.clear()
@@ -820,7 +829,7 @@ def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(pla
     assert play.kinds()[2:] == ["Tell Release Release", "list Release Release"]
 
 
-def test_one_of_many_that_has_to_wait_waits(held: Play) -> None:
+def test_a_lock_of_a_batch_with_a_pending_operation_is_waited_for(held: Play) -> None:
     extensions = [held.quorum_module.extend(held.policy, held.hold, TTL_MS) for _ in range(2)]
     errors: dict[int, Any] = {}
     held.run(held.batch.together(extensions, errors), "yyy", "yyy")
@@ -831,8 +840,8 @@ def test_one_of_many_that_has_to_wait_waits(held: Play) -> None:
 def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_releases(held: Play) -> None:
     command = held.commands.Look(held.hold.key)
     look = held.ballots.Ballot(command, held.policy.size, held.policy.quorum, BEGINNING + VALIDITY)
-    held.lines.watch(held.hold.key, look)
-    steps = held.batch.together([held.quorum_module.part(held.policy, held.lines, held.hold, None)], {})
+    held.queues.watches.add(held.hold.key, look)
+    steps = held.batch.together([held.quorum_module.release_nowait(held.policy, held.queues, held.hold, None)], {})
     sent = next(steps)
     assert [type(ballot.command).__name__ for ballot in sent.ballots] == ["Release"]
     assert not look.decided
@@ -840,12 +849,12 @@ def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_release
     assert look.decided
 
 
-def test_an_acquire_of_all_that_gives_up_wakes_those_who_watch_a_key_that_it_has_undone(play: Play) -> None:
-    """The masters push to no client what it has changed itself."""
+def test_acquire_all_that_gives_up_notifies_the_watchers_of_undone_keys(play: Play) -> None:
+    """The masters push no change to the client that made it."""
     [hold] = names(play, 1)
     look = play.ballots.Ballot(play.commands.Look(hold.key), 5, 3, BEGINNING + SECOND)
-    play.lines.watch(hold.key, look)
-    play.run(play.batch.acquire_all(play.policy, play.lines, [hold], play.ticket, TTL_MS, 0), "ynnnn")
+    play.queues.watches.add(hold.key, look)
+    play.run(play.batch.acquire_all(play.policy, play.queues, [hold], play.ticket, TTL_MS, 0), "ynnnn")
     assert hold.state == play.holds.FREE
     assert look.decided
 
@@ -869,13 +878,14 @@ def test_releasing_twice_is_not_owned(held: Play) -> None:
     assert caught.value.name == NAME
 
 
-def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None:
+def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
     others: list[Any] = []
 
     def clock() -> int:
-        if not others:  # another thread gets its turn just here
+        # Another thread runs at this moment.
+        if not others:
             others.append(None)
-            others[0] = held.quorum_module.release(policy, held.lines, held.hold, SECOND)
+            others[0] = held.quorum_module.release(policy, held.queues, held.hold, SECOND)
             next(others[0])
         return held.now
 
@@ -883,12 +893,12 @@ def test_of_two_releases_that_begin_at_once_only_one_goes_on(held: Play) -> None
         each: getattr(held.policy, each)
         for each in ("masters", "drift_factor", "attempt_ns", "retry", "tokens", "fences")
     }
-    policy = type(held.policy)(clock=clock_of(held.policies, clock), random=lambda: 0.5, **rest)
+    policy = type(held.policy)(clock=clock_of(held.build, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
-        next(held.quorum_module.release(policy, held.lines, held.hold, SECOND))
+        next(held.quorum_module.release(policy, held.queues, held.hold, SECOND))
 
 
-def test_releasing_what_was_never_held_is_not_owned(play: Play) -> None:
+def test_releasing_a_lock_that_was_never_held_raises_not_owned(play: Play) -> None:
     with pytest.raises(NotOwned):
         play.release()
 
@@ -907,7 +917,7 @@ def test_releasing_one_nanosecond_before_the_deadline_is_in_time(held: Play) -> 
     assert held.hold.state == held.holds.FREE
 
 
-def test_releasing_what_a_quorum_has_forgotten_is_lost(held: Play) -> None:
+def test_releasing_a_lock_that_a_quorum_has_forgotten_raises_lock_lost(held: Play) -> None:
     with pytest.raises(LockLost, match="forgotten"):
         held.release("nnn")
     assert held.hold.state == held.holds.FREE
@@ -922,7 +932,7 @@ def test_a_release_that_fails_once_is_sent_again(held: Play) -> None:
     assert held.kinds() == ["Ballot Release"] * 2
 
 
-def test_a_no_to_a_release_that_was_sent_again_may_be_the_work_of_the_first(held: Play) -> None:
+def test_a_no_to_a_repeated_release_is_no_loss(held: Play) -> None:
     held.release("!!!", "nnn")
     assert held.hold.state == held.holds.FREE
 
@@ -935,39 +945,40 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
     assert held.hold.state == held.holds.FREE
 
 
-def test_a_lock_that_is_being_released_is_not_believed_any_more(held: Play) -> None:
-    next(held.quorum_module.release(held.policy, held.lines, held.hold, SECOND))
+def test_a_lock_that_is_being_released_is_no_longer_held(held: Play) -> None:
+    next(held.quorum_module.release(held.policy, held.queues, held.hold, SECOND))
     assert not held.hold.held(held.now)
 
 
 def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
-    held.hold.insist(held.hold.ticket)  # what Lock.release does with any interrupt
+    # Lock.release does this after any interrupt.
+    held.hold.resend_release(held.hold.ticket)
     held.release("nnn")
     assert held.hold.state == held.holds.FREE
 
 
-def test_insisting_on_an_interrupted_release_gives_the_same_command_again(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+def test_resend_release_returns_the_same_command_after_an_interrupt(held: Play) -> None:
+    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     first = next(steps).command
     steps.close()
-    again = held.hold.insist(held.hold.ticket)
+    again = held.hold.resend_release(held.hold.ticket)
     assert isinstance(again, held.commands.Release)
     assert (again.key, again.token, again.since_ns) == (first.key, first.token, first.since_ns)
 
 
-def test_insisting_where_nothing_is_held_gives_nothing(play: Play) -> None:
-    assert play.hold.insist(play.hold.ticket) is None
+def test_resend_release_returns_nothing_if_no_lock_is_held(play: Play) -> None:
+    assert play.hold.resend_release(play.hold.ticket) is None
 
 
 def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.lines, held.hold, SECOND)
+    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     steps.close()
-    held.hold.insist(held.hold.ticket)
+    held.hold.resend_release(held.hold.ticket)
     assert held.acquire("yyy")
 
 
@@ -987,33 +998,33 @@ def test_a_name_is_locked_if_a_quorum_has_a_key_for_it(play: Play, votes: str, v
     assert locked(play, votes) is verdict
 
 
-def test_asking_whether_it_is_locked_needs_no_token(play: Play) -> None:
+def test_locked_needs_no_token(play: Play) -> None:
     locked(play, "nnn")
     [ask] = play.effects
     assert isinstance(ask.command, play.commands.Locked)
     assert ask.command.token == b""
 
 
-def test_a_question_that_fails_once_is_asked_again(play: Play) -> None:
+def test_a_query_that_fails_once_is_repeated(play: Play) -> None:
     assert locked(play, "!!!", "yyy") is True
 
 
-def test_a_question_that_fails_twice_raises(play: Play) -> None:
+def test_a_query_that_fails_twice_raises(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         locked(play, "!!!", "!!!")
 
 
-def test_a_question_that_meets_silence_raises_at_once(play: Play) -> None:
+def test_a_query_that_meets_silence_raises_at_once(play: Play) -> None:
     with pytest.raises(QuorumUnavailable, match="did not answer"):
         locked(play, "yy...")
 
 
-def test_what_is_not_held_is_not_owned_and_nobody_is_asked(play: Play) -> None:
+def test_a_lock_that_is_not_held_is_not_owned_and_no_master_is_asked(play: Play) -> None:
     assert owned(play) is False
     assert not play.effects
 
 
-def test_what_is_past_its_deadline_is_not_owned_and_nobody_is_asked(held: Play) -> None:
+def test_a_lock_past_its_deadline_is_not_owned_and_no_master_is_asked(held: Play) -> None:
     held.now = BEGINNING + VALIDITY
     assert owned(held) is False
     assert not held.effects
@@ -1025,11 +1036,11 @@ def test_a_held_lock_is_owned_if_a_quorum_has_its_token(held: Play, votes: str, 
     assert held.effects[0].command.token == held.hold.token
 
 
-def test_a_lock_whose_deadline_passes_during_the_question_is_not_owned(held: Play) -> None:
+def test_a_lock_whose_deadline_passes_during_the_query_is_not_owned(held: Play) -> None:
     assert owned(held, held.jump(BEGINNING + VALIDITY, "yyyyy")) is False
 
 
-def test_a_lock_that_was_acquired_anew_during_the_question_is_not_the_one_that_was_asked_about(held: Play) -> None:
+def test_a_lock_that_was_acquired_again_during_the_query_is_not_owned(held: Play) -> None:
     def meanwhile(_: Any) -> str:
         held.release("yyy")
         assert held.acquire("yyy")
@@ -1053,7 +1064,7 @@ INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
 def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play: Play, how: str, point: int) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
     script = itertools.cycle(BUSY)
     for _ in range(point + 1):
         play.perform(next(steps), script)
@@ -1065,14 +1076,15 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
     undo = play.hold.abandon(ticket)
     assert isinstance(undo, play.commands.Release)
     assert (undo.key, undo.token) == (KEY, last)
-    play.hold.claim(object())  # and the object is free for another try
+    # The object is free for another attempt.
+    play.hold.claim(object())
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
 def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play: Play, how: str) -> None:
     ticket = object()
     play.hold.claim(ticket)
-    steps = play.acquire_module.acquire(play.policy, play.lines, play.hold, TTL_MS, None)
+    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
     try:
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
@@ -1081,14 +1093,14 @@ def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play
     play.hold.claim(object())
 
 
-def test_an_acquire_interrupted_between_its_verdict_and_its_caller_is_undone(held: Play) -> None:
+def test_an_acquire_interrupted_between_its_grant_and_its_caller_is_undone(held: Play) -> None:
     token = held.hold.token
     undo = held.hold.abandon(held.ticket)
     assert undo.token == token
     assert not held.hold.held(held.now)
 
 
-def test_an_acquire_that_was_given_up_has_nothing_to_undo(play: Play) -> None:
+def test_a_refused_acquire_has_nothing_to_undo(play: Play) -> None:
     assert not play.acquire("nnn")
     assert play.hold.abandon(play.ticket) is None
 
@@ -1109,12 +1121,14 @@ def test_an_interrupted_extension_leaves_the_lock_held_until_its_old_deadline(he
 
 
 def look_at(play: Play) -> tuple[Any, Any]:
-    """Begin to wait for a change of a key that three masters are asked about; return the steps and the question."""
+    """Begin to wait for a change of a key that three masters are asked about; return the steps and the look."""
     until = play.now + SECOND
-    steps = play.contention_module.wait_for_change(play.policy, play.lines, KEY, LATENCY, SECOND, 0, until)
+    steps = play.contention_module.wait_for_change(play.policy, play.queues, KEY, LATENCY, SECOND, 0, until)
     look = next(steps)
-    look.tell(0, 300, True)  # it stays for so many milliseconds there, and that master pushes
-    look.yes += 1  # it is gone there
+    # This master keeps the key for 300 ms, and pushes.
+    look.tell(0, 300, True)
+    # The key is gone on this master.
+    look.yes += 1
     assert look.settled()
     assert next(steps) == [look]
     assert not look.settled()
@@ -1127,9 +1141,10 @@ def ended(steps: Any) -> Any:
     return end.value.value
 
 
-def test_a_key_that_one_master_has_kept_is_not_waited_for(build: impl.Implementation) -> None:
+def test_a_key_that_only_one_master_has_is_not_waited_for(build: impl.Implementation) -> None:
     steps, look = look_at(Play(3, build=build))
-    look.yes += 1  # the third answer, late
+    # This is the third answer, which is late.
+    look.yes += 1
     assert ended(steps) is False
 
 

@@ -81,7 +81,8 @@ def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(implemen
             inner.extend()
             outer.release()
             assert inner.owned()
-            with both.read():  # the inner read still counts
+            # The inner read still counts.
+            with both.read():
                 assert not call.done()
             inner.release()
         assert call.result(PATIENCE)
@@ -139,7 +140,8 @@ def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(impl
             return results[0]
 
         def read() -> bool:
-            kept.append(both.read())  # never released
+            # This reader is never released.
+            kept.append(both.read())
             won: bool = kept[0].acquire()
             return won
 
@@ -148,7 +150,8 @@ def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(impl
         later = [in_new_thread(lambda: both.write().acquire(blocking=False)) for _ in range(20)]
         if dead not in [ident for ident, _ in later]:
             pytest.skip("this system did not give the number of a dead thread to a new one")
-        assert not any(won for _, won in later)  # the masters refused them; AlreadyHeld would mean the reader itself
+        # The masters refused them. AlreadyHeld would mean that the reader itself asks.
+        assert not any(won for _, won in later)
 
 
 @pytest.mark.parametrize("renewed", [False, True])
@@ -197,7 +200,8 @@ def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_ta
                 return asyncio.run_coroutine_threadsafe(method(), loop).result(PATIENCE)
 
             assert await asyncio.to_thread(call, reader.acquire)
-            assert not await both.write().acquire(blocking=False)  # another task reads: no AlreadyHeld
+            # Another task reads, so there is no AlreadyHeld.
+            assert not await both.write().acquire(blocking=False)
             await asyncio.to_thread(call, reader.release)
             async with both.write():
                 pass
@@ -219,7 +223,8 @@ def test_an_rw_lock_forgets_threads_and_tasks_that_have_ended(implementation, th
 
             for number in range(10):
                 await asyncio.create_task(read(number % 2 == 0))
-            await asyncio.sleep(0)  # the loop drops the last task
+            # The loop drops the last task.
+            await asyncio.sleep(0)
             gc.collect()
             assert not len(holders)
 

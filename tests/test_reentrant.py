@@ -19,8 +19,10 @@ from faces import PATIENCE, await_true, in_thread
 from redlatch import AlreadyHeld, AsyncClient, Client, LockBusy, LockLost, NotOwned
 from redlatch.locks.reentrant import AsyncRLock
 
-SHORT = 1.2  # a ttl that expires during a test; renewed, it leaves 0.8 s to a process that stands still
-LONG = 60.0  # a ttl that does not: a key that is gone was deleted
+# A ttl that expires during a test. A renewed lock leaves 0.8 s to a process that is stopped.
+SHORT = 1.2
+# A ttl that does not expire: a key that is gone was deleted.
+LONG = 60.0
 
 
 async def soon(condition: Callable[[], Any]) -> None:
@@ -118,7 +120,8 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
                 raise ZeroDivisionError
 
             events: list[asyncio.Event] = []
-            task = asyncio.create_task(work())  # kept alive until the end of the test
+            # The variable keeps the task alive until the end of the test.
+            task = asyncio.create_task(work())
             with pytest.raises(ZeroDivisionError):
                 await task
             assert not await lock.acquire(blocking=False)
@@ -224,13 +227,14 @@ def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(implem
 
             async def begin() -> asyncio.Task[bool]:
                 task = asyncio.create_task(lock.acquire())
-                await asyncio.sleep(0)  # it begins
+                # The task begins.
+                await asyncio.sleep(0)
                 return task
 
             held = client.lock(name, ttl=LONG)
             assert await held.acquire()
             task = await asyncio.create_task(begin())
-            await soon(lambda: bool(client._driver.lines.lines))
+            await soon(lambda: bool(client._driver.queues.by_key))
             await held.release()
             with pytest.raises(NotOwned, match="has ended"):
                 await task
@@ -266,7 +270,8 @@ def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_t
 
             assert await asyncio.to_thread(call)
             assert lock.count == 0
-            await without_keys(keys, three, name)  # its owner has ended, so it is not renewed
+            # Its owner has ended, so it is not renewed.
+            await without_keys(keys, three, name)
 
     asyncio.run(main())
 
@@ -295,7 +300,8 @@ def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(impleme
 
             async with asyncio.TaskGroup() as group, lock:
                 task = group.create_task(child())
-                await soon(lambda: bool(client._driver.lines.lines))  # it waits
+                # The child waits.
+                await soon(lambda: bool(client._driver.queues.by_key))
                 assert lock.count == 1
             assert task.result() == 1
 
@@ -400,7 +406,7 @@ def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_rele
     asyncio.run(main())
 
 
-def test_row_55_a_lost_body_that_released_the_rlock_and_acquired_it_again_says_so(implementation, three, name):
+def test_row_55_a_lost_body_that_released_and_acquired_the_rlock_again_raises_lock_lost(implementation, three, name):
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)

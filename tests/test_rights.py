@@ -13,16 +13,18 @@ import redis.exceptions
 from faces import ask, await_true, wins
 
 from redlatch import Client, QuorumUnavailable
-from redlatch.protocol import family_scripts as family
-from redlatch.protocol import scripts
-from redlatch.protocol.scripts import Script
+from redlatch.votes import family_scripts as family
+from redlatch.votes import scripts
+from redlatch.votes.scripts import Script
 
 TTL, ALIVE = "600000", "60000"
 COMMAND = re.compile(r'redis\.p?call\("(\w+)"')
 
-Step = tuple[Any, ...]  # a script and its arguments, or a command on the key with this suffix
+# A script and its arguments, or a command on the key with this suffix.
+Step = tuple[Any, ...]
 
-ASKED: Step = (family.FAIR_ACQUIRE, "t1", TTL, "c1", "1000000", ALIVE, "1")  # new in the queue
+# This client is new in the queue.
+ASKED: Step = (family.FAIR_ACQUIRE, "t1", TTL, "c1", "1000000", ALIVE, "1")
 BEHIND: Step = (family.FAIR_ACQUIRE, "t2", TTL, "c2", "1000001", ALIVE, "1")
 GONE: Step = ("del", "")
 FIRST_DIED: Step = ("del", "\0waits:c2")
@@ -164,7 +166,8 @@ def test_row_58_a_script_without_a_right_works_or_names_the_right_and_changes_no
             assert re.search(rf"'{right}'|can't run this command", str(error))
             assert contents(master, name) == before
         else:
-            assert (answer > 0) == (whole > 0)  # the same answer as with all rights
+            # The answer is the same as with all rights.
+            assert (answer > 0) == (whole > 0)
     assert without_ttl(master, name) == []
 
 
@@ -214,7 +217,8 @@ def test_row_58_a_missing_right_is_named_and_never_reported_as_a_held_lock(imple
     with Client(restricted(url, right), guard=None) as client:
         lock = make(client, name)
         try:
-            assert lock.acquire(blocking=False) is True  # the name is free
+            # The name is free.
+            assert lock.acquire(blocking=False) is True
         except QuorumUnavailable as error:
             assert names(error, right)
             await_true(lambda: left_behind(url, name) == [])
@@ -236,7 +240,8 @@ def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_rig
     assert writer.acquire(blocking=False)
     with pytest.raises(QuorumUnavailable, match="'del'"):
         writer.release()
-    assert not wins(connect(url).rw_lock(name).read())  # until the lock has expired
+    # Readers stay out until the lock has expired.
+    assert not wins(connect(url).rw_lock(name).read())
 
 
 @pytest.mark.parametrize(

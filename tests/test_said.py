@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlatch.protocol.said import LONGEST, said, said_of_login, shown
+from redlatch.votes.said import LONGEST, said, said_of_login, shown
 from redlatch.wire.traits import described, reply_error
 
 TOKEN = "0123456789abcdef" * 2

@@ -10,8 +10,8 @@ import redis
 import redis.exceptions
 
 from redlatch import embedded
-from redlatch.protocol import family_scripts as family
-from redlatch.protocol import scripts
+from redlatch.votes import family_scripts as family
+from redlatch.votes import scripts
 
 MINE, OTHERS = "my-token", "another-token"
 LONG = "600000"
@@ -30,14 +30,14 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def master(farm: Any, server_kind: str) -> Iterator[redis.Redis]:
-    """One server of every kind in turn."""
+    """One server of each kind in turn."""
     with redis.Redis.from_url(farm.urls(1, server_kind)[0], decode_responses=True, retry=None) as master:
         yield master
 
 
 @pytest.fixture
 def call(master: redis.Redis, name: str) -> Call:
-    """Run a script on the test's own key, and its counter."""
+    """Run a script on the test's own key and its counter."""
     return lambda script, *arguments: master.eval(
         script.text.decode(), int(script.keys), *[name, f"{name}\0fence"][: int(script.keys)], *arguments
     )
@@ -48,7 +48,7 @@ def test_the_named_scripts_are_all_there_are() -> None:
 
 
 @pytest.mark.parametrize("script", NAMED)
-def test_a_scripts_sha_is_what_the_server_says(master: redis.Redis, script: str) -> None:
+def test_the_sha_of_a_script_is_the_servers(master: redis.Redis, script: str) -> None:
     assert master.script_load(NAMED[script].text.decode()) == NAMED[script].sha.decode()
 
 
@@ -76,7 +76,7 @@ def test_release_leaves_another_holders_key_alone(master: redis.Redis, name: str
     assert 0 < master.pttl(name) <= 60_000
 
 
-def test_release_of_a_missing_key_says_no(master: redis.Redis, name: str, call: Call) -> None:
+def test_release_of_a_missing_key_returns_0(master: redis.Redis, name: str, call: Call) -> None:
     assert call(scripts.RELEASE, MINE) == 0
 
 
@@ -130,7 +130,7 @@ def test_row_39_an_extension_of_a_writer_without_an_entry_is_refused(master: red
     assert not master.exists(name)
 
 
-def test_extend_gives_another_holder_nothing(master: redis.Redis, name: str, call: Call) -> None:
+def test_extend_does_not_prolong_another_holders_key(master: redis.Redis, name: str, call: Call) -> None:
     master.set(name, OTHERS, px=60_000)
     assert call(scripts.EXTEND, MINE, "600000") == 0
     assert 0 < master.pttl(name) <= 60_000
@@ -156,7 +156,7 @@ def test_locked_sees_any_key(master: redis.Redis, name: str, call: Call, stored:
 
 
 @pytest.mark.parametrize("script", ["owned", "locked"])
-def test_a_question_changes_nothing(master: redis.Redis, name: str, call: Call, script: str) -> None:
+def test_owned_and_locked_change_nothing(master: redis.Redis, name: str, call: Call, script: str) -> None:
     master.set(name, MINE, px=60_000)
     call(NAMED[script], MINE)
     assert master.get(name) == MINE
@@ -183,7 +183,9 @@ def test_extend_and_release_work_at_maxmemory_where_set_does_not(server: str) ->
 
 
 @pytest.mark.parametrize("script", NAMED)
-def test_a_user_who_may_only_use_a_few_commands_can_run_them(master: redis.Redis, name: str, script: str) -> None:
+def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
+    master: redis.Redis, name: str, script: str
+) -> None:
     user = f"user-of-{name}"
     rights = ["reset", "on", ">pw", "~*", "-@all", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"]
     if NAMED[script].keys == b"2":
@@ -204,7 +206,7 @@ def test_a_user_who_may_only_use_a_few_commands_can_run_them(master: redis.Redis
 # --- the guard's marker --------------------------------------------------------------------------------
 
 
-def test_a_pulse_tells_the_time_and_keeps_the_marker(master: redis.Redis, name: str, call: Call) -> None:
+def test_a_pulse_returns_the_time_and_prolongs_the_marker(master: redis.Redis, name: str, call: Call) -> None:
     master.set(name, MINE, px=1000)
     assert call(scripts.PULSE, MINE, "60000") == pytest.approx(now_us(master), abs=10_000_000)
     assert 1000 < master.pttl(name) <= 60_000
@@ -222,7 +224,7 @@ def test_a_pulse_finds_another_marker(master: redis.Redis, name: str, call: Call
     ("stored", "old", "ago", "written"),
     [(None, "", 0, True), (OTHERS, OTHERS, 4, True), (OTHERS, "", 0, False), (None, "", 6, False)],
 )
-def test_a_marker_replaces_only_what_was_seen_just_now(
+def test_a_marker_replaces_only_the_marker_that_was_just_read(
     master: redis.Redis, name: str, stored: str | None, old: str, ago: int, written: bool
 ) -> None:
     if stored:
@@ -234,7 +236,7 @@ def test_a_marker_replaces_only_what_was_seen_just_now(
     assert master.pttl(name) != -1
 
 
-# --- numbers of fenced locks ---------------------------------------------------------------------------
+# --- fences --------------------------------------------------------------------------------------------
 
 
 def now_us(master: redis.Redis) -> int:
@@ -246,7 +248,7 @@ def counter(master: redis.Redis, name: str) -> int:
     return int(master.get(f"{name}\0fence") or 0)
 
 
-def test_a_number_above_the_counter_is_taken_with_the_key(master: redis.Redis, name: str, call: Call) -> None:
+def test_a_fence_above_the_counter_is_granted_with_the_key(master: redis.Redis, name: str, call: Call) -> None:
     first = now_us(master)
     assert call(scripts.ACQUIRE_FENCED, MINE, "60000", first, first + 7) == first
     assert master.get(name) == MINE
@@ -255,7 +257,7 @@ def test_a_number_above_the_counter_is_taken_with_the_key(master: redis.Redis, n
 
 
 @pytest.mark.parametrize("below", [0, 1, 1000])
-def test_a_number_not_above_the_counter_is_refused_but_the_key_is_taken(
+def test_a_fence_not_above_the_counter_is_refused_but_the_key_is_set(
     master: redis.Redis, name: str, call: Call, below: int
 ) -> None:
     high = now_us(master)
@@ -289,7 +291,7 @@ def test_a_counter_stays_for_a_day_after_its_last_use(master: redis.Redis, name:
     assert 86_000_000 < master.pttl(f"{name}\0fence") <= 86_400_000
 
 
-def test_a_number_is_confirmed_for_the_holder_of_the_key_only(master: redis.Redis, name: str, call: Call) -> None:
+def test_a_fence_is_confirmed_only_for_the_holder_of_the_key(master: redis.Redis, name: str, call: Call) -> None:
     high = now_us(master)
     master.set(name, MINE, px=60_000)
     master.set(f"{name}\0fence", high)
@@ -300,8 +302,9 @@ def test_a_number_is_confirmed_for_the_holder_of_the_key_only(master: redis.Redi
     assert counter(master, name) == high + 3
 
 
-def test_numbers_of_this_century_lose_no_digit_in_lua(master: redis.Redis, name: str, call: Call) -> None:
-    last = 4_102_444_800_000_001  # the year 2100
+def test_fences_of_this_century_lose_no_digit_in_lua(master: redis.Redis, name: str, call: Call) -> None:
+    # The year 2100.
+    last = 4_102_444_800_000_001
     assert call(scripts.ACQUIRE_FENCED, MINE, "60000", last, last) == last
     assert counter(master, name) == last
     master.delete(name)

@@ -1,4 +1,4 @@
-"""That the scanner of the whole run (`secrecy`) sees what it is there to see; its verdict is given at the end of it."""
+"""Tests of the scanner that searches the whole run (`secrecy`); the run itself is judged at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN = "0123456789abcdef" * 2
 
 @pytest.fixture(autouse=True)
 def told_on_purpose(secrecy: Scanner) -> Iterator[None]:
-    """Have the scanner of the run forget what these tests say."""
+    """Remove the leaks of these tests from the scanner of the run."""
     before = len(secrecy.leaks)
     yield
     del secrecy.leaks[before:]
@@ -33,13 +33,14 @@ def scanner() -> Scanner:
     "secret",
     [TOKEN, TOKEN[:31], TOKEN[:24], TOKEN[8:], TOKEN[4:28], TOKEN[:16], "redis://me:s3cr3t@host", "S3CR3T", "s3cr"],
 )
-def test_a_secret_is_seen_in_logs_and_errors(scanner: Scanner, secret: str) -> None:
+def test_a_secret_is_found_in_logs_and_errors(scanner: Scanner, secret: str) -> None:
     scanner.emit(logging.LogRecord("redlatch", logging.INFO, "x", 1, "lock %s", (secret,), None))
     scanner.look_at(LockError(f"no {secret}"))
     scanner.look_at(QuorumUnavailable("no", causes={"host:1": OSError(secret)}))
     hidden = LockError("no")
     hidden.extra = secret  # type: ignore[attr-defined]
-    scanner.look_at(hidden)  # only its pickle tells
+    # Only its pickle shows the secret.
+    scanner.look_at(hidden)
     assert {leak.partition(":")[0] for leak in scanner.leaks} == {
         "log of redlatch",
         "LockError",
@@ -49,13 +50,13 @@ def test_a_secret_is_seen_in_logs_and_errors(scanner: Scanner, secret: str) -> N
     }
 
 
-def test_what_is_told_with_little_weight_is_looked_through_as_well(secrecy: Scanner) -> None:
+def test_info_records_are_searched_as_well(secrecy: Scanner) -> None:
     logging.getLogger("redlatch").info("connection broke: %s", "redis://me:s3cr3t@host")
     assert secrecy.leaks.pop().startswith("log of redlatch")
 
 
 @pytest.mark.parametrize("harmless", ["f" * 32, "a run_id " + "0a" * 20, "redis://host:6379", TOKEN[:15]])
-def test_what_is_no_secret_is_let_pass(scanner: Scanner, harmless: str) -> None:
+def test_a_text_without_a_secret_passes(scanner: Scanner, harmless: str) -> None:
     scanner.look_at(LockError(harmless))
     assert not scanner.leaks
 

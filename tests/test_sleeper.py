@@ -1,4 +1,4 @@
-"""What a thread sleeps on, in both builds; and threads that are woken one by one."""
+"""The sleeper on which a thread sleeps, in both builds; and threads that are woken one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from redlatch import Client, impl
 
 PATIENCE_NS = int(PATIENCE * 1e9)
 LONG = 60.0
-MANY = 40  # threads; more than are woken at once
+# The number of threads, which is more than are woken at once.
+MANY = 40
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def module(implementation: impl.Implementation) -> ModuleType:
 
 
 class Sleeping:
-    """A thread that sleeps, and the sleeper it sleeps on."""
+    """A thread that sleeps, and its sleeper."""
 
     def __init__(self, module: ModuleType) -> None:
         made = threading.Event()
@@ -41,7 +42,7 @@ class Sleeping:
         assert made.wait(PATIENCE)
 
 
-def test_who_is_woken_first_does_not_sleep(module: ModuleType) -> None:
+def test_a_sleeper_that_was_woken_before_does_not_sleep(module: ModuleType) -> None:
     sleeper = module.Sleeper()
     assert sleeper.asleep
     sleeper.wake()
@@ -50,10 +51,11 @@ def test_who_is_woken_first_does_not_sleep(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("nanoseconds", [-5, 0, 1, 20_000_000])
-def test_nobody_sleeps_longer_than_asked(module: ModuleType, nanoseconds: int) -> None:
+def test_a_sleep_lasts_at_least_the_given_time(module: ModuleType, nanoseconds: int) -> None:
     began = time.monotonic_ns()
     module.Sleeper().sleep(nanoseconds)
-    assert time.monotonic_ns() - began >= nanoseconds - 1_000_000  # in microseconds, and rounded
+    # The sleeper rounds the time to microseconds.
+    assert time.monotonic_ns() - began >= nanoseconds - 1_000_000
 
 
 def test_waking_twice_is_waking_once(module: ModuleType) -> None:
@@ -77,7 +79,8 @@ def test_going_to_sleep_wakes_the_other_one(module: ModuleType) -> None:
     module.Sleeper().sleep(0, sleeping.sleeper)
     assert not sleeping.sleeper.asleep
     assert sleeping.woken.wait(PATIENCE)
-    module.Sleeper().sleep(0, sleeping.sleeper)  # awake already: nothing happens
+    # It is awake already, so nothing happens.
+    module.Sleeper().sleep(0, sleeping.sleeper)
     module.Sleeper().sleep(0, None)
 
 
@@ -116,13 +119,13 @@ def test_a_signal_whose_handler_returns_does_not_end_the_sleep(module: ModuleTyp
         signal.signal(signal.SIGALRM, before)
 
 
-# --- one by one --------------------------------------------------------------------------------------
+# --- threads that are woken one by one ---------------------------------------------------------------
 
 
 def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> list[threading.Thread]:
-    """Start many threads that acquire a lock each, all decided in one moment.
+    """Start many threads that acquire a lock each; all of their ballots are decided at one moment.
 
-    Each calls `then` with its lock held, and ends right there if that returns True.
+    Each thread calls `then` while it holds its lock, and ends at once if that returns True.
     """
 
     def work(number: int) -> None:
@@ -144,7 +147,7 @@ def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> 
     return threads
 
 
-def test_threads_that_are_decided_at_once_are_all_woken_though_none_comes_back(implementation, farm, proxies, name):
+def test_threads_decided_at_once_are_all_woken_although_none_calls_again(implementation, farm, proxies, name):
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         line = threading.Barrier(MANY + 1)
@@ -155,7 +158,7 @@ def test_threads_that_are_decided_at_once_are_all_woken_though_none_comes_back(i
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_threads_that_are_decided_at_once_are_all_woken_while_another_drives(implementation, farm, proxies, name):
+def test_threads_decided_at_once_are_all_woken_while_another_thread_drives(implementation, farm, proxies, name):
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         line = threading.Barrier(MANY + 1)
@@ -179,7 +182,7 @@ def test_threads_that_are_decided_at_once_are_all_woken_while_another_drives(imp
             call.result(PATIENCE)
 
 
-def test_a_thread_that_ends_instead_of_waking_the_next_keeps_nobody_asleep(implementation, farm, proxies, name):
+def test_a_thread_that_ends_instead_of_waking_the_next_leaves_no_thread_asleep(implementation, farm, proxies, name):
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         held: list[int] = []
@@ -194,7 +197,7 @@ def test_a_thread_that_ends_instead_of_waking_the_next_keeps_nobody_asleep(imple
         assert len(held) == MANY
 
 
-def test_threads_that_hold_their_locks_for_different_times_all_go_on(implementation, farm, name):
+def test_threads_that_hold_their_locks_for_different_times_all_make_progress(implementation, farm, name):
     with Client(farm.urls(3)) as client:
 
         def work(number: int) -> None:

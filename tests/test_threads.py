@@ -290,7 +290,7 @@ os.kill(os.getpid(), 9)
 def test_patience_is_for_a_thread_that_uses_the_client_alone(monkeypatch, url, name):
     monkeypatch.setattr(impl, "current", impl.load("python"))  # a compiled driver shows nobody its fields
     with Client(url, gil_patience=0.001) as client:
-        wires = client._driver._fleet.wires
+        wires = client._driver._leader.fleet.wires
 
         def ask_until(patience_ns):
             def asked():
@@ -311,4 +311,4 @@ def test_without_patience_the_gil_is_never_kept(monkeypatch, url, name):
         deadline = time.monotonic() + 0.2  # four times as long as being alone takes
         while time.monotonic() < deadline:
             client.lock(name).locked()
-            assert client._driver._fleet.wires.patience_ns == 0
+            assert client._driver._leader.fleet.wires.patience_ns == 0

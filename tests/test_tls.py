@@ -1,4 +1,7 @@
-"""TLS, passwords and access rules: who may vote, and what nobody may read (rule 11; SAFETY section 5)."""
+"""TLS, passwords and access rules: the masters that may vote, and the secrets that stay hidden.
+
+Covers rule 11 and section 5 of SAFETY.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ def addresses(urls):
 # --- TLS -------------------------------------------------------------------------------------------------
 
 
-def test_masters_of_a_known_authority_are_locked_on(connect, tls, certificates, name):
+def test_masters_of_a_known_authority_grant_locks(connect, tls, certificates, name):
     client = connect(with_options(tls(), ssl_ca_certs=certificates / "authority.crt"))
     for _ in range(10):
         cycle(client, name)
@@ -162,7 +165,7 @@ def test_masters_of_an_unknown_authority_have_no_vote(connect, tls, certificates
     assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
 
 
-def test_masters_are_verified_without_being_told_to(connect, tls, name):
+def test_masters_are_verified_by_default(connect, tls, name):
     with pytest.raises(QuorumUnavailable) as caught:
         connect(tls()).lock(name).acquire()
     assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
@@ -176,7 +179,7 @@ def test_a_certificate_for_another_host_is_refused(connect, tls, certificates, n
     assert all("IP address mismatch" in str(cause) for cause in caught.value.causes.values())
 
 
-def test_verifying_can_be_turned_off_only_in_so_many_words(connect, tls, name):
+def test_verification_is_turned_off_only_by_an_explicit_option(connect, tls, name):
     urls = with_options(tls("elsewhere"), ssl_cert_reqs="none", ssl_check_hostname="False")
     cycle(connect(urls), name)
 
@@ -260,7 +263,7 @@ def test_settings_of_a_redis_py_client_are_verified_too(implementation, tls, cer
 
 
 def everything_said(error):
-    """Return all that an exception shows to whoever prints, logs or pickles it."""
+    """Return everything that an exception shows when it is printed, logged or pickled."""
     shown = [repr(error), str(error), *traceback.format_exception(error), repr(error.__dict__)]
     shown += [repr(cause) + str(cause) for cause in getattr(error, "causes", {}).values()]
     with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):
@@ -278,7 +281,7 @@ def test_a_password_over_tls_logs_in(connect, tls, certificates, name):
     cycle(connect(with_options(urls, ssl_ca_certs=certificates / "authority.crt")), name)
 
 
-def test_a_wrong_password_is_told_of_without_the_password(connect, fleet_with_password, caplog, name):
+def test_a_wrong_password_is_reported_without_the_password(connect, fleet_with_password, caplog, name):
     caplog.set_level(logging.DEBUG)
     urls = [url.replace(QUOTED, f"{QUOTED}x") for url in fleet_with_password]
     client = connect(urls)
@@ -337,7 +340,7 @@ def test_a_malformed_url_is_refused_without_its_password(url, implementation):
 
 # --- access rules ----------------------------------------------------------------------------------------
 
-# The rule of SAFETY section 5, item 3; the commands that a server does not know are left out for it.
+# The rule of SAFETY section 5, item 3. Commands that a server does not know are left out for it.
 RULES = (
     "on >s3cr3t-lk resetkeys ~lock* resetchannels -@all +set +get +del +pexpire +pttl +evalsha +eval +script|load +ping"
 )
@@ -346,7 +349,7 @@ RULES += " +hello +time +info +client|setname"
 
 @pytest.fixture
 def restricted(server):
-    """Start masters with a user of few rights; give its URLs and a way to change its rules."""
+    """Start masters with a restricted user; return its URLs and a function that changes its rules."""
     with embedded.masters(3, server=server) as urls:
 
         def rule(*rules):
@@ -356,7 +359,8 @@ def restricted(server):
 
         try:
             rule("reset", *RULES.split())
-        except redis.ResponseError:  # Redis 6.2 writes subcommands the same way, but knows fewer of them
+        except redis.ResponseError:
+            # Redis 6.2 writes subcommands the same way, but knows fewer of them.
             rule("reset", *[word for word in RULES.split() if "|" not in word], "+script", "+client")
         yield SimpleNamespace(urls=[url.replace("://", "://lk:s3cr3t-lk@") for url in urls], admin=urls, rule=rule)
 
@@ -366,7 +370,7 @@ def test_a_user_with_the_least_rights_can_do_everything(connect, restricted, nam
     await_true(lambda: not keys(restricted.admin, name))
 
 
-def test_a_native_release_is_used_where_it_is_allowed_and_not_missed_elsewhere(connect, restricted, name, keys):
+def test_a_native_release_is_used_if_allowed_and_replaced_otherwise(connect, restricted, name, keys):
     try:
         restricted.rule("+delifeq")
     except redis.ResponseError:
@@ -379,7 +383,7 @@ def test_a_native_release_is_used_where_it_is_allowed_and_not_missed_elsewhere(c
     await_true(lambda: not keys(restricted.admin, name))
 
 
-def test_a_user_who_may_not_release_is_told_and_keeps_nothing_longer_than_the_ttl(connect, restricted, name, keys):
+def test_a_user_without_the_right_to_release_gets_an_error_and_the_key_expires(connect, restricted, name, keys):
     client = connect(restricted.urls, prefix="lock", attempt_timeout=PATIENCE)
     client.connect()
     restricted.rule("-del", "-eval", "-evalsha")

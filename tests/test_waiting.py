@@ -1,9 +1,9 @@
-"""Waiting for a lock on real masters: the line of a client, leases that pass from hand to hand, masters that tell.
+"""Waiting for a lock on real masters: a client's wait queue, leases that are passed on, and pushes.
 
-`test_lines.py` has the same without I/O. A lock's ttl is a minute here where nothing else is said, so that what is gone
-was deleted; and where a test has no backstop, only what it names can have woken the waiter.
+`test_lines.py` has the same without I/O. By default the ttl of a lock is a minute here, so that a key that is gone was
+deleted. In a test without a backstop, only the event that the test names can have woken the waiter.
 
-Longer than a module should be, as the fault matrix is: one behaviour after the other.
+The module is longer than others for the same reason as the fault matrix: it has one behaviour after the other.
 """
 
 from __future__ import annotations
@@ -32,40 +32,44 @@ from redlatch import (
     embedded,
     impl,
 )
-from redlatch.protocol.commands import Extend
+from redlatch.votes.commands import Extend
 
-LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
-SHORT = 1.0  # a ttl that a test outlives; before its end waiters must have joined the line
-FOR_EVER = Handoff(tenure=LONG)  # no tenure ends in a test
-EVERY_TIME = Handoff(tenure=0)  # each release goes to the masters
+# A ttl that no test outlives: a key that is gone was deleted.
+LONG = 60.0
+# A ttl that a test outlives; waiters must join the queue before its end.
+SHORT = 1.0
+# No tenure ends in a test.
+FOR_EVER = Handoff(tenure=LONG)
+# Each release goes to the masters.
+EVERY_TIME = Handoff(tenure=0)
 POLLS = "does not say when a key changes"
 
 UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 
 
 @pytest.fixture
-def no_janitor(monkeypatch):
-    """Let nobody look after what a call leaves undone."""
-    monkeypatch.setattr("redlatch.drivers.janitor.PERIOD", 2 * PATIENCE)
+def no_late_reading(monkeypatch):
+    """Let the background thread read no late replies."""
+    monkeypatch.setattr("redlatch.drivers.background.PERIOD", 2 * PATIENCE)
 
 
-def lines_of(client):
-    return client._driver.lines
+def queues_of(client):
+    return client._driver.queues
 
 
 def in_line(client, name):
-    """Count who stands in the line of a client."""
-    line = lines_of(client).lines.get(name.encode())
-    return len(line.turns) if line is not None else 0
+    """Count the entries in a client's queue."""
+    queue = queues_of(client).by_key.get(name.encode())
+    return len(queue.entries) if queue is not None else 0
 
 
 def watches(client, name):
-    """Tell whether a client waits for the masters to say that the key is gone."""
-    return any(ballot.waits_for for ballot in list(lines_of(client).watches.get(name.encode(), ())))
+    """Return whether a client waits for pushes that the key is gone."""
+    return any(ballot.waits_for for ballot in list(queues_of(client).watches.by_key.get(name.encode(), ())))
 
 
 def queue_up(client, name, count, ttl=LONG, **named):
-    """Have `count` more wait in a client's line, one behind the other; return their locks and their calls."""
+    """Let `count` more waiters join a client's queue one after the other; return their locks and their calls."""
     locks = [client.lock(name, ttl=ttl) for _ in range(count)]
     calls = []
     for place, lock in enumerate(locks, in_line(client, name) + 1):
@@ -75,7 +79,7 @@ def queue_up(client, name, count, ttl=LONG, **named):
 
 
 def wait_at_the_head(client, name, ttl=LONG):
-    """Have one wait for another client's lock; return its lock and its call."""
+    """Let one waiter wait for another client's lock; return its lock and its call."""
     lock = client.lock(name, ttl=ttl)
     call = lock.start("acquire")
     await_true(lambda: watches(client, name))
@@ -94,7 +98,7 @@ def held_by(client, name, ttl=LONG):
 
 
 def values(urls, name):
-    """Return what stands under the key on each master."""
+    """Return the value of the key on each master."""
     found = []
     for url in urls:
         with ask(url) as server:
@@ -110,20 +114,20 @@ def forget(urls, name):
 
 
 def sets(before, name):
-    """Count the attempts that each of the proxies has seen."""
+    """Count the attempts that each proxy has seen."""
     return [proxy.count("SET", name) for proxy in before]
 
 
 def await_sets(before, name, counts):
-    """Wait for attempts that a quorum has answered to reach the other masters, too."""
+    """Wait until attempts that a quorum has answered reach the other masters, too."""
     await_true(lambda: sets(before, name) == counts)
 
 
-# --- the line ----------------------------------------------------------------------------------------
+# --- the queue ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("waiters", [1, 50])
-def test_only_the_head_of_the_line_asks_the_masters(waiters, connect, three, proxies, name, no_backstop):
+def test_only_the_head_of_the_queue_asks_the_masters(waiters, connect, three, proxies, name, no_backstop):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before], handoff=FOR_EVER), connect(three)
     held = held_by(other, name)
@@ -141,7 +145,7 @@ def test_only_the_head_of_the_line_asks_the_masters(waiters, connect, three, pro
 
 
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
-def test_who_came_first_is_served_first(handoff, connect, three, name):
+def test_the_first_waiter_gets_the_lock_first(handoff, connect, three, name):
     client = connect(three, handoff=handoff)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, 6)
@@ -153,32 +157,33 @@ def test_who_came_first_is_served_first(handoff, connect, three, name):
     held.release()
 
 
-def test_a_line_and_its_head_are_forgotten_when_nobody_waits_or_holds(connect, three, name, keys):
+def test_a_queue_and_its_head_are_removed_without_waiters_and_holder(connect, three, name, keys):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, 3)
     for lock, call in zip([held, *locks], [*calls, None], strict=True):
         lock.release()
         assert call is None or call.result(PATIENCE)
-    lines = lines_of(client)
-    assert (lines.heads, lines.lines, lines.watches) == ({}, {}, {})
+    queues = queues_of(client)
+    assert (queues.heads, queues.by_key, queues.watches.by_key) == ({}, {}, {})
     await_true(lambda: not keys(three, name))
 
 
-def test_the_line_of_a_lease_that_was_handed_on_and_runs_out_is_forgotten(connect, three, name):
+def test_the_queue_of_a_lease_that_was_passed_on_and_expires_is_removed(connect, three, name):
     client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
     held = client.lock(name, ttl=SHORT)
     assert held.acquire()
     waiting = client.lock(name, ttl=SHORT)
     call = waiting.start("acquire")
-    await_true(lambda: bool(lines_of(client).lines))
+    await_true(lambda: bool(queues_of(client).by_key))
     held.release()
     assert call.result(PATIENCE)
-    await_true(lambda: not lines_of(client).lines)
-    assert waiting.raw.name == name  # it is still there, and was not released
+    await_true(lambda: not queues_of(client).by_key)
+    # The lock object still exists, and was not released.
+    assert waiting.raw.name == name
 
 
-def test_each_name_has_a_line_of_its_own(connect, three, name):
+def test_each_name_has_a_queue_of_its_own(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
     _, [call] = queue_up(client, name, 1)
@@ -195,19 +200,20 @@ def test_an_attempt_without_waiting_behind_another_of_this_client_sends_nothing(
     await_sets(before, name, [1, 1, 1])
     assert client.lock(name).acquire(blocking=False) is False
     assert client.lock(name).acquire(timeout=0) is False
-    held.extend()  # behind whatever was sent
+    # The extension follows everything that was sent before.
+    held.extend()
     assert sets(before, name) == [1, 1, 1]
     assert held.owned()
 
 
-def test_a_second_acquire_of_a_held_lock_leaves_the_line_as_it_is(connect, three, name):
+def test_a_second_acquire_of_a_held_lock_does_not_change_the_queue(connect, three, name):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     token = held.token
     [lock], [call] = queue_up(client, name, 1)
     with pytest.raises(AlreadyHeld):
         held.acquire()
-    assert lines_of(client).heads[name.encode()] is held.raw._hold
+    assert queues_of(client).heads[name.encode()] is held.raw._hold
     assert in_line(client, name) == 1
     held.release()
     assert call.result(PATIENCE)
@@ -249,7 +255,7 @@ def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(impl
     assert not keys(three, name)
 
 
-# --- leases that pass from hand to hand --------------------------------------------------------------
+# --- leases that are passed on -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -269,7 +275,7 @@ def test_a_release_passes_the_lease_on_without_a_command(wait, connect, three, p
     assert values(three, name) == [token] * 3
 
 
-def test_each_holder_of_a_lease_that_passes_is_one_of_its_own(connect, three, name):
+def test_each_holder_of_a_passed_lease_is_a_hold_of_its_own(connect, three, name):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     [lock], [call] = queue_up(client, name, 1)
@@ -284,7 +290,7 @@ def test_each_holder_of_a_lease_that_passes_is_one_of_its_own(connect, three, na
     assert lock.owned() is True
 
 
-def test_who_passed_a_lease_on_may_wait_for_it_again(connect, three, name):
+def test_a_holder_that_passed_a_lease_on_may_wait_for_it_again(connect, three, name):
     client = connect(three, handoff=FOR_EVER)
     one, other = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
     assert one.acquire()
@@ -298,7 +304,7 @@ def test_who_passed_a_lease_on_may_wait_for_it_again(connect, three, name):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_lease_passes_as_often_as_it_may_and_then_it_is_released(count, connect, three, name):
+def test_a_lease_passes_at_most_count_times_and_then_it_is_released(count, connect, three, name):
     client = connect(three, handoff=Handoff(tenure=LONG, count=count))
     held = held_by(client, name)
     tokens = [held.token]
@@ -324,7 +330,7 @@ def test_without_a_tenure_each_holder_asks_the_masters(connect, three, name):
     assert lock.owned()
 
 
-def test_when_a_tenure_is_over_another_client_has_its_turn(connect, three, name):
+def test_another_client_gets_the_lock_after_a_tenure(connect, three, name):
     busy, other = connect(three, handoff=Handoff(tenure=0.01)), connect(three)
     over = threading.Event()
 
@@ -342,7 +348,7 @@ def test_when_a_tenure_is_over_another_client_has_its_turn(connect, three, name)
 
 
 @pytest.mark.parametrize(("first", "second"), [(20.0, LONG), (LONG, 20.0)], ids=["longer", "shorter"])
-def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, three, name, keys):
+def test_a_lease_gets_the_ttl_of_its_next_holder(first, second, connect, three, name, keys):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name, ttl=first)
     token = held.token
@@ -351,12 +357,14 @@ def test_a_lease_lives_as_long_as_its_next_holder_wants(first, second, connect, 
     assert call.result(PATIENCE)
     assert lock.token == token
     assert second * 0.9 < lock.remaining() < second
-    longest = max(first, second)  # an extension never shortens a key
+    # An extension never shortens a key.
+    longest = max(first, second)
     await_true(lambda: all(longest * 900 < pttl <= longest * 1000 for pttl in keys(three, name).values()))
-    await_true(lambda: values(three, name) == [token] * 3)  # two were a quorum
+    # Two of the masters were a quorum already.
+    await_true(lambda: values(three, name) == [token] * 3)
 
 
-def test_a_lease_whose_key_is_gone_is_won_anew_by_who_has_it_extended(connect, three, name):
+def test_the_next_holder_acquires_again_if_the_key_of_its_lease_is_gone(connect, three, name):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name, ttl=20.0)
     token = held.token
@@ -369,7 +377,7 @@ def test_a_lease_whose_key_is_gone_is_won_anew_by_who_has_it_extended(connect, t
     await_true(lambda: values(three, name) == [lock.token] * 3)
 
 
-def test_a_lease_whose_key_another_client_has_is_waited_for(connect, three, name):
+def test_the_next_holder_waits_if_another_client_has_the_key_of_its_lease(connect, three, name):
     client, other = connect(three, handoff=FOR_EVER), connect(three)
     held = held_by(client, name, ttl=20.0)
     [lock], [call] = queue_up(client, name, 1)
@@ -383,7 +391,7 @@ def test_a_lease_whose_key_another_client_has_is_waited_for(connect, three, name
     assert lock.owned()
 
 
-def test_whose_lease_was_lost_before_it_came_learns_of_it_with_the_release(connect, three, name):
+def test_the_release_reports_that_a_lease_was_lost_before_its_hand_off(connect, three, name):
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     [lock], [call] = queue_up(client, name, 1)
@@ -396,7 +404,7 @@ def test_whose_lease_was_lost_before_it_came_learns_of_it_with_the_release(conne
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_holder_whose_time_is_over_passes_nothing_on_and_the_next_asks(wait, connect, three, name, no_janitor):
+def test_an_expired_holder_passes_no_lease_on_and_the_next_waiter_asks(wait, connect, three, name, no_late_reading):
     client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     token = held.token
@@ -411,7 +419,7 @@ def test_a_holder_whose_time_is_over_passes_nothing_on_and_the_next_asks(wait, c
     assert calls[1].result(PATIENCE)
 
 
-def test_who_waits_behind_a_holder_that_never_releases_has_its_turn_after_the_ttl(connect, three, name):
+def test_a_waiter_behind_a_holder_that_never_releases_gets_the_lock_after_the_ttl(connect, three, name):
     client = connect(three, attempt_timeout=PATIENCE)
     held_by(client, name, ttl=SHORT)
     locks, calls = queue_up(client, name, 2)
@@ -421,7 +429,7 @@ def test_who_waits_behind_a_holder_that_never_releases_has_its_turn_after_the_tt
     assert calls[1].result(PATIENCE)
 
 
-def test_who_comes_when_the_holder_has_lost_its_lock_overtakes_nobody(connect, three, name):
+def test_a_waiter_that_comes_after_a_loss_overtakes_no_other_waiter(connect, three, name):
     client = connect(three, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     [first], [call] = queue_up(client, name, 1)
@@ -434,7 +442,9 @@ def test_who_comes_when_the_holder_has_lost_its_lock_overtakes_nobody(connect, t
     assert call.result(PATIENCE) and late.result(PATIENCE)
 
 
-def test_who_comes_while_a_lost_lock_is_released_has_its_turn(connect, three, proxies, name, no_janitor):
+def test_a_waiter_that_comes_while_a_lost_lock_is_released_gets_the_lock(
+    connect, three, proxies, name, no_late_reading
+):
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     held = held_by(client, name)
@@ -453,17 +463,18 @@ def test_who_comes_while_a_lost_lock_is_released_has_its_turn(connect, three, pr
     assert lock.owned()
 
 
-def test_who_waits_behind_a_lock_of_a_batch_is_woken_by_its_release(connect, url, name, no_backstop):
+def test_the_release_of_a_lock_of_a_batch_wakes_a_waiter(connect, url, name, no_backstop):
     client = connect([url])
     [held] = client.acquire_many([name], ttl=LONG)
     _, call = wait_at_the_head(client, name)
-    release = client.lock(name)  # of the same face, to call the batch's lock through
+    # A lock of the same face, through which the batch's lock is called.
+    release = client.lock(name)
     release.raw = held
     release.release()
     assert call.result(PATIENCE)
 
 
-def test_many_releases_wake_who_waits_behind_them(connect, three, name, no_backstop):
+def test_many_releases_wake_the_waiters_behind_them(connect, three, name, no_backstop):
     client = connect(three)
     held = client.acquire_many([name, f"{name}-other"], ttl=LONG)
     _, call = wait_at_the_head(client, name)
@@ -471,7 +482,7 @@ def test_many_releases_wake_who_waits_behind_them(connect, three, name, no_backs
     assert call.result(PATIENCE)
 
 
-# --- masters that tell -------------------------------------------------------------------------------
+# --- masters that push -------------------------------------------------------------------------------
 
 
 def released_by_its_client(client, urls, name):
@@ -509,11 +520,12 @@ def expired_by_itself(client, urls, name):
     return lambda: None
 
 
-def test_a_lock_that_runs_out_is_had_though_others_wait_behind_one_that_lives_long(connect, farm, name):
+def test_an_expired_lock_is_acquired_although_others_wait_behind_a_long_one(connect, farm, name):
     client = connect(farm.urls(1), attempt_timeout=PATIENCE)
     held_by(client, name)
     queue_up(client, name, 1)
-    time.sleep(0.5)  # meanwhile the client has looked when to look again
+    # Meanwhile the client has decided when to look again.
+    time.sleep(0.5)
     held_by(client, f"{name}-short", ttl=SHORT)
     assert client.lock(f"{name}-short", ttl=SHORT).acquire(timeout=PATIENCE / 2)
 
@@ -529,34 +541,37 @@ def test_a_lock_that_runs_out_is_had_though_others_wait_behind_one_that_lives_lo
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_waiter_is_woken_by_whatever_ends_the_key(count, hold, connect, farm, name, no_backstop):
+def test_a_waiter_is_woken_by_every_way_in_which_the_key_ends(count, hold, connect, farm, name, no_backstop):
     urls = farm.urls(count)
     client, other = connect(urls), connect(urls)
-    client.connect()  # before the time of what expires begins
+    # Connect before the ttl of the key that expires begins.
+    client.connect()
     end = hold(other, urls, name)
     lock, call = wait_at_the_head(client, name)
     end()
     assert call.result(PATIENCE)
     assert lock.owned()
-    assert lines_of(client).watches == {}
+    assert queues_of(client).watches.by_key == {}
 
 
-def test_the_masters_tell_of_an_end_that_comes_before_the_waiter_sleeps(connect, three, proxies, name, no_backstop):
+def test_the_masters_push_a_release_that_comes_before_the_waiter_sleeps(connect, three, proxies, name, no_backstop):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
     client.connect()
-    before[0].replies.clear()  # its answer to the look comes last,
+    # The first master's answer to the look comes last.
+    before[0].replies.clear()
     call = client.lock(name, ttl=LONG).start("acquire")
-    # Not only counted: a look that came behind the release would find no key, and be told nothing.
+    # Counting the commands is not enough: a look that follows the release would find no key, and get no push.
     await_true(lambda: all(any(b"PTTL" in words for words in list(proxy.answered)) for proxy in before[1:]))
     held.release()
-    await_true(lambda: before[1].pushes and before[2].pushes)  # behind what the others pushed
+    # The answer of the first master follows the pushes of the others.
+    await_true(lambda: before[1].pushes and before[2].pushes)
     before[0].replies.set()
     assert call.result(PATIENCE)
 
 
-def test_row_32_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, three, proxies, name, backstop):
+def test_row_32_a_waiter_looks_by_itself_if_pushes_are_lost(connect, three, proxies, name, backstop):
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -566,10 +581,11 @@ def test_row_32_a_waiter_whose_masters_pushes_get_lost_looks_by_itself(connect, 
     _, call = wait_at_the_head(client, name)
     held.release()
     assert call.result(PATIENCE)
-    await_true(lambda: sum(bool(proxy.pushes) for proxy in before) >= 2)  # two had heard that they were to tell
+    # Two masters knew that they should push.
+    await_true(lambda: sum(bool(proxy.pushes) for proxy in before) >= 2)
 
 
-def test_row_32_pushes_that_come_late_disturb_nobody(connect, three, proxies, name, backstop):
+def test_row_32_late_pushes_disturb_no_waiter(connect, three, proxies, name, backstop):
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -588,7 +604,7 @@ def test_row_32_pushes_that_come_late_disturb_nobody(connect, three, proxies, na
     assert [proxy.accepted for proxy in before] == [1, 1, 1]
 
 
-def test_the_pushes_of_a_minority_wake_nobody(connect, three, proxies, name, no_backstop):
+def test_the_pushes_of_a_minority_wake_no_waiter(connect, three, proxies, name, no_backstop):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
@@ -598,7 +614,8 @@ def test_the_pushes_of_a_minority_wake_nobody(connect, three, proxies, name, no_
     with ask(three[0]) as server:
         server.delete(name)
     await_true(lambda: before[0].pushes)
-    client.lock(f"{name}-other").locked()  # behind the push
+    # Its answer follows the push.
+    client.lock(f"{name}-other").locked()
     assert sets(before, name) == [1, 1, 1] and not call.done()
     held.release()
     assert call.result(PATIENCE)
@@ -617,7 +634,7 @@ def test_flushed_masters_wake_every_waiter(connect, name, no_backstop):
         other.close()
 
 
-def test_a_connection_that_breaks_wakes_everybody(connect, three, proxies, name, no_backstop):
+def test_a_connection_that_breaks_wakes_all_waiters(connect, three, proxies, name, no_backstop):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     names = [f"{name}-{number}" for number in range(3)]
@@ -631,7 +648,7 @@ def test_a_connection_that_breaks_wakes_everybody(connect, three, proxies, name,
     assert all(call.result(PATIENCE) for call in calls)
 
 
-def test_a_waiter_is_woken_by_the_masters_that_came_back(connect, three, proxies, name, no_backstop):
+def test_masters_that_return_wake_a_waiter(connect, three, proxies, name, no_backstop):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
@@ -646,7 +663,7 @@ def test_a_waiter_is_woken_by_the_masters_that_came_back(connect, three, proxies
 
 
 @pytest.mark.parametrize("silent", [1, 2])
-def test_a_minority_that_does_not_push_is_not_missed(silent, connect, urls, proxies, name, no_backstop):
+def test_the_pushes_of_a_quorum_are_enough(silent, connect, urls, proxies, name, no_backstop):
     before = proxies(urls[:silent])
     for proxy in before:
         proxy.deaf = True
@@ -660,14 +677,15 @@ def test_a_minority_that_does_not_push_is_not_missed(silent, connect, urls, prox
 @pytest.fixture(scope="module")
 def speaking_resp2():
     with embedded.masters(3, config={"rename-command": 'HELLO ""'}) as urls:
-        with Client(urls) as client:  # the first to connect writes the guard's markers, and connects twice for that
+        # The first client that connects writes the guard's markers, and connects twice for that.
+        with Client(urls) as client:
             client.connect()
         yield urls
 
 
 @pytest.fixture(scope="module")
 def refusing_to_track():
-    """Return masters with a user that may not use the command of its name."""
+    """Return masters with users that may not use the command of their name."""
     with embedded.masters(3) as urls:
         for url in urls:
             for command in ("tracking", "caching"):
@@ -680,7 +698,7 @@ def refusing_to_track():
 
 @pytest.fixture(params=["RESP2", "tracking", "caching", "poll"])
 def silent(request, three):
-    """Masters that do not say when a key changes, the options of their clients, and how many warnings these log."""
+    """Return masters that push no changes of keys, the options of their clients, and the number of their warnings."""
     if request.param == "poll":
         return three, {"wakeups": "poll"}, 0
     if request.param == "RESP2":
@@ -689,9 +707,10 @@ def silent(request, three):
     return [url.replace("//", f"//{request.param}:s3cr3t-lk@") for url in urls], {}, 1
 
 
-def test_what_scripts_read_is_not_tracked(connect, name):
-    """Else everybody who ever ran one would be told of every change of a busy queue, and wake up for nothing."""
-    with embedded.masters(3) as three:  # on shared ones, keys of other tests that are tracked expire at any time
+def test_keys_that_scripts_read_are_not_tracked(connect, name):
+    """If it were tracked, each client that ever ran a script would get pushes for all changes of a busy queue."""
+    # On shared masters, tracked keys of other tests expire at any time.
+    with embedded.masters(3) as three:
         other = connect(three)
         before = [tracked_keys(url) for url in three]
         for make in (other.fair_lock, other.lock, lambda name: other.rw_lock(name).write()):
@@ -710,16 +729,16 @@ def tracked_keys(url):
 
 
 def assert_it_passes_on(client, lock, held):
-    """Wait for a lock that is held until it is released; and release it."""
+    """Wait for a held lock until it is released, and then release it."""
     call = lock.start("acquire")
-    await_true(lambda: lines_of(client).watches or call.done())
+    await_true(lambda: queues_of(client).watches.by_key or call.done())
     assert not call.done()
     held.release()
     assert call.result(PATIENCE)
     lock.release()
 
 
-def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
+def test_a_waiter_polls_masters_that_do_not_push_and_that_is_logged_once(
     connect, silent, name, keys, no_backstop, caplog
 ):
     urls, options, warnings = silent
@@ -735,7 +754,7 @@ def test_where_masters_do_not_tell_the_waiter_polls_and_that_is_logged_once(
 
 
 @pytest.mark.parametrize("kind", ["fence", "reader"])
-def test_where_a_minority_tells_and_only_its_vote_was_had_the_waiter_polls(
+def test_a_waiter_polls_if_only_a_minority_pushes_and_gave_its_vote(
     kind, connect, refusing_to_track, name, no_backstop
 ):
     first, second, third = refusing_to_track
@@ -747,12 +766,13 @@ def test_where_a_minority_tells_and_only_its_vote_was_had_the_waiter_polls(
         assert held.acquire(timeout=PATIENCE)
     with ask(third) as server:
         await_true(lambda: server.keys(name + "*"))
-        server.delete(*server.keys(name + "*"))  # so that the waiter has its vote, which it gives back
+        # The waiter therefore gets the vote of this master, and gives it back.
+        server.delete(*server.keys(name + "*"))
     lock = client.lock(name, ttl=LONG, fence=True) if kind == "fence" else client.rw_lock(name).read()
     assert_it_passes_on(client, lock, held)
 
 
-def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(
+def test_a_master_that_returns_and_still_does_not_push_is_not_logged_again(
     connect, speaking_resp2, proxies, name, caplog
 ):
     before = proxies(speaking_resp2)
@@ -766,7 +786,7 @@ def test_a_master_that_comes_back_and_still_does_not_tell_is_not_logged_again(
     assert caplog.text.count(POLLS) == 1
 
 
-def test_masters_that_tell_are_not_logged(connect, three, name, caplog):
+def test_masters_that_push_are_not_logged(connect, three, name, caplog):
     held_by(connect(three), name).release()
     assert POLLS not in caplog.text
 
@@ -789,11 +809,11 @@ def test_a_client_that_polls_asks_for_no_pushes(connect, three, proxies, name):
 
 def agreed(client, name):
     """Return the index of the master that is asked first for a contended name."""
-    return lines_of(client).first_of(client._policy, name.encode(), 1 << 61)
+    return queues_of(client).lead.first_of(client._policy, name.encode(), 1 << 61)
 
 
 def split(urls, name):
-    """Have a majority of masters hold the key for somebody else."""
+    """Let another holder have the key on some masters."""
     for url in urls:
         with ask(url) as server:
             assert server.set(name, "somebody", nx=True, px=int(LONG * 1000))
@@ -822,7 +842,7 @@ def test_after_a_split_vote_one_master_is_asked_first_and_the_others_if_it_was_w
     await_true(lambda: values(urls, name) == [lock.token] * 5)
 
 
-def test_the_other_masters_are_spared_where_a_rival_was_faster(connect, urls, proxies, name, no_backstop):
+def test_the_other_masters_are_not_asked_if_a_rival_was_faster(connect, urls, proxies, name, no_backstop):
     before = proxies(urls)
     client, other = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE), connect(urls)
     client.connect()
@@ -839,12 +859,13 @@ def test_the_other_masters_are_spared_where_a_rival_was_faster(connect, urls, pr
     before[first].requests.set()
     await_true(lambda: watches(client, name))
     assert sets(before, name) == [2 if index == first else 1 for index in range(5)]
-    assert [proxy.count("DELIFEQ", name) for proxy in before] == [1] * 5  # nothing to undo but the split vote
+    # Only the split vote needs an undo.
+    assert [proxy.count("DELIFEQ", name) for proxy in before] == [1] * 5
     rival.release()
     assert call.result(PATIENCE)
 
 
-def test_a_key_that_only_the_agreed_master_has_kept_keeps_nobody_from_the_lock(connect, urls, name):
+def test_a_key_that_only_the_agreed_master_has_excludes_no_client(connect, urls, name):
     client, other = connect(urls), connect(urls)
     held = held_by(other, name)
     lock, call = wait_at_the_head(client, name)
@@ -857,7 +878,7 @@ def test_a_key_that_only_the_agreed_master_has_kept_keeps_nobody_from_the_lock(c
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
-def test_an_agreed_master_that_does_not_answer_is_passed_over(how, connect, name, keys):
+def test_an_agreed_master_that_does_not_answer_is_skipped(how, connect, name, keys):
     masters = embedded.masters(5)
     with masters as urls:
         client, other = connect(urls), connect(urls)
@@ -879,7 +900,7 @@ def test_an_agreed_master_that_does_not_answer_is_passed_over(how, connect, name
 
 
 @pytest.mark.parametrize("clients", [2, 5, 8])
-def test_clients_that_start_together_all_have_their_turn(clients, connect, urls, name, keys):
+def test_clients_that_start_together_all_get_the_lock(clients, connect, urls, name, keys):
     rivals = [connect(urls) for _ in range(clients)]
     for rival in rivals:
         rival.connect()
@@ -899,11 +920,11 @@ def test_clients_that_start_together_all_have_their_turn(clients, connect, urls,
     await_true(lambda: not keys(urls, name))
 
 
-# --- who is let into the line ------------------------------------------------------------------------
+# --- limits of the queue -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [0, 2])
-def test_no_more_than_so_many_may_wait_for_one_name(most, connect, three, name):
+def test_at_most_max_waiters_may_wait_for_one_name(most, connect, three, name):
     client = connect(three, max_waiters=most)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, most)
@@ -911,7 +932,8 @@ def test_no_more_than_so_many_may_wait_for_one_name(most, connect, three, name):
     with pytest.raises(LockBusy) as caught:
         late.acquire()
     assert (caught.value.depth, caught.value.name) == (most, name)
-    assert late.acquire(blocking=False) is False  # who does not want to wait needs no place
+    # A call that does not wait needs no place in the queue.
+    assert late.acquire(blocking=False) is False
     held_by(client, f"{name}-other").release()
     for lock, call in zip([held, *locks], [*calls, None], strict=True):
         lock.release()
@@ -919,7 +941,7 @@ def test_no_more_than_so_many_may_wait_for_one_name(most, connect, three, name):
     assert late.acquire(timeout=PATIENCE)
 
 
-def test_a_place_that_was_given_up_may_be_had_again(connect, three, name):
+def test_a_place_that_was_given_up_can_be_used_again(connect, three, name):
     client = connect(three, max_waiters=1)
     held = held_by(client, name)
     assert client.lock(name).acquire(timeout=0.01) is False
@@ -928,11 +950,11 @@ def test_a_place_that_was_given_up_may_be_had_again(connect, three, name):
     assert call.result(PATIENCE)
 
 
-def test_who_could_not_make_it_is_refused_at_once_where_the_client_says_so(connect, three, name):
+def test_a_waiter_that_would_time_out_is_refused_at_once_with_refuse_late(connect, three, name):
     client = connect(three, refuse_late=True)
     held = held_by(client, name)
     _, [call] = queue_up(client, name, 1)
-    lines_of(client).lines[name.encode()].pace_ns = 20_000_000_000
+    queues_of(client).by_key[name.encode()].pace_ns = 20_000_000_000
     late = client.lock(name, ttl=LONG)
     with pytest.raises(LockBusy) as caught:
         late.acquire(timeout=39.0)
@@ -943,7 +965,7 @@ def test_who_could_not_make_it_is_refused_at_once_where_the_client_says_so(conne
     assert call.result(PATIENCE)
 
 
-def test_a_waiter_whose_time_is_over_leaves_and_the_line_moves_on(connect, three, name):
+def test_a_waiter_that_times_out_leaves_and_the_queue_moves_on(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
     _, [first] = queue_up(client, name, 1)
@@ -956,7 +978,7 @@ def test_a_waiter_whose_time_is_over_leaves_and_the_line_moves_on(connect, three
     assert not third.done()
 
 
-def test_the_first_in_line_whose_time_is_over_is_passed_over(connect, three, name):
+def test_a_first_waiter_that_times_out_is_skipped(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
     [out], [first] = queue_up(client, name, 1, timeout=1.0)
@@ -968,7 +990,7 @@ def test_the_first_in_line_whose_time_is_over_is_passed_over(connect, three, nam
     assert lock.owned()
 
 
-def test_a_with_in_line_times_out_with_an_error(connect, three, name):
+def test_a_waiting_with_times_out_with_an_error(connect, three, name):
     client = connect(three)
     held = held_by(client, name)
     with pytest.raises(LockTimeout) as caught:
@@ -980,7 +1002,7 @@ def test_a_with_in_line_times_out_with_an_error(connect, three, name):
     assert in_line(client, name) == 0
 
 
-def test_a_head_whose_time_is_over_calls_the_next(connect, three, name):
+def test_a_head_that_times_out_calls_the_next_waiter(connect, three, name):
     client, other = connect(three), connect(three)
     held = held_by(other, name)
     client.connect()
@@ -988,17 +1010,18 @@ def test_a_head_whose_time_is_over_calls_the_next(connect, three, name):
     await_true(lambda: watches(client, name))
     _, [call] = queue_up(client, name, 1)
     assert head.result(PATIENCE) is False
-    await_true(lambda: watches(client, name))  # now the next one does
+    # Now the next waiter watches.
+    await_true(lambda: watches(client, name))
     held.release()
     assert call.result(PATIENCE)
 
 
-# --- waits that end otherwise ------------------------------------------------------------------------
+# --- waits that end early ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("followed", [True, False])
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3])
-def test_a_task_that_is_cancelled_when_it_is_handed_the_lease_passes_it_by(
+def test_a_task_that_is_cancelled_at_its_hand_off_lets_the_lease_pass(
     turns, followed, implementation, three, name, keys
 ):
     async def main():
@@ -1023,7 +1046,7 @@ def test_a_task_that_is_cancelled_when_it_is_handed_the_lease_passes_it_by(
                     assert await waiting[1]
                 assert await last.owned()
                 await last.release()
-            assert lines_of(client).heads == {}
+            assert queues_of(client).heads == {}
             async with asyncio.timeout(PATIENCE):
                 while await asyncio.to_thread(keys, three, name):
                     await asyncio.sleep(0.001)
@@ -1032,13 +1055,13 @@ def test_a_task_that_is_cancelled_when_it_is_handed_the_lease_passes_it_by(
 
 
 async def until(condition):
-    """Wait, while the loop goes on, for something that no event tells."""
+    """Wait, while the loop runs, for a condition that no event reports."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)
 
 
-def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next(implementation, three, name, keys):
+def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next_waiter(implementation, three, name, keys):
     async def main():
         async with AsyncClient(three) as client, AsyncClient(three) as other:
             await client.connect()
@@ -1061,7 +1084,7 @@ def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next(impleme
     await_true(lambda: not keys(three, name))
 
 
-def test_a_timeout_round_a_wait_in_line_ends_it_and_the_line_moves_on(implementation, three, name, keys):
+def test_a_timeout_around_a_wait_ends_it_and_the_queue_moves_on(implementation, three, name, keys):
     async def main():
         async with AsyncClient(three, handoff=FOR_EVER) as client:
             held, out, last = (client.lock(name, ttl=LONG) for _ in range(3))
@@ -1080,7 +1103,7 @@ def test_a_timeout_round_a_wait_in_line_ends_it_and_the_line_moves_on(implementa
 
 
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
-def test_an_exception_in_the_body_passes_the_lock_on_as_an_end_does(handoff, implementation, three, name):
+def test_an_exception_in_the_body_passes_the_lock_on_as_a_normal_end_does(handoff, implementation, three, name):
     with Client(three, handoff=handoff) as client:
         lock = client.lock(name, ttl=LONG)
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=LONG):
@@ -1091,7 +1114,7 @@ def test_an_exception_in_the_body_passes_the_lock_on_as_an_end_does(handoff, imp
         assert lock.owned()
 
 
-def test_many_tasks_cancelled_at_random_leave_nobody_waiting_for_ever(implementation, three, name, keys):
+def test_many_tasks_cancelled_at_random_leave_no_waiter_waiting_for_ever(implementation, three, name, keys):
     chance = random.Random(19)
     inside = []
 
@@ -1124,13 +1147,13 @@ def test_many_tasks_cancelled_at_random_leave_nobody_waiting_for_ever(implementa
 
 @pytest.mark.parametrize("wakeups", ["auto", "poll"])
 @pytest.mark.parametrize("held_here", [True, False], ids=["held here", "held elsewhere"])
-def test_a_client_that_closes_turns_all_its_waiters_away(held_here, wakeups, connect, three, name, keys):
+def test_a_client_that_closes_ends_all_its_waits(held_here, wakeups, connect, three, name, keys):
     client, other = connect(three, wakeups=wakeups), connect(three)
     held_by(client if held_here else other, name)
     calls = []
     if not held_here:
         calls.append(client.lock(name, ttl=LONG).start("acquire"))
-        await_true(lambda: lines_of(client).watches)
+        await_true(lambda: queues_of(client).watches.by_key)
     calls += queue_up(client, name, 5)[1]
     client.close()
     for call in calls:
@@ -1140,7 +1163,7 @@ def test_a_client_that_closes_turns_all_its_waiters_away(held_here, wakeups, con
     assert not keys(three, name)
 
 
-def test_a_client_that_closes_right_after_a_lease_was_passed_on_hangs_nobody(implementation, three, name):
+def test_a_client_that_closes_right_after_a_hand_off_hangs_no_waiter(implementation, three, name):
     for _ in range(20):
         client = Client(three, handoff=FOR_EVER)
         held = client.lock(name, ttl=LONG)
@@ -1160,7 +1183,7 @@ def test_a_client_that_closes_right_after_a_lease_was_passed_on_hangs_nobody(imp
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
-def test_an_interrupted_release_leaves_nobody_in_line_waiting_for_ever(
+def test_an_interrupted_release_leaves_no_waiter_waiting_for_ever(
     handoff, wait, implementation, three, name, keys, strike
 ):
     chance = random.Random(23)
@@ -1175,7 +1198,8 @@ def test_an_interrupted_release_leaves_nobody_in_line_waiting_for_ever(
                 held.release(wait=wait)
                 strike.off()
             except KeyboardInterrupt:
-                with contextlib.suppress(NotOwned, LockLost):  # the caller's, as between any two calls
+                # The caller repeats the release, as after an interrupt between any two calls.
+                with contextlib.suppress(NotOwned, LockLost):
                     held.release(wait=wait)
             assert call.result(PATIENCE)
             assert lock.owned()
@@ -1183,7 +1207,7 @@ def test_an_interrupted_release_leaves_nobody_in_line_waiting_for_ever(
         await_true(lambda: not keys(three, name))
 
 
-def test_an_interrupted_wait_in_line_is_passed_over(implementation, three, name, keys, strike):
+def test_an_interrupted_waiter_is_skipped(implementation, three, name, keys, strike):
     chance = random.Random(29)
     with Client(three, handoff=FOR_EVER) as client:
         for _ in range(60):
@@ -1217,13 +1241,13 @@ def test_an_interrupted_wait_in_line_is_passed_over(implementation, three, name,
 
 
 def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(three, name, monkeypatch):
-    # In pure Python only: the compiled build runs no signal handler there.
+    # Only the pure build runs signal handlers at this place.
     monkeypatch.setattr(impl, "current", impl.load("python"))
-    kind = impl.current.module("protocol.waiting").Lines
+    kind = impl.current.module("quorum.waiting.queues").WaitQueues
     pass_on = kind.pass_on
 
-    def interrupted(lines, policy, hold, now_ns):
-        passed = pass_on(lines, policy, hold, now_ns)
+    def interrupted(queues, policy, hold, now_ns):
+        passed = pass_on(queues, policy, hold, now_ns)
         monkeypatch.setattr(kind, "pass_on", pass_on)
         if passed:
             raise KeyboardInterrupt
@@ -1238,32 +1262,36 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(th
         with pytest.raises(KeyboardInterrupt):
             held.release()
         assert call.result(PATIENCE)
-        assert client.lock(f"{name}-other").locked() is False  # behind whatever the interrupt had sent
+        # Its answer follows everything that the interrupt had sent.
+        assert client.lock(f"{name}-other").locked() is False
         assert lock.owned() or not lock.remaining()
 
 
-# --- what a hostile reading found ---------------------------------------------------------------------------
+# --- regressions of a review --------------------------------------------------------------------------------
 
 
-def test_a_plain_lock_that_was_handed_a_numbered_lease_once_passes_no_old_number_on(connect, three, name):
+def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(connect, three, name):
     client, other = connect(three), connect(three)
     first, plain, last = client.lock(name, fence=True), client.lock(name), client.lock(name, fence=True)
     holder = client.lock(name)
     assert holder.acquire()
     one = first.start("acquire")
     await_true(lambda: in_line(client, name) == 1)
-    two = plain.start("acquire")  # first takes a block of numbers, since plain waits behind it
+    # `first` takes a block of fences, because `plain` waits behind it.
+    two = plain.start("acquire")
     await_true(lambda: in_line(client, name) == 2)
     holder.release()
     assert one.result(PATIENCE)
-    first.release()  # to plain, with a number
+    # The lease passes to `plain`, with a fence.
+    first.release()
     assert two.result(PATIENCE)
     plain.release()
     foreign = other.lock(name, fence=True)
     assert foreign.acquire()
     highest = foreign.fence
     foreign.release()
-    assert plain.acquire()  # by a plain SET: it has no number
+    # A plain SET acquires the lock, so it has no fence.
+    assert plain.acquire()
     three = last.start("acquire")
     await_true(lambda: in_line(client, name) == 1)
     plain.release()
@@ -1272,17 +1300,17 @@ def test_a_plain_lock_that_was_handed_a_numbered_lease_once_passes_no_old_number
     last.release()
 
 
-def test_a_renewal_that_was_begun_before_a_hand_off_does_not_shorten_the_lease_of_the_next(
-    farm, name, monkeypatch, keys
-):
+def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(farm, name, monkeypatch, keys):
     monkeypatch.setattr(impl, "current", impl.load("python"))
     urls = farm.urls(3)
     begun, go = threading.Event(), threading.Event()
-    with Client(urls, handoff=Handoff(tenure=PATIENCE)) as client:  # by default a tenure ends after 0.1 s: ttl < 0.3
+    # With the default tenure of 0.1 s the ttl would have to be below 0.3 s.
+    with Client(urls, handoff=Handoff(tenure=PATIENCE)) as client:
         driver = client._driver
         tell = driver._tell
 
-        def preempted(ballots):  # the renewing thread loses the GIL just before its command is put into the inbox
+        # The renewing thread loses the GIL just before its command is put into the inbox.
+        def preempted(ballots):
             if threading.current_thread() not in mine and any(isinstance(each.command, Extend) for each in ballots):
                 begun.set()
                 assert go.wait(PATIENCE)
@@ -1298,7 +1326,7 @@ def test_a_renewal_that_was_begun_before_a_hand_off_does_not_shorten_the_lease_o
             return long.acquire()
 
         call = in_thread(take)
-        await_true(lambda: bool(client._driver.lines.lines))
+        await_true(lambda: bool(client._driver.queues.by_key))
         driver._tell = preempted
         assert begun.wait(PATIENCE)
         short.release()
@@ -1323,7 +1351,8 @@ def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_try(conne
     await_true(lambda: in_line(client, name) == 1)
     held.release()
     rival = other.lock(name)
-    for _ in range(20):  # in 0.1.0 the next waiter of the same client had it within two round trips
+    # In version 0.1.0 the next waiter of the same client got the lock within two round trips.
+    for _ in range(20):
         assert not rival.locked()
     assert rival.acquire(blocking=False)
     rival.release()

@@ -17,7 +17,8 @@ _stderr = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_stderr] = os.dup(2)  # pytest redirects it to a file while a test runs
+    # pytest redirects it to a file while a test runs.
+    config.stash[_stderr] = os.dup(2)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -27,7 +28,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
-    if settings.method == "signal":  # chosen on the command line, so that the run goes on
+    # The command line chose this method, so the run continues after a timeout.
+    if settings.method == "signal":
         return None
     faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[_stderr])
     return True

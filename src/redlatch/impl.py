@@ -1,9 +1,8 @@
-"""Chooses the compiled or the pure implementation, once; the only file that names both.
+"""Choose the compiled or the pure implementation, once. Only this module names both.
 
-`REDLATCH_IMPL=c` or `=python` forces one, and a forced choice that cannot be had is an ImportError that
-says why. Without it the compiled one is used where it was built, and one that was built and cannot be
-loaded is warned of. Both can live in one process: `load` gives either, which is how one test text runs over
-both.
+`REDLATCH_IMPL=c` or `=python` forces one. If the forced one cannot be imported, an ImportError says why. Without the
+variable, the compiled one is used if it was built. If it was built but cannot be imported, a RuntimeWarning says so.
+Both can be loaded in one process with `load`; so one test runs on both.
 """
 
 from __future__ import annotations
@@ -40,13 +39,14 @@ def load(name: str) -> Implementation:
         name: "c" or "python".
 
     Raises:
-        ImportError: there is no such implementation, or it was not built.
+        ImportError: there is no such implementation, or it cannot be imported.
     """
     if name not in _PACKAGES:
         raise ImportError(f"REDLATCH_IMPL: 'c' or 'python' is needed, not {name!r}")
     found = Implementation(name)
     try:
-        found.module("drivers.threads")  # which imports all the others but one
+        # This module imports nearly all the other hot modules.
+        found.module("drivers.threads")
     except ImportError as error:
         raise ImportError(
             f"the {name!r} implementation of redlatch cannot be imported: {error}; "
@@ -62,7 +62,8 @@ def _choose() -> Implementation:
     try:
         return load("c")
     except ImportError as error:
-        if not isinstance(error.__cause__, ModuleNotFoundError):  # it was built, but not for this Python, say
+        # It was built, but cannot be imported: for example, it was built for another Python.
+        if not isinstance(error.__cause__, ModuleNotFoundError):
             warnings.warn(f"{error}; redlatch runs as pure Python", RuntimeWarning, stacklevel=2)
         return load("python")
 
@@ -71,9 +72,9 @@ current = _choose()
 
 
 def for_clients() -> Implementation:
-    """Return what a client is made of now: the pure one where gevent has made greenlets of threads.
+    """Return the implementation for a new client: the pure one if gevent has patched `select`.
 
-    While compiled code waits, none of the other greenlets would run.
+    While compiled code waits, no other greenlet can run. REDLATCH_IMPL overrides this choice.
     """
     monkey = sys.modules.get("gevent.monkey")
     cooperative = monkey is not None and monkey.is_module_patched("select")

@@ -1,7 +1,7 @@
-"""One process that uses one lock client, the original or its drop-in, and does what it is told line by line.
+"""One process that uses one lock client, the original or its drop-in, and obeys commands line by line.
 
-``python actor.py WHOSE CLIENT NAME URL...``: reads "try", "acquire", "release" or "locked" from its input and answers
-each with a line: what was returned, or the name of the exception.
+``python actor.py WHOSE CLIENT NAME URL...``: reads "try", "acquire", "release" or "locked" from its input. It answers
+each with a line: the returned value, or the name of the exception.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import redis
 import redis.asyncio
 
-TTL = 60  # nothing runs out while a test looks
+# Long enough that no lock expires while a test looks at it.
+TTL = 60
 
 
 def module_of(whose: str, original: str, drop_in: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the tests of the drop-ins share: masters of their own, since the suites of others flush them."""
+"""Fixtures of the drop-ins' tests: masters of their own, because the suites of the originals flush them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redlatch import embedded
 
 @pytest.fixture
 def single_master() -> Iterator[Callable[[], str]]:
-    """Start masters that nobody else uses."""
+    """Start masters that no other test uses."""
     with contextlib.ExitStack() as stack:
 
         def start() -> str:

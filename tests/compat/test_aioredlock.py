@@ -1,4 +1,4 @@
-"""The drop-in for aioredlock, whose distribution has no tests: what its documentation shows, and what differs."""
+"""The drop-in for aioredlock: the examples of its documentation, and the differences. Its distribution has no tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
-def test_what_its_documentation_shows(implementation, three, name):
+def test_the_examples_of_its_documentation_work(implementation, three, name):
     async def work() -> None:
         manager = Aioredlock(three)
         assert not await manager.is_locked(name)
@@ -32,7 +32,8 @@ def test_what_its_documentation_shows(implementation, three, name):
             await Aioredlock(three, retry_count=1).lock(name, lock_timeout=10)
         await manager.extend(lock, lock_timeout=20)
         assert 10_000 < ask(three[0]).pttl(name) <= 20_000
-        await lock.extend()  # to 10 s: this shortens the validity, but never the ttl of the key (row 39)
+        # An extension to 10 s shortens the validity, but never the ttl of the key (row 39).
+        await lock.extend()
         assert lock._lease.remaining() < 10
         assert 10_000 < ask(three[0]).pttl(name) <= 20_000
         await manager.unlock(lock)
@@ -55,7 +56,8 @@ def test_a_lock_without_a_timeout_is_renewed(implementation, three, name):
         assert await lock.is_locked()
         for url in three:
             ask(url).delete(name)
-        while lock.valid:  # which is seen with the next renewal
+        # The next renewal finds the loss.
+        while lock.valid:
             await asyncio.sleep(0.01)
         assert await manager.get_active_locks() == []
         with pytest.raises(RuntimeError, match="not valid"):
@@ -64,7 +66,7 @@ def test_a_lock_without_a_timeout_is_renewed(implementation, three, name):
     run(work())
 
 
-def test_an_extension_never_brings_back_what_is_gone(implementation, three, name):
+def test_an_extension_does_not_bring_back_a_deleted_key(implementation, three, name):
     async def work() -> None:
         manager = Aioredlock(three)
         lock = await manager.lock(name, 10)
@@ -78,7 +80,7 @@ def test_an_extension_never_brings_back_what_is_gone(implementation, three, name
     run(work())
 
 
-def test_unlocking_what_is_gone_is_no_error_unless_somebody_else_has_it(implementation, three, name):
+def test_unlocking_a_deleted_key_is_an_error_only_if_another_client_has_it(implementation, three, name):
     async def work() -> None:
         manager = Aioredlock(three)
         lock = await manager.lock(name, 10)
@@ -124,9 +126,10 @@ def test_a_lock_that_an_identifier_gets_again_is_renewed(implementation, three, 
     run(work())
 
 
-def test_unlocking_what_is_lost_does_not_forget_its_successor(implementation, three, name):
+def test_unlocking_a_lost_lock_keeps_its_successor_active(implementation, three, name):
     async def work() -> None:
-        manager = Aioredlock(three, retry_count=1)  # one try asks the masters
+        # A single try asks the masters.
+        manager = Aioredlock(three, retry_count=1)
         lost = await manager.lock(name, 10)
         for url in three:
             ask(url).delete(name)
@@ -159,7 +162,7 @@ def test_a_lock_of_another_process_is_found_extended_and_released(implementation
     run(work())
 
 
-def test_too_few_servers_are_an_error_of_their_own(implementation, three, closed_ports, name):
+def test_too_few_servers_raise_an_error_of_their_own(implementation, three, closed_ports, name):
     async def work() -> None:
         manager = Aioredlock([three[0], *closed_ports(2)], retry_count=2, retry_delay_max=0.1)
         with pytest.raises(LockRuntimeError) as caught:
@@ -177,7 +180,7 @@ def test_too_few_servers_are_an_error_of_their_own(implementation, three, closed
     run(work())
 
 
-def test_who_waits_is_woken(implementation, three, name, no_backstop):
+def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
     async def work() -> None:
         manager = Aioredlock(three, retry_count=1000)
         lock = await manager.lock(name, 60)
@@ -189,7 +192,7 @@ def test_who_waits_is_woken(implementation, three, name, no_backstop):
     run(work())
 
 
-def test_connections_of_every_form_are_taken(implementation, url, name):
+def test_connections_of_every_form_are_accepted(implementation, url, name):
     port = int(url.rpartition(":")[2])
     theirs = redis.asyncio.Redis.from_url(url)
     forms = [("127.0.0.1", port), {"host": "127.0.0.1", "port": port, "minsize": 2}, url, theirs]
@@ -216,7 +219,7 @@ def test_numbers_out_of_range_are_refused(options):
         Aioredlock(**options)
 
 
-def test_a_timeout_that_is_none_is_refused(implementation, three, name):
+def test_a_timeout_of_zero_is_refused(implementation, three, name):
     async def work() -> None:
         with pytest.raises(ValueError, match="greater than 0"):
             await Aioredlock(three).lock(name, 0)

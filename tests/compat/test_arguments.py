@@ -98,10 +98,12 @@ def test_a_negative_sleep_fails_in_a_waiting_thread_and_not_in_a_waiting_task(
 ):
     with asyncio.Runner() as runner:
         face = Face(whose, asynchronous, url, runner)
-        ttl = 0.3 if asynchronous else 30  # only the task outlives it
+        # Only the task waits for longer than this ttl.
+        ttl = 0.3 if asynchronous else 30
         assert face(lambda: face.lock(name, timeout=ttl).acquire(blocking=False))
         late = face.lock(name, timeout=5, sleep=-1)
-        if asynchronous:  # it retries without a pause, for one second longer than its timeout
+        # The task retries without a pause, for one second longer than its timeout.
+        if asynchronous:
             assert face(lambda: late.acquire(blocking_timeout=0.1))
         else:
             with pytest.raises(ValueError, match="sleep length must be non-negative"):
@@ -164,7 +166,8 @@ def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
     whose, implementation, single_master, name, caplog, monkeypatch
 ):
     pottery = module_of(whose, "pottery")
-    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)  # the wait takes 0.3 s
+    # The wait takes 0.3 s.
+    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)
     with redis.Redis.from_url(single_master()) as master, caplog.at_level(logging.INFO, logger="pottery"):
         lock = pottery.Redlock(key=name, masters={master}, auto_release_time=0.3)
         assert lock.acquire()
@@ -177,7 +180,8 @@ def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
 
 def test_a_wait_in_a_task_is_logged_once(implementation, single_master, name, caplog, monkeypatch):
     ours = module_of("ours", "pottery")
-    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)  # the wait takes 0.3 s
+    # The wait takes 0.3 s.
+    monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)
 
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(single_master()) as master:

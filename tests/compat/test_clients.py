@@ -1,4 +1,4 @@
-"""The clients behind the drop-ins: shared by all locks on one server, and made of the settings of redis-py's."""
+"""The clients behind the drop-ins: one for all locks on a server, with the settings of its redis-py clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(implementation: Any, single_master: Any) -> str:
     return str(single_master())
 
 
-def test_all_locks_on_a_server_share_one_connection_whoever_names_it(server, name):
+def test_all_locks_on_a_server_share_one_connection(server, name):
     before = len(ask(server).client_list())
     pools = [redis.Redis.from_url(server) for _ in range(3)]
     for number, client in enumerate(pools):
@@ -34,10 +34,11 @@ def test_all_locks_on_a_server_share_one_connection_whoever_names_it(server, nam
     manager = redlock.Redlock([server])
     assert manager.lock(name, 5000)
     assert len({id(clients.client_of([client])) for client in [*pools, *manager.servers]}) == 1
-    assert len(ask(server).client_list()) - before == 1  # and the callers' own were not used
+    # The connections of the callers' clients were not used.
+    assert len(ask(server).client_list()) - before == 1
 
 
-def test_the_order_and_the_spelling_of_servers_say_nothing(implementation, single_master):
+def test_the_order_and_the_spelling_of_servers_do_not_matter(implementation, single_master):
     urls = [single_master() for _ in range(3)]
     orders = [[redis.Redis.from_url(url) for url in order] for order in (urls, urls[::-1], [urls[1], urls[2], urls[0]])]
     assert len({id(clients.client_of(order)) for order in orders}) == 1
@@ -56,18 +57,21 @@ def test_another_user_or_database_is_another_client(implementation, server):
     for client in named:
         with redis_py.Lock(client, "name", timeout=5):
             pass
-    assert len({id(clients.client_of([client])) for client in named}) == 3  # how it decodes says nothing of that
+    # The decoding option does not make another client.
+    assert len({id(clients.client_of([client])) for client in named}) == 3
 
 
 def test_a_client_ends_with_the_last_pool_that_names_its_server(implementation, server, name):
     before = len(ask(server).client_list())
-    redis_py.Lock(redis.Redis(), "x")  # redis-py's scripts keep the first client of all for ever
+    # redis-py's scripts keep the first client of all for ever.
+    redis_py.Lock(redis.Redis(), "x")
     client = redis.Redis.from_url(server)
     with redis_py.Lock(client, name, timeout=5):
         pass
     ours = weakref.ref(clients.client_of([client]))
     del client
-    await_true(lambda: gc.collect() >= 0 and ours() is None)  # redis-py's pools are in cycles
+    # redis-py's pools are in reference cycles.
+    await_true(lambda: gc.collect() >= 0 and ours() is None)
     await_true(lambda: len(ask(server).client_list()) == before)
 
 
@@ -82,27 +86,27 @@ def test_decoded_replies_and_encoders_change_nothing(implementation, server):
     assert not lock.acquire(blocking=False)
 
 
-def test_names_that_redlatch_would_refuse_are_keys_like_others(implementation, server):
+def test_names_that_redlatch_itself_refuses_are_accepted(implementation, server):
     client = redis.Redis.from_url(server)
     for name in ("", "a\0b", "x" * 512, b"\xff\xfe"):
         with redis_py.Lock(client, name, timeout=5):  # type: ignore[arg-type]
             assert client.exists(name)
         assert not client.exists(name)
-    with pytest.raises(ConfigurationError, match="name: at most 512 bytes"):
+    with pytest.raises(ConfigurationError, match="name: must have at most 512 bytes"):
         redis_py.Lock(client, "x" * 513, timeout=5).acquire()
-    with pytest.raises(ConfigurationError, match="token: at most 512 bytes"):
+    with pytest.raises(ConfigurationError, match="token: must have at most 512 bytes"):
         redis_py.Lock(client, "x", timeout=5).acquire(token="t" * 513)
     with redis_py.Lock(client, "x", timeout=5):
         pass
 
 
-def test_what_is_no_redis_py_client_is_refused_by_what_it_is(implementation):
+def test_an_object_that_is_no_redis_py_client_is_refused(implementation):
     with pytest.raises(TypeError, match="redis-py client of one server"):
         clients.client_of([object()])
 
 
 @pytest.mark.parametrize("module", [redis.sentinel, redis.asyncio.sentinel])
-def test_a_master_that_sentinels_know_is_asked_for_by_either_face(implementation, server, monkeypatch, module):
+def test_either_face_asks_the_sentinels_for_the_master(implementation, server, monkeypatch, module):
     port = int(server.rpartition(":")[2])
     monkeypatch.setattr(redis.sentinel.Sentinel, "discover_master", lambda self, service: ("127.0.0.1", port))
     client = module.Sentinel([("127.0.0.1", 1)]).master_for("mymaster")
@@ -131,12 +135,12 @@ with Lock(r, "parent", timeout=5):
 """
 
 
-def test_a_forked_child_begins_anew(server):
+def test_a_forked_child_makes_clients_of_its_own(server):
     ran = subprocess.run([sys.executable, "-c", FORKING, server], capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_clients_of_loops_that_are_closed_are_let_go(implementation, server, name):
+def test_clients_of_closed_loops_are_collected(implementation, server, name):
     client, seen = redis.asyncio.Redis.from_url(server), []
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Row 57: somebody deletes a key that this process holds. Waiters in this process go on, as with the originals."""
+"""Row 57: a user deletes a key that this process holds. Waiters in this process go on, as with the originals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from redis.exceptions import LockNotOwnedError
 from redlatch import embedded
 from redlatch.compat import clients, redis_py
 
-SOON = 10  # seconds: far below any ttl here
+# Seconds: far below any ttl here.
+SOON = 10
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def own_masters() -> Iterator[list[str]]:
 def _module(whose: str, theirs: str, ours: str) -> Any:
     try:
         return importlib.import_module(theirs if whose == "theirs" else f"redlatch.compat.{ours}")
-    except Exception as error:  # aioredlock is installed, but its import fails without aioredis
+    except Exception as error:
+        # aioredlock is installed, but its import fails without aioredis.
         pytest.skip(f"{theirs}: {error}")
 
 
@@ -118,7 +120,7 @@ def on_each(call: Callable[[Any, str], object]) -> Callable[[list[Any], str], No
     return run
 
 
-# How users free a key by hand.
+# The ways in which users free a key by hand.
 DELETIONS = {
     "DEL": on_each(lambda server, key: server.delete(key)),
     "UNLINK": on_each(lambda server, key: server.unlink(key)),
@@ -130,7 +132,7 @@ DELETIONS = {
 
 def watches(servers: list[Any], key: str) -> bool:
     """Return whether a waiter of this process watches the key."""
-    return key.encode() in clients.client_of(servers)._driver.lines.watches
+    return key.encode() in clients.client_of(servers)._driver.queues.watches.by_key
 
 
 # --- the tests ----------------------------------------------------------------------------------------
@@ -161,11 +163,12 @@ def test_row_57_a_waiter_is_woken_when_the_key_is_deleted(client, deletion, part
 @pytest.mark.parametrize("deletion", list(DELETIONS))
 def test_row_57_a_waiter_without_pushes_polls_the_key_again(deletion, parties, monkeypatch, own_masters, name):
     monkeypatch.setattr(clients, "ThreadsClient", partial(clients.ThreadsClient, wakeups="poll"))
-    with redis.Redis.from_url(own_masters[0], socket_timeout=6) as server:  # another client of ours
+    # The socket_timeout makes another client of ours.
+    with redis.Redis.from_url(own_masters[0], socket_timeout=6) as server:
         party = Party("redis_py", "ours", [server], name)
         held = party.hold()
         waiting = in_thread(lambda: party.wait(PATIENCE))
-        await_true(lambda: name.encode() in clients.client_of([server])._driver.lines.lines, SOON)
+        await_true(lambda: name.encode() in clients.client_of([server])._driver.queues.by_key, SOON)
         DELETIONS[deletion]([server], party.key)
         assert waiting.result(SOON)
         assert held is not None
@@ -218,7 +221,8 @@ def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(partie
     for seconds in (7200, 1800, 3600):
         before = looks(server)
         server.expire(party.key, seconds)
-        await_true(lambda before=before: looks(server) >= before + 2, SOON)  # the waiter has confirmed the key
+        # The waiter has confirmed the key.
+        await_true(lambda before=before: looks(server) >= before + 2, SOON)
         await_true(lambda: watches(party.servers, party.key), SOON)
     assert held.owned()
     assert not waiting.done()
@@ -262,9 +266,10 @@ def test_row_57_no_state_is_kept_for_collected_locks(parties, name):
     for number in range(500):
         assert redis_py.Lock(server, f"{name}-{number}", timeout=3600).acquire(blocking=False)
     gc.collect()
-    heads = clients.client_of(party.servers)._driver.lines.heads
+    heads = clients.client_of(party.servers)._driver.queues.heads
     assert not [key for key in heads if key.startswith(name.encode())]
-    assert not redis_py.Lock(server, f"{name}-7", timeout=5).acquire(blocking=False)  # the server still has the key
+    # The server still has the key.
+    assert not redis_py.Lock(server, f"{name}-7", timeout=5).acquire(blocking=False)
 
 
 def test_row_57_a_token_that_was_read_releases_the_lock_after_its_object_is_collected(parties):
@@ -350,7 +355,7 @@ def with_tasks(own_masters: list[str], client: str, whose: str, name: str, work:
 
 async def until_watched(servers: list[Any], key: str) -> None:
     async with asyncio.timeout(SOON):
-        while key.encode() not in clients.async_client_of(servers)._driver.lines.watches:
+        while key.encode() not in clients.async_client_of(servers)._driver.queues.watches.by_key:
             await asyncio.sleep(0.001)
 
 

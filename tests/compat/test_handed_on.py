@@ -1,4 +1,4 @@
-"""A lock passes from one waiter of a process to the next, with its token, for as long as nobody knows that."""
+"""A lock passes from one waiter of a process to the next, with its token, while no caller has read that token."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ Seeing = Callable[[Any], Any]
 
 @pytest.fixture(autouse=True)
 def no_tenure_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no tenure end in a test: by default one does after 0.1 s."""
+    """Let no tenure end in a test; the default tenure is 0.1 s."""
     for kind in ("ThreadsClient", "LoopClient"):
         monkeypatch.setattr(clients, kind, partial(getattr(clients, kind), handoff=Handoff(tenure=PATIENCE)))
 
 
 @pytest.fixture
 def server(implementation: Any, url: str) -> Any:
-    with redis.Redis.from_url(url, socket_timeout=PATIENCE) as client:  # which makes another client of ours
+    # The socket_timeout makes another client of ours.
+    with redis.Redis.from_url(url, socket_timeout=PATIENCE) as client:
         yield client
 
 
@@ -48,13 +49,13 @@ def waits(server: Any, name: str) -> bool:
 
 
 def stands(client: Any, key: str) -> bool:
-    """Tell whether somebody waits in this process: for the holder, or for the key where the token was read."""
-    lines = client._driver.lines
-    return key.encode() in lines.lines or key.encode() in lines.watches
+    """Return whether a waiter of this process waits for the holder, or for the key if its token was read."""
+    queues = client._driver.queues
+    return key.encode() in queues.by_key or key.encode() in queues.watches.by_key
 
 
 def handed_on(server: Any, name: str, first: Any, second: Any, see: Seeing) -> tuple[bytes, bytes]:
-    """Have the first release while the second one waits; return what the server had under the key before and after."""
+    """Release the first lock while the second one waits; return the server's value of the key before and after."""
     assert first.acquire()
     see(first)
     call = in_thread(second.acquire)
@@ -85,7 +86,7 @@ THREADS = pytest.mark.parametrize(
 
 
 @THREADS
-def test_a_lock_whose_token_nobody_has_seen_passes_to_the_next(make, see, server, name):
+def test_a_lock_whose_token_was_not_read_passes_to_the_next_waiter(make, see, server, name):
     first, second, third = (make(server, name) for _ in range(3))
     before, after = handed_on(server, name, first, second, lambda lock: None)
     assert before == after
@@ -99,7 +100,7 @@ def test_a_lock_whose_token_nobody_has_seen_passes_to_the_next(make, see, server
 
 
 @THREADS
-def test_a_lock_whose_token_was_seen_is_released(make, see, server, name):
+def test_a_lock_whose_token_was_read_is_released(make, see, server, name):
     first, second = make(server, name), make(server, name)
     tokens = []
     before, after = handed_on(server, name, first, second, lambda lock: tokens.append(see(lock)))
@@ -110,7 +111,7 @@ def test_a_lock_whose_token_was_seen_is_released(make, see, server, name):
 
 @pytest.mark.parametrize("before", [False, True])
 @THREADS
-def test_who_waits_beside_the_holder_has_the_lock_when_it_is_released_elsewhere(make, see, before, server, url, name):
+def test_a_local_waiter_gets_the_lock_when_another_process_releases_it(make, see, before, server, url, name):
     first, second = make(server, name), make(server, name)
     assert first.acquire()
     token = see(first) if before else ""
@@ -126,7 +127,7 @@ def test_who_waits_beside_the_holder_has_the_lock_when_it_is_released_elsewhere(
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_so_has_a_task(implementation, before, url, name):
+def test_a_local_task_gets_the_lock_when_another_process_releases_it(implementation, before, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as server:
             first, second = (redis_py.AsyncLock(server, f"lock:{name}", timeout=60) for _ in range(2))
@@ -145,14 +146,14 @@ def test_so_has_a_task(implementation, before, url, name):
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_so_has_who_waits_beside_a_holder_who_has_chosen_his_token(waiting, server, url, name):
+def test_a_local_waiter_gets_a_lock_with_a_chosen_token_when_another_process_releases_it(waiting, server, url, name):
     first, second, zeroth = (of_redis_py(server, name) for _ in range(3))
     assert zeroth.acquire()
     winning = in_thread(lambda: first.acquire(token="chosen"))
     await_true(lambda: waits(server, name))
     calls = [in_thread(second.acquire)] if waiting else []
-    turns = clients.client_of([server])._driver.lines.lines[f"lock:{name}".encode()].turns
-    await_true(lambda: len(turns) == 1 + waiting)
+    entries = clients.client_of([server])._driver.queues.by_key[f"lock:{name}".encode()].entries
+    await_true(lambda: len(entries) == 1 + waiting)
     zeroth.release()
     assert winning.result(PATIENCE)
     calls = calls or [in_thread(second.acquire)]
@@ -161,7 +162,7 @@ def test_so_has_who_waits_beside_a_holder_who_has_chosen_his_token(waiting, serv
     second.release()
 
 
-def test_who_has_the_token_of_a_lock_that_was_released_cannot_release_the_next_one(server, name):
+def test_the_token_of_a_released_lock_cannot_release_the_next_one(server, name):
     first, second, stale = (of_redis_py(server, name) for _ in range(3))
 
     def see(lock: Any) -> None:
@@ -174,7 +175,7 @@ def test_who_has_the_token_of_a_lock_that_was_released_cannot_release_the_next_o
     second.release()
 
 
-def test_an_id_that_was_chosen_or_seen_before_is_the_one_under_the_key(server, name):
+def test_the_key_has_the_id_that_was_chosen_or_read_before(server, name):
     for make in (
         lambda: redis_lock.Lock(server, name, expire=60, id="mine"),
         lambda: of_python_redis_lock(server, name),
@@ -186,7 +187,7 @@ def test_an_id_that_was_chosen_or_seen_before_is_the_one_under_the_key(server, n
         second.release()
 
 
-def test_a_signal_is_pushed_by_whoever_releases_at_last(server, name):
+def test_only_the_last_release_pushes_a_signal(server, name):
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     handed_on(server, name, first, second, lambda lock: None)
     assert not server.exists(f"lock-signal:{name}")
@@ -194,7 +195,7 @@ def test_a_signal_is_pushed_by_whoever_releases_at_last(server, name):
     assert server.llen(f"lock-signal:{name}") == 1
 
 
-def test_a_key_that_was_deleted_by_hand_is_had_by_one_try_although_the_holder_here_believes_in_it(server, name):
+def test_one_try_gets_a_key_deleted_by_hand_although_a_local_holder_remains(server, name):
     first, second = of_redis_py(server, name), of_redis_py(server, name)
     assert first.acquire()
     server.delete(f"lock:{name}")
@@ -205,7 +206,7 @@ def test_a_key_that_was_deleted_by_hand_is_had_by_one_try_although_the_holder_he
     second.release()
 
 
-def test_who_is_in_line_does_not_get_a_lock_that_somebody_else_has_got_by_one_try(server, name):
+def test_a_queued_waiter_does_not_get_a_lock_that_another_lock_got_by_one_try(server, name):
     first, second, third = (of_redis_py(server, name) for _ in range(3))
     assert first.acquire()
     call = in_thread(second.acquire)
@@ -221,7 +222,7 @@ def test_who_is_in_line_does_not_get_a_lock_that_somebody_else_has_got_by_one_tr
     second.release()
 
 
-def test_who_asks_whose_the_lock_is_may_release_with_that(server, name):
+def test_reading_the_owner_id_prevents_that_the_token_is_passed_on(server, name):
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     helpers = []
 
@@ -235,7 +236,7 @@ def test_who_asks_whose_the_lock_is_may_release_with_that(server, name):
     second.release()
 
 
-def test_a_child_process_is_not_told_the_token_of_its_parents_lock(server, name):
+def test_a_child_process_does_not_get_the_token_of_its_parents_lock(server, name):
     lock, local = of_python_redis_lock(server, name), of_redis_py(server, name + "-2")
     assert lock.acquire()
     assert local.acquire()
@@ -254,7 +255,7 @@ def test_a_child_process_is_not_told_the_token_of_its_parents_lock(server, name)
     local.release()
 
 
-def test_an_id_that_is_read_while_it_is_waited_for_is_the_one_under_the_key(server, name):
+def test_the_key_has_the_id_that_was_read_during_the_wait(server, name):
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     assert first.acquire()
     call = in_thread(second.acquire)
@@ -267,7 +268,7 @@ def test_an_id_that_is_read_while_it_is_waited_for_is_the_one_under_the_key(serv
 
 
 async def handed_on_to_a_task(server: Any, name: str, hold: Any, see: Seeing) -> tuple[bytes, bytes]:
-    """As `handed_on`; `hold` makes, of a name, a function that acquires and one that releases."""
+    """Do as `handed_on` does; `hold` returns a function that acquires and one that releases."""
     acquire_first, release_first = hold()
     acquire_second, release_second = hold()
     first = await acquire_first()
@@ -286,7 +287,7 @@ async def handed_on_to_a_task(server: Any, name: str, hold: Any, see: Seeing) ->
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("thread_local", [True, False])
-def test_a_lock_passes_from_task_to_task_too(implementation, thread_local, seen, url, name):
+def test_a_lock_passes_from_task_to_task(implementation, thread_local, seen, url, name):
     async def work() -> tuple[bytes, bytes]:
         async with redis.asyncio.Redis.from_url(url) as server:
 

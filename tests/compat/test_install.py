@@ -48,7 +48,7 @@ assert theirs.__module__.startswith("{name}"), theirs.__module__
 
 
 @pytest.mark.parametrize("name", ["redlock", "redis_lock"])
-def test_an_original_that_is_imported_already_is_an_error_and_nothing_is_done(name):
+def test_install_fails_and_changes_nothing_if_the_original_is_imported_already(name):
     run(f"""
 import {name}, redis, redis.lock
 from redlatch import compat
@@ -63,7 +63,7 @@ else:
 """)
 
 
-def test_exceptions_are_the_originals_own_where_they_are_installed():
+def test_exceptions_are_the_originals_own_if_the_original_is_installed():
     run("""
 import redlock, redis_lock, pottery
 from redlatch.compat import pottery as p, redis_lock as l, redlock as r
@@ -74,7 +74,7 @@ assert p.ReleaseUnlockedLock is pottery.ReleaseUnlockedLock
 
 
 @pytest.mark.parametrize("name", ["redlock", "redis_lock", "pottery", "aioredlock"])
-def test_they_do_without_the_originals(name):
+def test_the_drop_ins_work_without_the_originals(name):
     run(f"""
 import sys
 class Missing:

@@ -16,7 +16,7 @@ from faces import PATIENCE, ask, await_true
 
 ACTOR = Path(__file__).with_name("actor.py")
 
-# Which name each client makes of "name", on how many masters, and what its `try` answers when it is refused.
+# For each client: its key for a name, its number of masters, and its answer to a `try` that is refused.
 KEYS = {
     "redis_py": ("{}", 1, "False"),
     "redis_py_async": ("{}", 1, "False"),
@@ -27,11 +27,12 @@ KEYS = {
     "aioredlock": ("{}", 3, "LockAcquiringError"),
 }
 
-# What a release answers where somebody else has the lock.
+# The answer to a release while another client has the lock.
 REFUSED = {
     "redis_py": "LockError",
     "redis_py_async": "LockError",
-    "redlock": "None",  # it never says
+    # redlock-py reports no error.
+    "redlock": "None",
     "pottery": "ReleaseUnlockedLock",
     "pottery_async": "ReleaseUnlockedLock",
     "redis_lock": "NotAcquired",
@@ -112,7 +113,7 @@ both_ways = pytest.mark.parametrize("pair", [("theirs", "ours"), ("ours", "their
 
 @both_ways
 @pytest.mark.parametrize("client", list(KEYS))
-def test_who_holds_it_keeps_the_other_out_and_wakes_it(client, pair, farm, actors, name):
+def test_each_client_excludes_the_other_and_wakes_it(client, pair, farm, actors, name):
     check_original(client)
     key, count, refused = KEYS[client]
     urls = farm.urls(count)
@@ -122,22 +123,25 @@ def test_who_holds_it_keeps_the_other_out_and_wakes_it(client, pair, farm, actor
     url, token = next((url, found) for url in urls if (found := ask(url).get(key.format(name))))
     assert other.ask("try") == refused
     assert other.ask("release") == REFUSED[client]
-    assert ask(url).get(key.format(name)) == token  # which nobody else has released
+    # The refused release did not change the key.
+    assert ask(url).get(key.format(name)) == token
     other.tell("acquire")
     assert other.is_silent()
     assert one.ask("release") == "None"
     assert other.said() == "True"
     tokens = [ask(url).get(key.format(name)) for url in urls]
-    assert sum(found not in (token, None) for found in tokens) > len(urls) // 2  # one may have refused just before
+    # One master may have refused just before the release.
+    assert sum(found not in (token, None) for found in tokens) > len(urls) // 2
     assert one.ask("try") == refused
     assert other.ask("release") == "None"
     assert one.ask("try") == "True"
     assert one.ask("release") == "None"
-    await_true(lambda: not any(ask(url).exists(key.format(name)) for url in urls))  # a quorum has answered before
+    # The release returned after a quorum; the other masters may be later.
+    await_true(lambda: not any(ask(url).exists(key.format(name)) for url in urls))
 
 
 @pytest.mark.parametrize("holder", ["theirs", "ours"])
-def test_all_whose_key_is_the_name_itself_exclude_each_other(holder, farm, actors, name):
+def test_all_clients_that_use_the_name_as_the_key_exclude_each_other(holder, farm, actors, name):
     [url] = farm.urls(1)
     clients = ["redis_py", "redis_py_async", "redlock", "aioredlock"]
     if importlib.util.find_spec("aioredlock") is None:
@@ -159,7 +163,8 @@ def test_waiters_of_python_redis_lock_are_woken_one_by_one(farm, actors, name):
         waiter.tell("acquire")
     assert all(waiter.is_silent() for waiter in waiters)
     assert ours.ask("release") == "None"
-    while waiters:  # each release of theirs wakes the next one
+    # Each release by an original wakes the next one.
+    while waiters:
         await_true(lambda: any(not waiter.is_silent() for waiter in waiters))
         [woken] = [waiter for waiter in waiters if not waiter.is_silent()]
         assert woken.said() == "True"

@@ -32,7 +32,8 @@ class Prefixed(redis.Redis):
 
 
 class AsyncPrefixed(redis.asyncio.Redis):
-    def execute_command(self, *words: Any, **options: Any) -> Any:  # returns an awaitable
+    # It returns an awaitable.
+    def execute_command(self, *words: Any, **options: Any) -> Any:
         return super().execute_command(*prefixed(words), **options)
 
 
@@ -68,7 +69,7 @@ def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(kind, 
     refused = threading.Event()
 
     class Noting(Prefixed):
-        """Notes when a SET finds the key taken."""
+        """Records when a SET finds the key taken."""
 
         def execute_command(self, *words: Any, **options: Any) -> Any:
             reply = super().execute_command(*words, **options)
@@ -187,7 +188,8 @@ def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(implemen
         assert overrides.override_of(client) == ""
         with redis_py.Lock(client, name, timeout=10) as lock:
             assert lock.owned()
-            assert lock.local.lease is not None  # ours
+            # Only our algorithm sets a lease.
+            assert lock.local.lease is not None
 
 
 def test_row_59_a_tool_around_an_override_does_not_hide_it(implementation, url):

@@ -1,7 +1,7 @@
-"""The peers' own test suites, with nothing changed but the import and where the server listens.
+"""The peers' own test suites, unchanged apart from the import and the address of the server.
 
-They are in the peers' source distributions, which `make test` downloads. What is left out stands in docs/compat.md,
-with the reason.
+They are in the peers' source distributions, which `make test` downloads. docs/compat.md lists the tests that are left
+out, with the reasons.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ markers =
     onlynoncluster
 """
 
-# A plugin: leaves out what the file says, by whole names (or with parameters), and fails where there is no such test.
+# A plugin: it leaves out the tests that the file names, with or without parameters, and fails if one does not exist.
 LEFT_OUT = """
 from pathlib import Path
 import pytest
@@ -68,13 +68,13 @@ class Suite:
     """One peer's tests.
 
     Args:
-        sdist: of the source distribution.
-        files: which tests are about locks.
-        imports: what of their text is replaced by what, as patterns; "{port}" is the server's.
-        options: of the command line; "{url}" is the server's.
-        least: so many pass at least.
-        fixtures: those that the distribution does not have.
-        environment: beside the usual.
+        sdist: the name of the source distribution.
+        files: the test files about locks.
+        imports: patterns and their replacements in the text of the tests; "{port}" is the server's port.
+        options: command-line options; "{url}" is the server's URL.
+        least: the minimum number of tests that pass.
+        fixtures: fixtures that the distribution does not have.
+        environment: additional environment variables.
     """
 
     sdist: str
@@ -124,21 +124,22 @@ SUITES = {
             r"'redis_lock\.django_cache": "'redlatch.compat.redis_lock.django_cache",
         },
         150,
-        options=["-n", "4"],  # most of them wait most of the time
+        # Most of these tests wait most of the time.
+        options=["-n", "4"],
         environment={"DJANGO_SETTINGS_MODULE": "test_project.settings"},
     ),
 }
 
 
 def left_out_of(peer: str) -> list[str]:
-    """Return which tests docs/compat.md leaves out: the first column of the table behind the peer's name."""
+    """Return the tests that docs/compat.md leaves out: the first column of the table after the peer's name."""
     text = (ROOT / "docs/compat.md").read_text()
     section = text.split(f"\n### Left out of {peer}'s suite\n")[1].split("\n#")[0]
     return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
 def prepare(suite: Suite, peer: str, folder: Path, url: str) -> None:
-    """Unpack a suite, change its imports, and note what is left out."""
+    """Unpack a suite, change its imports, and write the list of tests that are left out."""
     found = [path for path in SDISTS.glob("*.tar.gz") if re.fullmatch(rf"{suite.sdist}-[\d.]+\.tar\.gz", path.name)]
     if not found:
         pytest.skip(f"the source distribution of {peer}, which has its tests, could not be downloaded")
@@ -172,7 +173,8 @@ def test_the_suite_of_a_peer_passes_with_the_import_changed(
     prepare(suite, peer, tmp_path, url)
     python_path = os.pathsep.join([str(tmp_path), str(tmp_path / "tests")])
     environment = os.environ | {"PYTHONPATH": python_path, "URL": url, "REDLATCH_IMPL": implementation.name}
-    if peer == "python-redis-lock":  # where gevent patches, the pure one is chosen
+    # In processes that gevent patches, redlatch has to choose the pure implementation by itself.
+    if peer == "python-redis-lock":
         del environment["REDLATCH_IMPL"]
     command = [sys.executable, "-m", "pytest", "-q", *[f"tests/{name}" for name in suite.files]]
     command += [option.format(url=url) for option in suite.options]

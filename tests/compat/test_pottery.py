@@ -1,4 +1,4 @@
-"""The drop-in for pottery: real masters that are away, instead of the mocks of its own suite; and what differs."""
+"""The drop-in for pottery: real masters that fail, instead of the mocks of its own suite; and the differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redlatch.compat.pottery import AIORedlock, Redlock, synchronize
 
 
 class Both:
-    """Either face, called the same way."""
+    """Both faces, called the same way."""
 
     def __init__(self, asynchronous: bool, runner: asyncio.Runner) -> None:
         self._asynchronous = asynchronous
@@ -40,13 +40,14 @@ def face(implementation: Any, request: pytest.FixtureRequest) -> Any:
         yield Both(request.param, runner)
 
 
-def test_it_is_held_with_pottery_key_and_validity(face, three, name):
+def test_a_lock_has_potterys_key_and_validity(face, three, name):
     lock = face.make(three, name, auto_release_time=5)
     assert lock.key == f"redlock:{name}"
     assert face(lock.acquire)
     assert [ask(url).get(lock.key) for url in three] == [lock._uuid.encode()] * 3
     assert 0 < face(lock.locked) <= 4.948
-    assert not face(lock.acquire, blocking=False)  # and that does not lose the token of the one that is held
+    # The refused attempt does not lose the token of the lock that is held.
+    assert not face(lock.acquire, blocking=False)
     face(lock.extend)
     face(lock.release)
     assert face(lock.locked) == 0
@@ -56,7 +57,7 @@ def test_it_is_held_with_pottery_key_and_validity(face, three, name):
     assert (caught.value.key, caught.value.masters, caught.value.redis_errors) == (lock.key, lock.masters, [])
 
 
-def test_masters_that_are_away_are_no_quorum(face, three, closed_ports, name):
+def test_masters_that_are_down_form_no_quorum(face, three, closed_ports, name):
     lock = face.make([three[0], *closed_ports(2)], name)
     assert not face(lock.acquire, blocking=False)
     assert not face(lock.acquire, timeout=0.3)
@@ -67,7 +68,7 @@ def test_masters_that_are_away_are_no_quorum(face, three, closed_ports, name):
     assert not ask(three[0]).exists(lock.key)
 
 
-def test_masters_that_go_away_while_it_is_held(face, three, proxies, name):
+def test_calls_raise_potterys_errors_after_a_quorum_fails_during_the_hold(face, three, proxies, name):
     before = proxies(three)
     lock = face.make([proxy.url for proxy in before], name, auto_release_time=20)
     assert face(lock.acquire)
@@ -86,7 +87,8 @@ def test_masters_that_go_away_while_it_is_held(face, three, proxies, name):
     assert caught.value.redis_errors
     for proxy in before[1:]:
         proxy.refusing = False
-    for _ in range(100):  # it may be called again, until a quorum is back
+    # The release may be repeated until a quorum is back.
+    for _ in range(100):
         try:
             face(lock.release)
             break
@@ -95,7 +97,7 @@ def test_masters_that_go_away_while_it_is_held(face, three, proxies, name):
     await_true(lambda: not any(ask(url).exists(lock.key) for url in three))
 
 
-def test_extensions_are_counted_until_it_is_acquired_anew(face, three, name):
+def test_extensions_are_counted_until_the_next_acquire(face, three, name):
     lock = face.make(three, name, num_extensions=2)
     with pytest.raises(pottery.ExtendUnlockedLock):
         face(lock.extend)
@@ -108,7 +110,7 @@ def test_extensions_are_counted_until_it_is_acquired_anew(face, three, name):
         face(lock.release)
 
 
-def test_databases_of_one_server_are_masters_as_pottery_has_it(face, single_master, name, caplog):
+def test_databases_of_one_server_count_as_masters_as_in_pottery(face, single_master, name, caplog):
     url = single_master()
     lock = face.make([f"{url}/{number}" for number in range(3)], name)
     assert face(lock.acquire)
@@ -117,7 +119,7 @@ def test_databases_of_one_server_are_masters_as_pottery_has_it(face, single_mast
     assert "they fail together" in caplog.text
 
 
-def test_who_waits_is_woken(implementation, three, name, no_backstop):
+def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
     make = Both(False, None).make  # type: ignore[arg-type]
     holder, waiter = make(three, name, auto_release_time=60), make(three, name, auto_release_time=60)
     assert holder.acquire()
@@ -128,7 +130,7 @@ def test_who_waits_is_woken(implementation, three, name, no_backstop):
     waiter.release()
 
 
-def test_a_function_that_is_synchronized_runs_once_at_a_time(implementation, three, name):
+def test_a_synchronized_function_runs_once_at_a_time(implementation, three, name):
     masters, inside, seen = [redis.Redis.from_url(url) for url in three], [], []
 
     @synchronize(key=name, masters=masters, auto_release_time=60)
@@ -152,7 +154,7 @@ def test_a_timeout_for_a_call_that_does_not_block_is_refused(face, three, name):
         face(face.make(three, name).acquire, blocking=False, timeout=1)
 
 
-def test_a_lock_that_leaves_nothing_to_be_believed_is_refused_at_once(face, three, name):
+def test_a_ttl_that_leaves_no_validity_is_refused_at_once(face, three, name):
     lock = face.make(three, name, auto_release_time=0.001)
     assert not face(lock.acquire)
     assert not any(ask(url).exists(lock.key) for url in three)

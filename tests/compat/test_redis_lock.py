@@ -1,4 +1,4 @@
-"""The drop-in for python-redis-lock: what its own suite does not look at, and what differs for safety."""
+"""The drop-in for python-redis-lock: behaviour that its own suite does not test, and differences for safety."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_renewal_stops_when_the_lock_object_is_gone(server, name):
     await_true(lambda: not server.exists(f"lock:{name}"))
 
 
-def test_each_acquire_has_an_id_of_its_own_unless_one_was_chosen(server, name):
+def test_each_acquire_has_a_new_id_unless_the_caller_chose_one(server, name):
     lock, chosen = Lock(server, name, expire=5), Lock(server, name + "-2", expire=5, id="me")
     seen = []
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_each_acquire_has_an_id_of_its_own_unless_one_was_chosen(server, name):
     assert len(set(seen)) == 3
 
 
-def test_threads_that_contend_have_an_id_each(server, name):
+def test_each_contending_thread_has_an_id_of_its_own(server, name):
     locks = [Lock(server, name, expire=60) for _ in range(8)]
 
     def work(lock: Lock) -> bool:
@@ -88,7 +88,7 @@ def test_a_second_release_does_not_release_the_next_holder(server, name):
     other.release()
 
 
-def test_a_refused_try_with_the_same_id_leaves_the_lock_to_who_has_it(server, name):
+def test_a_refused_try_with_the_same_id_leaves_the_lock_to_its_holder(server, name):
     server.set(f"lock:{name}", "worker", ex=60)
     lock = Lock(server, name, expire=60, id="worker")
     with pytest.raises(redis_lock.AlreadyAcquired):
@@ -96,7 +96,7 @@ def test_a_refused_try_with_the_same_id_leaves_the_lock_to_who_has_it(server, na
     assert lock.get_owner_id() == "worker"
 
 
-def test_who_has_chosen_an_id_gets_no_lease_of_another(server, name):
+def test_a_waiter_with_a_chosen_id_gets_a_lease_with_that_id(server, name):
     holder, waiter = Lock(server, name, expire=60), Lock(server, name, expire=60, id="mine")
     assert holder.acquire()
     waiting = in_thread(waiter.acquire)
@@ -107,12 +107,13 @@ def test_who_has_chosen_an_id_gets_no_lease_of_another(server, name):
     waiter.release()
 
 
-def test_reset_lets_those_who_wait_here_ask(server, name):
+def test_reset_lets_local_waiters_ask_the_server(server, name):
     holder, waiter = Lock(server, name, expire=60), Lock(server, name, expire=60)
     assert holder.acquire()
     waiting = in_thread(waiter.acquire)
     threading.Event().wait(0.1)
-    waiter.reset()  # whoever holds it
+    # A reset frees the lock, whatever its holder.
+    waiter.reset()
     assert waiting.result(PATIENCE)
     with pytest.raises(redis_lock.NotAcquired):
         holder.release()
@@ -142,7 +143,7 @@ def test_row_58_a_reset_by_a_user_who_lacks_a_right_leaves_no_signal_without_a_t
         server.execute_command("ACL", "DELUSER", user)
 
 
-def test_what_was_acquired_elsewhere_is_extended_and_released_by_its_id(server, name):
+def test_a_lock_of_another_process_is_extended_and_released_by_its_id(server, name):
     server.set(f"lock:{name}", "theirs", ex=60)
     lock = Lock(server, name, id="theirs")
     with pytest.raises(redis_lock.AlreadyAcquired):
@@ -154,7 +155,8 @@ def test_what_was_acquired_elsewhere_is_extended_and_released_by_its_id(server, 
     assert server.llen(f"lock-signal:{name}") == 1
     with pytest.raises(redis_lock.NotAcquired):
         lock.release()
-    server.set(f"lock:{name}", "theirs")  # as the original does it without `expire`
+    # The original sets such a key without `expire`.
+    server.set(f"lock:{name}", "theirs")
     with pytest.raises(redis_lock.NotExpirable):
         lock.extend(600)
     lock.reset()
@@ -178,7 +180,7 @@ def test_bad_arguments_are_refused_as_the_original_does(server, name):
         pass
 
 
-def test_a_server_that_is_away_is_a_connection_error(implementation, closed_ports, name):
+def test_a_server_that_is_down_raises_a_connection_error(implementation, closed_ports, name):
     [nobody] = closed_ports(1)
     with redis.Redis.from_url(nobody, retry=None) as client, pytest.raises(redis.ConnectionError):
         Lock(client, name, expire=1).acquire()

@@ -1,4 +1,4 @@
-"""The drop-in for redis-py's locks: what its own suite does not look at, and what differs for safety."""
+"""The drop-in for redis-py's locks: behaviour that its own suite does not test, and differences for safety."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(implementation: Any, url: str) -> Any:
         yield client
 
 
-def test_it_is_what_a_redis_py_client_returns_when_it_is_asked_to(server, name):
+def test_a_redis_py_client_returns_the_drop_in_as_its_lock_class(server, name):
     lock = server.lock(name, timeout=5, lock_class=Lock)
     assert isinstance(lock, redis.lock.Lock)
     with lock as same:
@@ -46,14 +46,15 @@ def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(server,
     assert lock.acquire(blocking=False)
     assert 0 < server.pttl(name) <= 1500
     token = lock.local.token
-    threading.Event().wait(2.0)  # longer than its ttl
+    # This is longer than the ttl.
+    threading.Event().wait(2.0)
     assert server.get(name) == token
     assert lock.owned()
     lock.release()
     assert not server.exists(name)
 
 
-def test_a_lock_object_that_is_dropped_frees_its_lock(server, name, monkeypatch):
+def test_a_collected_lock_object_frees_its_lock(server, name, monkeypatch):
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
     assert Lock(server, name).acquire(blocking=False)
     gc.collect()
@@ -61,7 +62,7 @@ def test_a_lock_object_that_is_dropped_frees_its_lock(server, name, monkeypatch)
     assert Lock(server, name).acquire(blocking_timeout=PATIENCE)
 
 
-def test_what_a_thread_has_acquired_and_left_behind_is_not_renewed_for_ever(server, name, monkeypatch):
+def test_the_lock_of_a_thread_that_ended_is_not_renewed_for_ever(server, name, monkeypatch):
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
     lock = Lock(server, name)
     assert in_thread(lock.acquire).result(PATIENCE)
@@ -70,7 +71,7 @@ def test_what_a_thread_has_acquired_and_left_behind_is_not_renewed_for_ever(serv
     lock.release()
 
 
-def test_what_users_put_on_a_lock_stays_there(server, name):
+def test_attributes_that_users_set_on_a_lock_stay(server, name):
     for lock in (Lock(server, name), Lock(server, name, thread_local=False), AsyncLock(server, name)):
         lock.local.count = 1
         assert lock.local.count == 1
@@ -83,7 +84,7 @@ def test_what_users_put_on_a_lock_stays_there(server, name):
 
 
 @pytest.mark.parametrize("timeout", [-1, 0.0001, -0.5])
-def test_a_timeout_that_is_none_is_refused_as_the_server_would(server, name, timeout):
+def test_a_timeout_out_of_range_is_refused_with_the_servers_error(server, name, timeout):
     with pytest.raises(redis.ResponseError, match="invalid expire time"):
         Lock(server, name, timeout=timeout).acquire()
 
@@ -101,7 +102,7 @@ def test_a_thread_that_never_acquired_cannot_release(server, name):
     assert not server.exists(name + "-2")
 
 
-def test_a_lock_object_is_used_by_many_threads_one_after_the_other(server, name):
+def test_many_threads_use_one_lock_object_in_turn(server, name):
     lock = Lock(server, name, timeout=5)
 
     def cycle() -> bytes:
@@ -113,7 +114,7 @@ def test_a_lock_object_is_used_by_many_threads_one_after_the_other(server, name)
     assert lock.local.token is None
 
 
-def test_a_token_that_was_handed_over_is_released_and_extended_by_whoever_has_it(server, name):
+def test_a_copied_token_extends_and_releases_the_lock(server, name):
     one, other = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert one.acquire()
     other.local.token = one.local.token
@@ -128,7 +129,7 @@ def test_a_token_that_was_handed_over_is_released_and_extended_by_whoever_has_it
         one.release()
 
 
-def test_a_token_of_the_callers_own_is_kept_by_all_attempts(server, name):
+def test_all_attempts_use_the_token_that_the_caller_chose(server, name):
     holder, waiter = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert holder.acquire(token="one")
     assert server.get(name) == b"one"
@@ -137,7 +138,7 @@ def test_a_token_of_the_callers_own_is_kept_by_all_attempts(server, name):
     assert waiting.result(PATIENCE) == (True, b"two", None)
 
 
-def test_extend_adds_and_takes_away(server, name):
+def test_extend_adds_and_subtracts_time(server, name):
     lock = Lock(server, name, timeout=10)
     assert lock.acquire()
     assert lock.extend(10) is True
@@ -149,7 +150,7 @@ def test_extend_adds_and_takes_away(server, name):
     lock.release()
 
 
-def test_who_waits_is_woken_and_does_not_sleep(server, name, no_backstop):
+def test_a_release_wakes_a_waiter_without_a_sleep(server, name, no_backstop):
     holder, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=60, sleep=59)
     assert holder.acquire()
     waiting = in_thread(waiter.acquire, None, True, 60)
@@ -158,12 +159,14 @@ def test_who_waits_is_woken_and_does_not_sleep(server, name, no_backstop):
     assert waiting.result(PATIENCE)
 
 
-def test_what_a_lua_extend_of_ones_own_has_changed_is_released_by_the_token(server, name):
+def test_a_lock_extended_by_a_users_script_is_released_by_its_token(server, name):
     lock = Lock(server, name, timeout=0.5)
-    lock.lua_extend = server.register_script('return redis.call("pexpire",KEYS[1],60000)')  # as RedBeat does it
+    # RedBeat replaces the script in the same way.
+    lock.lua_extend = server.register_script('return redis.call("pexpire",KEYS[1],60000)')
     assert lock.acquire()
     assert lock.extend(1)
-    threading.Event().wait(0.7)  # beyond what was acquired
+    # This is longer than the ttl that was acquired.
+    threading.Event().wait(0.7)
     assert lock.owned()
     lock.release()
     assert not server.exists(name)
@@ -177,7 +180,7 @@ class Hooked(Lock):
         return super().do_acquire(token)
 
 
-def test_a_subclass_with_a_do_acquire_of_its_own_has_it_called(server, name):
+def test_the_do_acquire_of_a_subclass_is_called(server, name):
     lock = Hooked(server, name, timeout=5)
     assert lock.acquire()
     assert lock.tried == 1
@@ -220,19 +223,20 @@ def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(serve
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Counted(server, name)
     assert lock.acquire()
-    care = lock.local.lease._care
+    upkeep = lock.local.lease._upkeep
     lock.release()
-    assert not care.live()
+    assert not upkeep.live()
     other = Lock(server, name + "-2")
     assert other.acquire()
-    threading.Event().wait(2.0)  # both would have been due by now, and the first one lost
+    # Both renewals would have been due by now, and the first lock would have been lost.
+    threading.Event().wait(2.0)
     assert other.owned()
     other.release()
     assert name not in caplog.text
     server.delete(name + "-released")
 
 
-def test_so_is_one_of_asyncio(implementation, url, name):
+def test_a_release_script_of_an_asyncio_subclass_is_run(implementation, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             async with AsyncCounted(client, name, timeout=60):
@@ -243,9 +247,9 @@ def test_so_is_one_of_asyncio(implementation, url, name):
     run(work())
 
 
-def test_a_client_whose_connections_are_not_redis_pys_keeps_redis_pys_way(server, name):
+def test_a_client_with_connections_of_another_class_keeps_redis_pys_algorithm(server, name):
     class Connection(redis.Connection):
-        """Somebody's own, such as fakeredis'."""
+        """A connection class of the user, such as fakeredis'."""
 
     pool = redis.ConnectionPool(connection_class=Connection, **server.connection_pool.connection_kwargs)
     mine = redis.Redis(connection_pool=pool)
@@ -257,14 +261,14 @@ def test_a_client_whose_connections_are_not_redis_pys_keeps_redis_pys_way(server
     assert not server.exists(name)
 
 
-def test_a_server_that_is_away_is_a_connection_error(implementation, closed_ports, name):
+def test_a_server_that_is_down_raises_a_connection_error(implementation, closed_ports, name):
     [nobody] = closed_ports(1)
     with redis.Redis.from_url(nobody, retry=None) as client:
         with pytest.raises(redis.ConnectionError):
             Lock(client, name, timeout=1).acquire()
 
 
-def test_a_server_that_is_silent_is_a_time_out(implementation, proxies, url, name):
+def test_a_silent_server_raises_a_timeout(implementation, proxies, url, name):
     [proxy] = proxies([url])
     with redis.Redis.from_url(proxy.url, socket_timeout=0.3) as client:
         lock = Lock(client, name, timeout=5)
@@ -275,24 +279,26 @@ def test_a_server_that_is_silent_is_a_time_out(implementation, proxies, url, nam
         proxy.replies.set()
 
 
-def test_a_try_with_the_token_that_somebody_else_uses_leaves_his_lock(server, url, name):
-    server.set(name, "worker-7", px=60_000)  # by another process
+def test_a_try_with_the_token_of_another_holder_leaves_its_lock(server, url, name):
+    # Another process has set the key.
+    server.set(name, "worker-7", px=60_000)
     lock = Lock(server, name, timeout=60)
     assert not lock.acquire(token="worker-7", blocking=False)
     assert not lock.acquire(token="worker-7", blocking_timeout=0.3)
     assert server.get(name) == b"worker-7"
 
 
-def test_an_interrupted_wait_with_the_token_of_somebody_else_leaves_his_lock(server, name, strike):
+def test_an_interrupted_wait_with_the_token_of_another_holder_leaves_its_lock(server, name, strike):
     server.set(name, "worker-7", px=60_000)
     strike(0.2)
     with pytest.raises(KeyboardInterrupt):
         Lock(server, name, timeout=60).acquire(token="worker-7")
-    threading.Event().wait(0.1)  # what would be sent is
+    # Time for anything that would still be sent.
+    threading.Event().wait(0.1)
     assert server.get(name) == b"worker-7"
 
 
-def test_one_try_sees_that_the_key_was_deleted_by_hand(server, name):
+def test_a_single_try_finds_that_the_key_was_deleted_by_hand(server, name):
     holder = Lock(server, name, timeout=60)
     assert holder.acquire()
     assert not Lock(server, name, timeout=60).acquire(blocking=False)
@@ -303,7 +309,7 @@ def test_one_try_sees_that_the_key_was_deleted_by_hand(server, name):
 
 
 @pytest.mark.parametrize("how", ["token", "script"])
-def test_who_waits_here_is_woken_by_whoever_releases_with_the_token(server, name, no_backstop, how):
+def test_a_release_with_a_copied_token_wakes_a_local_waiter(server, name, no_backstop, how):
     holder, other, waiter = (Lock(server, name, timeout=60) for _ in range(3))
     if how == "script":
         holder.lua_extend = other.lua_extend = server.register_script("return 1")
@@ -315,17 +321,18 @@ def test_who_waits_here_is_woken_by_whoever_releases_with_the_token(server, name
     assert waiting.result(PATIENCE)
 
 
-def test_reacquire_takes_a_timeout_that_was_changed(server, name):
+def test_reacquire_uses_a_changed_timeout(server, name):
     lock = Lock(server, name, timeout=2)
     assert lock.acquire()
     lock.timeout = 9
     assert lock.reacquire() is True
     assert 8000 < server.pttl(name) <= 9000
-    assert lock.extend(-20) is True  # as redis-py has it: a key that has no time left goes
+    # As with redis-py, a key without remaining time is deleted.
+    assert lock.extend(-20) is True
     assert not server.exists(name)
 
 
-def test_an_interrupt_between_winning_and_noting_leaves_nothing(server, name):
+def test_an_interrupt_before_the_lease_is_recorded_leaves_no_key(server, name):
     class Struck:
         def note(self, lease: Any) -> None:
             raise KeyboardInterrupt
@@ -337,7 +344,7 @@ def test_an_interrupt_between_winning_and_noting_leaves_nothing(server, name):
     await_true(lambda: not server.exists(name))
 
 
-def test_a_signals_handler_may_release_while_its_thread_waits(server, name):
+def test_a_signal_handler_may_release_while_its_thread_waits(server, name):
     mine, theirs = Lock(server, name, timeout=60), Lock(server, name + "-2", timeout=60)
     assert mine.acquire()
     server.set(name + "-2", "somebody", px=60_000)
@@ -409,7 +416,7 @@ def test_each_task_has_a_token_of_its_own(implementation, url, name):
     run(work())
 
 
-def test_a_task_that_did_not_get_it_releases_nobodys(implementation, url, name):
+def test_a_task_without_the_lock_cannot_release_another_tasks_lock(implementation, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock = AsyncLock(client, name, timeout=60)
@@ -428,7 +435,8 @@ def test_a_task_that_did_not_get_it_releases_nobodys(implementation, url, name):
                 async with lock:
                     had.set()
                     await lock.release()
-                    await taken.wait()  # by the other, before this one leaves
+                    # The other task acquires the lock before this one leaves.
+                    await taken.wait()
 
             had, taken = asyncio.Event(), asyncio.Event()
             leaving = asyncio.create_task(again())
@@ -461,7 +469,7 @@ async def _be_refused_in_another_task(lock: AsyncLock) -> None:
 
 @pytest.mark.parametrize("try_in_vain", [_run_out, _run_out_in_another_task, _be_refused_in_another_task])
 @pytest.mark.parametrize("holds", [AsyncLock.acquire, lambda lock: asyncio.create_task(lock.acquire())])
-def test_a_task_that_gave_up_neither_owns_nor_releases_what_another_one_holds(
+def test_a_task_that_gave_up_neither_owns_nor_releases_the_lock_of_another(
     implementation, url, name, try_in_vain, holds
 ):
     async def work() -> None:
@@ -483,7 +491,7 @@ def test_a_task_that_gave_up_neither_owns_nor_releases_what_another_one_holds(
     run(work())
 
 
-def test_what_was_acquired_in_one_loop_is_released_in_the_next(implementation, url, name):
+def test_a_lock_acquired_in_one_loop_is_released_in_the_next(implementation, url, name):
     client = redis.asyncio.Redis.from_url(url)
     lock = AsyncLock(client, name, timeout=60)
 
@@ -496,7 +504,7 @@ def test_what_was_acquired_in_one_loop_is_released_in_the_next(implementation, u
     assert not ask(url).exists(name)
 
 
-def test_what_another_task_has_acquired_for_this_one_can_be_released(implementation, url, name):
+def test_a_task_can_release_a_lock_that_another_task_acquired_for_it(implementation, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock = AsyncLock(client, name, timeout=5)
@@ -510,7 +518,7 @@ def test_what_another_task_has_acquired_for_this_one_can_be_released(implementat
     run(work())
 
 
-def test_a_release_that_is_cancelled_loses_neither_key_nor_token(implementation, url, proxies, name):
+def test_a_cancelled_release_keeps_the_token_and_can_be_repeated(implementation, url, proxies, name):
     async def work(proxy: Any) -> None:
         async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
             lock = AsyncLock(client, name, timeout=60)
@@ -527,10 +535,11 @@ def test_a_release_that_is_cancelled_loses_neither_key_nor_token(implementation,
     run(work(proxy))
 
 
-def test_an_acquire_that_is_cancelled_leaves_nothing(implementation, url, proxies, name):
+def test_a_cancelled_acquire_leaves_no_key(implementation, url, proxies, name):
     async def work(proxy: Any) -> None:
         async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
-            async with AsyncLock(client, name + "-2", timeout=60):  # it is connected
+            # This lock lets the client connect.
+            async with AsyncLock(client, name + "-2", timeout=60):
                 proxy.replies.clear()
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(AsyncLock(client, name, timeout=60).acquire(), 0.3)
@@ -556,11 +565,12 @@ def test_every_event_loop_has_connections_of_its_own(implementation, url, name):
     assert not ask(url).exists(name)
 
 
-def test_extend_of_what_is_not_held_is_refused_at_once(implementation, url, name):
+def test_extending_a_lock_that_is_not_held_fails_at_once(implementation, url, name):
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             with pytest.raises(LockError, match="unlocked"):
-                AsyncLock(client, name, timeout=5).extend(1)  # before anything is awaited
+                # The error comes before anything is awaited.
+                AsyncLock(client, name, timeout=5).extend(1)
             lock = AsyncLock(client, name)
             await lock.acquire()
             with pytest.raises(LockError, match="no timeout"):
@@ -570,18 +580,19 @@ def test_extend_of_what_is_not_held_is_refused_at_once(implementation, url, name
     run(work())
 
 
-def test_row_39_a_shorter_extension_shortens_the_key_and_the_lock_is_not_passed_on_with_its_token(server, name):
+def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(server, name):
     lock, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=5)
     assert lock.acquire()
     token = server.get(name)
     assert lock.extend(20, replace_ttl=True) is True
     assert 19_000 < server.pttl(name) <= 20_000
     waiting = in_thread(lambda: (waiter.acquire(), server.get(name), waiter.release()))
-    await_true(lambda: name.encode() in client_of([server])._driver.lines.watches)
+    await_true(lambda: name.encode() in client_of([server])._driver.queues.watches.by_key)
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
     assert won
-    assert second != token  # so a late copy of the shortening command cannot affect the next holder
+    # A late copy of the shortening command therefore cannot affect the next holder.
+    assert second != token
 
 
 def test_row_39_a_shorter_extension_of_a_lost_key_raises(server, name, monkeypatch):

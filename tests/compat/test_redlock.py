@@ -1,4 +1,4 @@
-"""The drop-in for redlock-py: what its own suite does not look at, and what differs for safety."""
+"""The drop-in for redlock-py: behaviour that its own suite does not test, and differences for safety."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_master_that_is_down_breaks_nothing(implementation, three, closed_port
     assert not any(ask(url).exists(name) for url in three)
 
 
-def test_too_few_masters_are_no_lock_and_the_log_says_why(implementation, three, closed_ports, name, caplog):
+def test_too_few_masters_grant_no_lock_and_the_log_gives_the_reason(implementation, three, closed_ports, name, caplog):
     manager = Redlock([three[0], *closed_ports(2)], retry_count=2, retry_delay=0.05)
     with caplog.at_level(logging.WARNING):
         assert manager.lock(name, 5000) is False
@@ -49,7 +49,7 @@ def test_too_few_masters_are_no_lock_and_the_log_says_why(implementation, three,
 
 
 @pytest.mark.parametrize("ttl", [0, -5, 1, 2])
-def test_a_ttl_that_leaves_nothing_is_no_lock(manager, three, name, ttl):
+def test_a_ttl_that_leaves_no_validity_grants_no_lock(manager, three, name, ttl):
     assert manager.lock(name, ttl) is False
     assert not any(ask(url).exists(name) for url in three)
 
@@ -63,7 +63,7 @@ def test_a_lock_of_another_process_is_unlocked_by_its_token(manager, three, name
     assert not any(ask(url).exists(name) for url in three)
 
 
-def test_who_waits_is_woken(implementation, three, name, no_backstop):
+def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
     manager = Redlock(three, retry_count=1000)
     lock = manager.lock(name, 60_000)
     waiting = in_thread(manager.lock, name, 60_000)
@@ -72,7 +72,7 @@ def test_who_waits_is_woken(implementation, three, name, no_backstop):
     manager.unlock(waiting.result(PATIENCE))
 
 
-def test_connections_of_every_form_are_taken(implementation, url, name):
+def test_connections_of_every_form_are_accepted(implementation, url, name):
     port = int(url.rpartition(":")[2])
     for connection in (url, {"host": "127.0.0.1", "port": port}, redis.StrictRedis.from_url(url)):
         manager = Redlock([connection])
@@ -85,7 +85,7 @@ def test_connections_of_every_form_are_taken(implementation, url, name):
         manager.lock(name, 5.0)  # type: ignore[arg-type]
 
 
-def test_what_may_be_called_on_one_server_is_there(manager, three, name):
+def test_lock_instance_and_unlock_instance_work_on_one_server(manager, three, name):
     server, token = manager.servers[0], manager.get_unique_id()
     assert manager.lock_instance(server, name, token, 5000)
     assert not manager.lock_instance(server, name, token, 5000)
@@ -105,6 +105,6 @@ def test_unlocking_twice_does_not_unlock_the_next_holder(implementation, three, 
     manager.unlock(second)
 
 
-def test_one_database_twice_is_refused_at_once(implementation, three):
+def test_the_same_database_twice_is_refused_at_once(implementation, three):
     with pytest.raises(Warning, match="already"):
         Redlock([three[0], three[0], three[1]])

@@ -1,4 +1,4 @@
-"""Prints which peers' source distributions have the tests: those of the versions that are installed."""
+"""Prints the peers' source distributions that contain the tests, in the installed versions."""
 
 from importlib.metadata import version
 

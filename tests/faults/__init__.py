@@ -1,1 +1,1 @@
-"""What masters, networks, clocks and stopped processes can do to a lock; each test names its row of the matrix."""
+"""The faults of masters, networks, clocks and stopped processes; each test names its row of the matrix."""

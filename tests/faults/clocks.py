@@ -1,4 +1,4 @@
-"""Clocks that a test sets, of real processes: by a preloaded library that the tests compile."""
+"""Sets the clocks of real processes with a preloaded library, which the tests compile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 
 
 def compile_library(folder: Path) -> Path:
-    """Compile the library; skip where there is no C compiler, or no preloading of this kind."""
+    """Compile the library; skip if there is no C compiler, or on systems without this kind of preloading."""
     if sys.platform != "linux":
         pytest.skip("the clocks of processes are moved on Linux only")
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -30,7 +30,7 @@ def compile_library(folder: Path) -> Path:
 
 
 class Clock:
-    """The clocks of one process, which is to be started with `environment`, or by `wrapped`."""
+    """The clocks of one process, which must be started with `environment`, or by `wrapped`."""
 
     def __init__(self, library: Path, folder: Path, name: str) -> None:
         self._library = library
@@ -41,12 +41,12 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the process needs to have in its environment."""
+        """Return the environment variables that the process needs."""
         preloaded = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(self._library)]))
         return {"LD_PRELOAD": preloaded, "REDLATCH_CLOCK": str(self._file)}
 
     def wrapped(self, program: str) -> str:
-        """Return a program that starts that one under these clocks."""
+        """Return a script that starts the program under these clocks."""
         script = self._file.with_suffix(".sh")
         settings = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
         script.write_text(f"#!/bin/sh\nexec env {settings} '{program}' \"$@\"\n")
@@ -57,14 +57,14 @@ class Clock:
         self._said[place * 8 : place * 8 + 8] = struct.pack("=q", ns)
 
     def set_ahead(self, seconds: float) -> None:
-        """Set the wall clock so far ahead of the true one; it goes on from there."""
+        """Set the wall clock ahead of the true time; it continues from there."""
         self._say(0, int(seconds * SECOND))
         self._say(1, 0)
 
     def freeze(self, at: float) -> None:
-        """Let the wall clock stand still, at so many seconds since 1970."""
+        """Stop the wall clock at a time in seconds since 1970."""
         self._say(1, int(at * SECOND))
 
     def suspend(self, seconds: float) -> None:
-        """Let so much time have passed since boot as if the machine had been suspended."""
+        """Advance the time since boot, as if the machine had been suspended."""
         self._say(2, int(seconds * SECOND))

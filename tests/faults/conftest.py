@@ -1,4 +1,4 @@
-"""What the tests of faults share: masters that they may break."""
+"""Fixtures of the fault tests: masters that they may break."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .clocks import compile_library
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that moves clocks."""
+    """The library that sets clocks."""
     return compile_library(tmp_path_factory.mktemp("clock"))
 
 

@@ -1,4 +1,4 @@
-"""Text that starts the scripts that fork, and the options of the interpreter that runs them."""
+"""The text that begins the scripts that fork, and the options of the interpreter that runs them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Row 3, many times: a master is killed and started again empty, and nobody gets the lock that it has voted for.
+"""Row 3, many times: a master is killed and restarted empty, and no rival gets the lock that the master has voted for.
 
     python -m tests.faults.restarts --trials 1000
 
-In each trial a holder has the lock on two masters of three; one of them is killed (SIGKILL) and is back at once, empty.
-With its vote and that of the third a rival would have a quorum: it tries until the holder's validity is over.
+In each trial a holder has the lock on two of three masters. One of the two is killed (SIGKILL) and is back at once,
+empty. With its vote and the vote of the third master a rival would have a quorum. The rival tries until the holder's
+validity is over.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ import redis
 from redlatch import Client, Guard, LockError, QuorumUnavailable, embedded
 
 TTL = 0.6
-FLEETS = 12  # at once: a trial is mostly waiting
+# The number of fleets at a time; a trial mostly waits.
+FLEETS = 12
 
 
 @dataclass
 class Tally:
-    """What came of trials.
+    """The result of some trials.
 
     Attributes:
-        trials: how many there were.
-        double: in how many a rival had the lock while the holder could still believe in it.
-        tries: how often rivals tried.
+        trials: the number of trials.
+        double: in how many of them a rival had the lock before the holder's deadline.
+        tries: how often the rivals tried.
     """
 
     trials: int = 0
@@ -39,14 +41,14 @@ class Tally:
     tries: int = 0
 
     def add(self, other: Tally) -> None:
-        """Count another one in."""
+        """Add another tally."""
         self.trials += other.trials
         self.double += other.double
         self.tries += other.tries
 
 
 def rob(client: Client, holder: object, name: str, tally: Tally) -> bool:
-    """Try to win a lock until its holder's validity is over; tell whether that went well, which it must not."""
+    """Try to acquire a lock until its holder's deadline; return whether an attempt succeeded, which is a failure."""
     while holder.remaining() > 0:  # type: ignore[attr-defined]
         rival = client.lock(name)
         tally.tries += 1
@@ -63,7 +65,7 @@ def rob(client: Client, holder: object, name: str, tally: Tally) -> bool:
 
 
 def try_often(trials: int, guard: Guard | None) -> Tally:
-    """Make trials on one fleet; the rival is by turns one that knew the masters before, and one that is new."""
+    """Run trials on one fleet; in turn, the rival is a client that used the masters before, and a new one."""
     tally, masters = Tally(), embedded.masters(3)
     with masters as urls, Client(urls, ttl=TTL, guard=guard) as owner, Client(urls, ttl=TTL, guard=guard) as known:
         known.connect()
@@ -84,7 +86,7 @@ def try_often(trials: int, guard: Guard | None) -> Tally:
 
 
 def _hold_on_all(client: Client, urls: list[str], name: str) -> object:
-    """Hold a lock on every master: not before the last one that was killed may vote again."""
+    """Hold a lock on every master, which is possible only when the last killed master may vote again."""
     while True:
         holder = client.lock(name)
         try:
@@ -97,7 +99,8 @@ def _hold_on_all(client: Client, urls: list[str], name: str) -> object:
 
 
 def _has(url: str, name: str) -> bool:
-    deadline = time.monotonic() + 0.05  # a quorum is there already
+    # A quorum has the key already.
+    deadline = time.monotonic() + 0.05
     with redis.Redis.from_url(url, retry=None) as server:
         while not (there := server.exists(name)) and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -105,7 +108,7 @@ def _has(url: str, name: str) -> bool:
 
 
 def run(trials: int, guard: Guard | None, fleets: int = FLEETS) -> Tally:
-    """Make trials on several fleets at once."""
+    """Run trials on several fleets at once."""
     tally = Tally()
     shares = [trials // fleets + (place < trials % fleets) for place in range(fleets)]
     with ThreadPoolExecutor(fleets) as pool:
@@ -119,7 +122,8 @@ if __name__ == "__main__":
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--without-guard", action="store_true", help="to see that it goes wrong")
     given = parser.parse_args()
-    logging.getLogger("redlatch").setLevel(logging.ERROR)  # it warns of each restart, by each client
+    # Each client warns of each restart.
+    logging.getLogger("redlatch").setLevel(logging.ERROR)
     result = run(given.trials, None if given.without_guard else Guard(max_ttl=TTL))
     print(f"{result.trials} restarts, {result.tries} tries to win meanwhile: {result.double} double grants")
     sys.exit(bool(result.double))

@@ -1,6 +1,6 @@
-"""Rows 4, 26, 27 and 28: clocks that are set, stand still, or have gone on while the machine was suspended.
+"""Rows 4, 26, 27 and 28: clocks that are set, that stop, or that ran on while the machine was suspended.
 
-The clocks of real servers and of real clients are moved by a library that is preloaded into them (`clock.c`).
+A preloaded library sets the clocks of real servers and clients (`clock.c`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def clocked(library, tmp_path):
 
 
 def cycle(client, name):
-    """Use a lock once, so that there is a pulse if one is due."""
+    """Use a lock once, so that the client sends a pulse if one is due."""
     lock = client.lock(name)
     assert lock.acquire(timeout=PATIENCE)
     lock.release()
@@ -51,7 +51,7 @@ def cycle(client, name):
 
 
 def set_forward(connect, clocked, name, guard):
-    """Have a lock on two of three masters, one of which is set forward until the lock is gone there."""
+    """Hold a lock on two of three masters, and set the clock of one forward until its key is gone."""
     urls, clocks = clocked()
     owner, rival = connect(urls, guard=guard, ttl=MAX_TTL), connect(urls, guard=guard, ttl=MAX_TTL)
     cycle(rival, name)
@@ -62,11 +62,12 @@ def set_forward(connect, clocked, name, guard):
     ask(urls[2]).delete(name)
     clocks[0].set_ahead(2 * MAX_TTL)
     await_true(lambda: not ask(urls[0]).exists(name))
-    time.sleep(max(0.0, lock.remaining() - MAX_TTL + 1.1))  # the last pulse is a second ago
+    # The last pulse was a second ago.
+    time.sleep(max(0.0, lock.remaining() - MAX_TTL + 1.1))
     return lock, rival.lock(name)
 
 
-def test_row_4_a_clock_that_was_set_forward_does_not_help_to_a_second_holder(connect, clocked, name):
+def test_row_4_a_clock_that_was_set_forward_lets_no_second_holder_in(connect, clocked, name):
     lock, again = set_forward(connect, clocked, name, GUARD)
     tries = itertools.count()
     while not wins(again):
@@ -75,20 +76,22 @@ def test_row_4_a_clock_that_was_set_forward_does_not_help_to_a_second_holder(con
     assert next(tries) > 1
 
 
-def test_row_4_without_a_guard_it_does(clocked, name):
+def test_row_4_without_a_guard_a_clock_that_was_set_forward_lets_a_second_holder_in(clocked, name):
     with contextlib.closing(Face("threads")) as face:
         lock, again = set_forward(face, clocked, name, None)
-        while not wins(again):  # an attempt waits for 0.125 s only
+        # An attempt waits for 0.125 s only.
+        while not wins(again):
             assert lock.remaining() > 0
         assert lock.remaining() > 0
 
 
-def test_row_4_it_is_seen_within_a_second_of_use_and_what_stood_on_it_is_in_doubt(connect, clocked, server, name):
+def test_row_4_a_jump_is_seen_within_a_second_of_use_and_puts_held_locks_in_doubt(connect, clocked, server, name):
     urls, clocks = clocked(server=server)
     client = connect(urls)
     held = client.lock(name)
     assert held.acquire()
-    await_true(lambda: ask(urls[0]).exists(name))  # else its vote comes too late to count, and is in no doubt
+    # If its vote came too late to count, the lock would not be in doubt.
+    await_true(lambda: ask(urls[0]).exists(name))
     clocks[0].set_ahead(0.5)
     while held.remaining() > 0:
         cycle(client, name + "-other")
@@ -96,13 +99,14 @@ def test_row_4_it_is_seen_within_a_second_of_use_and_what_stood_on_it_is_in_doub
     assert now_ns() < held.deadline_ns
     with pytest.raises(LockLost, match="may have forgotten"):
         held.check()
-    held.extend()  # the others have it
+    # The other masters still have the key.
+    held.extend()
     held.check()
     await_true(lambda: b'"new":false' in ask(urls[0]).get(b"\0guard"))
     held.release()
 
 
-def test_row_28_a_clock_that_was_set_back_is_told_of_and_changes_nothing(connect, clocked, name, caplog):
+def test_row_28_a_clock_that_was_set_back_is_logged_and_changes_nothing(connect, clocked, name, caplog):
     urls, clocks = clocked(1)
     client = connect(urls, guard=GUARD, ttl=MAX_TTL)
     cycle(client, name)
@@ -119,18 +123,20 @@ def test_row_28_a_clock_that_was_set_back_is_told_of_and_changes_nothing(connect
     lock.release()
 
 
-def test_row_28_a_master_whose_clock_stands_still_is_left_out_until_it_goes_on(connect, clocked, name, keys):
+def test_row_28_a_master_whose_clock_stops_is_kept_out_until_the_clock_runs_again(connect, clocked, name, keys):
     urls, clocks = clocked()
     client = connect(urls, guard=GUARD, ttl=MAX_TTL)
     cycle(client, name)
     clocks[0].freeze(time.time())
 
-    names = (f"{name}-{number}" for number in itertools.count())  # what is owed to who is left out stays there so long
+    # A release waits until its master is let in again, so the key stays there meanwhile. Each use has a new name.
+    names = (f"{name}-{number}" for number in itertools.count())
 
     def left_out():
         lock = client.lock(next(names))
         assert lock.acquire(timeout=PATIENCE)
-        time.sleep(0.02)  # for a vote that is not waited for
+        # Wait for a vote that the acquire did not wait for.
+        time.sleep(0.02)
         there = keys(urls[:1], lock.name)
         lock.release()
         return not there
@@ -164,7 +170,7 @@ client.close()
 
 @contextlib.contextmanager
 def holder(implementation, clock, name, urls):
-    """Run a process that holds a lock under a clock; yield what asks it how it is."""
+    """Run a process that holds a lock under a clock; yield a function that returns its state."""
     environment = os.environ | clock.environment | {"REDLATCH_IMPL": implementation.name}
     command = [sys.executable, "-W", "error", "-c", HOLDER, name, *urls]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -185,7 +191,7 @@ def holder(implementation, clock, name, urls):
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_row_26_the_wall_clock_of_a_client_decides_nothing(hours, implementation, library, tmp_path, three, name):
+def test_row_26_the_wall_clock_of_a_client_does_not_matter(hours, implementation, library, tmp_path, three, name):
     clock = Clock(library, tmp_path, "client")
     with holder(implementation, clock, name, three) as (first, how):
         clock.set_ahead(hours * 3600)
@@ -195,7 +201,7 @@ def test_row_26_the_wall_clock_of_a_client_decides_nothing(hours, implementation
     assert first["remaining"] - PATIENCE / 2 < now["remaining"] <= first["remaining"]
 
 
-def test_row_27_time_in_which_the_machine_was_suspended_counts(implementation, library, tmp_path, three, name):
+def test_row_27_time_counts_while_the_machine_is_suspended(implementation, library, tmp_path, three, name):
     clock = Clock(library, tmp_path, "client")
     with holder(implementation, clock, name, three) as (first, how):
         assert how()["checked"]

@@ -13,7 +13,7 @@ from faces import PATIENCE, ask
 
 from redlatch import LockError, QuorumUnavailable, embedded
 from redlatch.config import masters_of
-from redlatch.protocol.commands import pack
+from redlatch.votes.commands import pack
 from redlatch.wire.connect import dial
 
 USER, PASSWORD = "s3cr3t-user", "s3cr3t-pw"
@@ -54,7 +54,8 @@ def test_row_43_a_server_without_auth_repeats_no_credentials(login, connect, ser
     config = without("HELLO", "AUTH", user=f"{USER} on >{PASSWORD} ~* +@all")
     with embedded.masters(1, server=server, config=config) as [url]:
         url = f"redis://{login}@{url.rpartition('/')[2].rpartition('@')[2]}"
-        assert PASSWORD.encode() in answer_of(url, "AUTH", USER, PASSWORD)  # the server itself repeats it
+        # The server itself repeats the password.
+        assert PASSWORD.encode() in answer_of(url, "AUTH", USER, PASSWORD)
         error = error_of(connect(url, guard=None).lock(name).acquire, blocking=False)
         [cause] = error.causes.values()
         assert "ERR unknown command 'AUTH'" in str(cause).replace("`", "'")
@@ -94,7 +95,7 @@ def test_row_43_a_server_without_scripts_repeats_no_token_of_a_held_lock(connect
             assert "unknown command 'EVAL'" in str(cause).replace("`", "'")
 
 
-def test_row_43_a_right_that_is_missing_is_still_named(connect, server, name):
+def test_row_43_an_error_still_names_a_missing_right(connect, server, name):
     with embedded.masters(1, server=server) as [url]:
         with ask(url) as admin:
             admin.execute_command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "+@all", "-set")
@@ -103,7 +104,7 @@ def test_row_43_a_right_that_is_missing_is_still_named(connect, server, name):
         assert "NOPERM" in str(cause) and "no permissions to run the 'set' command" in str(cause)
 
 
-def test_row_43_an_error_that_a_script_makes_of_its_arguments_repeats_none(connect, server, name):
+def test_row_43_an_error_of_a_script_repeats_none_of_its_arguments(connect, server, name):
     """The key has a type that makes the release script fail."""
     with embedded.masters(1, server=server) as [url]:
         lock = connect(url).lock(name)

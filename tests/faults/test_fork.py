@@ -1,6 +1,7 @@
-"""A forked child owns nothing of its parent (rule 10, row 29).
+"""A forked child owns none of its parent's locks (rule 10, row 29).
 
-Each scenario is a process of its own: it forks while threads run, which Python warns of, and which this is all about.
+Each scenario is a process of its own. It forks while threads run, although Python warns of that, because this is the
+case under test.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ assert client.lock(name + "-of-the-parent", ttl=60).acquire()
         name,
         *(proxy.url for proxy in before),
     )
-    await_true(lambda: all(proxy.count("SET") == 2 for proxy in before))  # two of them were a quorum
+    # Two of the masters were a quorum already.
+    await_true(lambda: all(proxy.count("SET") == 2 for proxy in before))
     for proxy in before:
         assert proxy.accepted == 1
         assert [command[1:2] for command in proxy.commands if command[0] == b"SET"] == [
@@ -161,7 +163,7 @@ lock.release()
     assert not keys(three, name)
 
 
-def test_a_fork_while_other_threads_are_inside_calls_neither_hangs_nor_disturbs_them(run, three, name, keys):
+def test_a_fork_during_calls_of_other_threads_neither_hangs_nor_disturbs_them(run, three, name, keys):
     run(
         """
 client = Client(urls)
@@ -219,7 +221,7 @@ for _ in range(10):
 
 
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
-def test_a_client_made_before_the_fork_and_used_after_it_works_in_both_with_tokens_of_its_own(face, run, three, name):
+def test_a_client_made_before_the_fork_works_in_both_processes_with_different_tokens(face, run, three, name):
     threads = """
 client = Client(urls)
 def use():
@@ -289,7 +291,7 @@ if __name__ == "__main__":
     assert not keys(three, name)
 
 
-def test_row_29_a_fork_while_threads_wait_in_line_disturbs_none_of_them(run, three, name, keys):
+def test_row_29_a_fork_while_threads_wait_in_a_queue_disturbs_none_of_them(run, three, name, keys):
     run(
         """
 from concurrent.futures import ThreadPoolExecutor
@@ -298,7 +300,7 @@ with Client(urls, handoff=Handoff(tenure=60)) as client, Client(urls) as other, 
     assert held.acquire()
     locks = [client.lock(name, ttl=60) for _ in range(3)]
     calls = [pool.submit(lock.acquire) for lock in locks]
-    waiting = client._driver.lines.everybody
+    waiting = client._driver.queues.everybody
     while len(waiting()) < 3 or not any(ballot.waits_for for ballot in waiting()):
         time.sleep(0.001)
     def child():
@@ -329,7 +331,7 @@ with Client(urls, handoff=Handoff(tenure=60)) as client, Client(urls) as other, 
     assert not keys(three, name)
 
 
-def test_a_fork_while_tasks_wait_in_line_disturbs_none_of_them(run, three, name, keys):
+def test_a_fork_while_tasks_wait_in_a_queue_disturbs_none_of_them(run, three, name, keys):
     run(
         """
 async def main():

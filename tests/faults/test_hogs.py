@@ -13,7 +13,7 @@ from faces import PATIENCE, await_true
 from hiredis import Reader
 
 from redlatch import QuorumUnavailable
-from redlatch.protocol.commands import pack
+from redlatch.votes.commands import pack
 
 BATCH = 1024
 
@@ -69,7 +69,8 @@ class Server:
         if command[0] != b"INFO":
             return b"+OK\r\n"
         text = {b"server": b"redis_version:7.2.4\r\nrun_id:" + b"a" * 40, b"replication": b"role:master"}
-        return pack(text.get(command[1], b"x:y"))[4:]  # only the string, without the array around it
+        # Only the string, without the array around it.
+        return pack(text.get(command[1], b"x:y"))[4:]
 
     def close(self):
         if self._over.is_set():
@@ -144,7 +145,8 @@ def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(conn
     sent = 0
     while hog.accepted < 2:
         locks = client.acquire_many(names, ttl=60)
-        assert all(locks)  # the other masters are a quorum
+        # The other masters are a quorum.
+        assert all(locks)
         assert all(client.release_many(locks))
         sent += 2 * BATCH
         assert sent < MOST, "every command is kept for a master that reads nothing"
@@ -153,6 +155,7 @@ def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(conn
 def test_row_44_a_master_that_floods_pushes_is_dropped_and_gets_few_commands(connect, liar, name):
     waiting = connect(liar.url, guard=None).lock(name, ttl=60).start("acquire", timeout=PATIENCE)
     await_true(lambda: liar.accepted >= 3)
-    assert liar.most <= 4  # an attempt, its release, and a look that takes two commands
+    # An attempt, its release, and a look that takes two commands.
+    assert liar.most <= 4
     liar.close()
     assert isinstance(waiting.exception(PATIENCE), (QuorumUnavailable, type(None)))

@@ -1,6 +1,6 @@
-"""Calls that are cancelled, interrupted by a signal, or ended with the process: nothing stays behind (rows 10, 11, 37).
+"""Calls that are cancelled, interrupted by a signal, or ended with the process leave nothing (rows 10, 11, 37).
 
-A lock's ttl is a minute here, so that a key that is gone within the bounded wait was deleted, and did not expire.
+The ttl of a lock is a minute here. A key that is gone within the bounded wait was therefore deleted and did not expire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONG = 60.0
 
 
 def no_key_without_ttl(urls):
-    """Tell whether every key on the masters has a ttl."""
+    """Return whether every key on the masters has a ttl."""
     for url in urls:
         with redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None) as server:
             if any(server.pttl(key) == -1 for key in server.scan_iter("lock-*")):
@@ -34,7 +34,7 @@ def no_key_without_ttl(urls):
 
 
 def steps_to_cancel_at():
-    """Count loop turns before a cancel: every one at first, then ever wider apart."""
+    """Yield numbers of loop turns before a cancel: every number at first, then at growing distances."""
     turn = 0
     while True:
         yield turn
@@ -42,7 +42,7 @@ def steps_to_cancel_at():
 
 
 async def cancel_after(turns, coroutine):
-    """Run a coroutine as a task and cancel it after some turns of the loop; tell whether it had ended before."""
+    """Run a coroutine as a task and cancel it after some turns of the loop; return whether it had ended before."""
     task = asyncio.ensure_future(coroutine)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def cancel_after(turns, coroutine):
 
 
 async def gone(keys, urls, name):
-    """Wait, while the loop goes on, until no master has the key."""
+    """Wait, while the loop runs, until no master has the key."""
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(keys, urls, name):
             await asyncio.sleep(0.001)
@@ -108,9 +108,7 @@ def test_row_10_an_acquire_that_waits_for_another_holder_can_be_cancelled_at_any
     asyncio.run(main())
 
 
-def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone_behind_them(
-    implementation, three, proxies, name, keys
-):
+def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone(implementation, three, proxies, name, keys):
     before = proxies(three)
 
     async def main():
@@ -129,13 +127,14 @@ def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone_behind_th
             await gone(keys, three, name)
             for proxy in before:
                 proxy.replies.set()
-            assert await lock.acquire(timeout=PATIENCE)  # the object can be used again
+            # The lock object can be used again.
+            assert await lock.acquire(timeout=PATIENCE)
             await lock.release()
 
     asyncio.run(main())
 
 
-def test_row_10_a_timeout_round_an_acquire_ends_it_and_leaves_nothing(implementation, three, proxies, name, keys):
+def test_row_10_a_timeout_around_an_acquire_ends_it_and_leaves_nothing(implementation, three, proxies, name, keys):
     before = proxies(three)
 
     async def main():
@@ -155,7 +154,7 @@ def test_row_10_a_timeout_round_an_acquire_ends_it_and_leaves_nothing(implementa
     asyncio.run(main())
 
 
-def test_row_10_many_tasks_cancelled_at_random_disturb_none_that_goes_on(implementation, three, name, keys):
+def test_row_10_many_tasks_cancelled_at_random_do_not_disturb_the_others(implementation, three, name, keys):
     chance = random.Random(7)
 
     async def cycle(client, number):
@@ -193,7 +192,8 @@ def test_row_11_a_release_cancelled_at_any_turn_of_the_loop_completes(implementa
                 ended = await cancel_after(turns, lock.release())
                 if ended:
                     break
-                if turns == 0:  # it had not begun
+                # The release had not begun.
+                if turns == 0:
                     await lock.release()
                 await gone(keys, three, f"{name}-{turns}")
             assert turns > 1
@@ -255,7 +255,8 @@ def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, 
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-                if turns:  # otherwise the two are one
+                # With no turn in between, the two cancels are one.
+                if turns:
                     await gone(keys, three, f"{name}-{turns}")
 
     asyncio.run(main())
@@ -265,13 +266,13 @@ def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, 
 
 
 def called(interrupt):
-    """Return the function that was called last, of the test or by it, when an interrupt struck."""
+    """Return the function that was called last, by the test or below it, when an interrupt struck."""
     frames = traceback.extract_tb(interrupt.__traceback__)
     return frames[min(1, len(frames) - 1)].name
 
 
 def interrupted_cycle(client, name, strike, seconds):
-    """Go through acquire and release with an interrupt somewhere; tell whether it struck inside."""
+    """Acquire and release with an interrupt at some moment; return whether it struck inside."""
     lock = client.lock(name, ttl=LONG)
     try:
         strike(seconds)
@@ -280,19 +281,20 @@ def interrupted_cycle(client, name, strike, seconds):
         strike.off()
     except KeyboardInterrupt as interrupt:
         if lock.token is not None:
-            # Between two calls it is the caller who has to release: nobody else knows that it was acquired. And a
-            # release that had not begun may be called again.
+            # Between the two calls the caller has to release the lock, because only the caller knows that it was
+            # acquired. A release that had not begun may be called again.
             assert called(interrupt) in {"interrupted_cycle", "release"}
             lock.release()
         return True
-    except QuorumUnavailable:  # an interrupt that tore up every connection may end an attempt like this
+    except QuorumUnavailable:
+        # An interrupt that cut every connection may end an attempt with this error.
         strike.off()
         return True
     return False
 
 
 def length_of_a_cycle(client, name):
-    """Measure how long a cycle takes here, so that interrupts may be aimed at its inside."""
+    """Return the usual duration of a cycle, so that interrupts can be aimed inside it."""
     lengths = []
     for _ in range(21):
         began = time.perf_counter()
@@ -327,7 +329,8 @@ def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(impl
                     lock.check()
                 done += 1
             except QuorumUnavailable:
-                pass  # two of the main thread's interrupts tore up the connections, one after the other
+                # Two interrupts of the main thread cut the connections one after the other.
+                pass
         return done
 
     with Client(three) as client:
@@ -453,19 +456,20 @@ EXITS = {
 }
 
 
-# What asyncio's debug mode says of a busy machine.
+# A line that asyncio's debug mode writes on a busy machine.
 SLOW_CALLBACK = re.compile(r"(?m)^Executing .* took [0-9.]+ seconds\n")
 
 
 @pytest.mark.parametrize("how", EXITS)
-def test_row_37_a_process_ends_without_a_word_whatever_it_left_open(how, implementation, three, name, keys):
+def test_row_37_a_process_ends_without_output_whatever_it_left_open(how, implementation, three, name, keys):
     process = run_script(
         EXITS[how], implementation.name, name, *three, wait=False, options=("-W", "error", "-X", "dev")
     )
     out, err = finish(process)
     assert (process.returncode, out, SLOW_CALLBACK.sub("", err)) == (0, "", "")
     assert no_key_without_ttl(three)
-    await_true(lambda: not keys(three, name))  # with its ttl
+    # The ttl removes the key.
+    await_true(lambda: not keys(three, name))
 
 
 TERMINATED = """
@@ -572,7 +576,7 @@ def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(im
             assert lock.owned()
 
 
-def test_a_signal_handler_that_closes_the_client_inside_its_close_leaves_that_to_it(implementation, three, proxies):
+def test_a_signal_handler_may_close_the_client_during_its_close(implementation, three, proxies):
     before = proxies(three)
     told = []
     client = Client([proxy.url for proxy in before])
@@ -581,7 +585,8 @@ def test_a_signal_handler_that_closes_the_client_inside_its_close_leaves_that_to
     await_true(lambda: all(proxy.quiet() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
-    lock.release(wait=False)  # `close` waits for the answers
+    # `close` waits for the answers.
+    lock.release(wait=False)
     former = signal.signal(signal.SIGALRM, lambda *_: told.append(client.close()))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)

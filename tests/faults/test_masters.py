@@ -1,7 +1,7 @@
-"""What masters, networks and stopped processes can do to a lock; each test names its row of the fault matrix.
+"""The faults of masters, networks and stopped processes; each test names its row of the fault matrix.
 
-Everything is real but the faults on the wire, which a proxy makes. Longer than a module should be, because it is the
-fault matrix, row after row.
+Everything is real except the faults on the wire, which a proxy makes. The module is longer than others because it is
+the fault matrix, row after row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from redlatch import (
     Retry,
 )
 
-SOON = 1.0  # an attempt_timeout for tests in which masters are silent
-LONG = 60.0  # a ttl that no test outlives: what is gone was deleted
+# An attempt_timeout for tests in which masters are silent.
+SOON = 1.0
+# A ttl that no test outlives: a key that is gone was deleted.
+LONG = 60.0
 
 
 def ask(url):
@@ -42,7 +44,7 @@ def addresses(urls):
 
 
 def calls_of(url, command):
-    """Count how often a master has run a command."""
+    """Return how often a master has run a command."""
     with ask(url) as server:
         return server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
 
@@ -53,17 +55,17 @@ def tokens_set(proxy, name):
 
 
 def sent_after_set(proxy, token):
-    """Tell whether a command with the token followed the SET that carried it: its release."""
+    """Return whether another command with the token followed the SET that carried it: its release."""
     return proxy.count(token) > 1
 
 
 def handshakes(proxy):
-    """Count the handshakes with a guard that are over: TIME is their last word."""
+    """Return the number of finished handshakes with a guard; TIME is their last command."""
     return list(proxy.answered).count((b"TIME",))
 
 
 def once(word, fault):
-    """Make a Spoil that applies `fault(reply)` to the reply to the first command with `word` in it, and to no other."""
+    """Make a Spoil that changes the reply to the first command that contains `word` to `fault(reply)`."""
     left = itertools.count()
 
     def spoil(command, reply):
@@ -73,7 +75,7 @@ def once(word, fault):
 
 
 def works(connect, urls, name, keys):
-    """Prove that a new client can go through a whole cycle and leaves nothing behind."""
+    """Check that a new client can run a whole cycle and leaves no key."""
     lock = connect(urls).lock(name, ttl=LONG)
     assert lock.acquire(timeout=PATIENCE)
     assert lock.owned()
@@ -81,7 +83,7 @@ def works(connect, urls, name, keys):
     await_true(lambda: not keys(urls, name))
 
 
-# --- rows 1 and 2: the client stands still -------------------------------------------------------------
+# --- rows 1 and 2: the client is stopped ---------------------------------------------------------------
 
 THREADS_CHILD = """
 import sys, redlatch
@@ -132,7 +134,7 @@ asyncio.run(main())
 
 @pytest.fixture(params=["threads", "asyncio"])
 def child(request, implementation):
-    """Start a process that acquires when told to."""
+    """Start a process that acquires when it gets a line."""
     started = []
 
     def start(name, urls):
@@ -155,12 +157,12 @@ def tell(process):
 
 
 def stop(process):
-    """Freeze a process and wait until it stands still."""
+    """Stop a process and wait until it is stopped."""
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def test_row_1_a_client_that_stood_still_with_its_replies_in_flight_has_not_won(child, three, proxies, name, keys):
+def test_row_1_a_client_that_was_stopped_with_its_replies_in_flight_gets_no_lock(child, three, proxies, name, keys):
     before = proxies(three)
     process = child(name, [proxy.url for proxy in before])
     await_true(lambda: all(proxy.greeted() for proxy in before))
@@ -170,7 +172,8 @@ def test_row_1_a_client_that_stood_still_with_its_replies_in_flight_has_not_won(
     await_true(lambda: all(proxy.count("SET", name) for proxy in before))
     stop(process)
     for proxy in before:
-        proxy.replies.set()  # the OKs wait in the kernel for the client to go on
+        # The replies wait in the kernel until the client resumes.
+        proxy.replies.set()
     with Client(three) as rival:
         winner = rival.lock(name, ttl=LONG)
         assert winner.acquire(timeout=PATIENCE)
@@ -183,7 +186,7 @@ def test_row_1_a_client_that_stood_still_with_its_replies_in_flight_has_not_won(
     await_true(lambda: not keys(three, name))
 
 
-def test_row_2_a_holder_that_stood_still_longer_than_its_ttl_is_told_at_once(child, three, name, keys):
+def test_row_2_a_holder_that_was_stopped_longer_than_its_ttl_learns_of_the_loss_at_once(child, three, name, keys):
     process = child(name, three)
     tell(process)
     assert process.stdout.readline().startswith("True ")
@@ -207,13 +210,14 @@ def test_row_1_replies_that_come_after_the_validity_are_no_votes(connect, three,
         lock.acquire(blocking=False)
     for proxy in before:
         proxy.replies.set()
-    assert client.lock(f"{name}-other").acquire()  # behind the late replies, so they have been read
+    # Its replies come after the late ones, so the client has read those.
+    assert client.lock(f"{name}-other").acquire()
     assert lock.remaining() == 0.0
     with pytest.raises(NotOwned):
         lock.check()
 
 
-# --- D1, D3, rows 12, 13, 16: replies that are lost, commands that are late ------------------------------
+# --- D1, D3, rows 12, 13, 16: replies are lost, commands are late ----------------------------------------
 
 
 def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(connect, three, proxies, name, keys):
@@ -224,7 +228,7 @@ def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(co
         proxy.spoil = once(b"SET", lambda reply: None)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(blocking=False)
-    # One whose connection was found broken only then has no part in the second attempt.
+    # A master whose connection was found broken only then takes no part in the second attempt.
     await_true(lambda: sum(len(tokens_set(proxy, name)) == 2 for proxy in before) >= 2)
     lock.release()
     await_true(lambda: not keys(three, name))
@@ -258,7 +262,8 @@ def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
-    await_true(lambda: len(keys(three, name)) == len(three))  # else a proxy would hold the SET, and read no further
+    # Otherwise a proxy would still hold the SET, and would not read the next command.
+    await_true(lambda: len(keys(three, name)) == len(three))
     for proxy in before:
         proxy.requests.clear()
     releasing = lock.start("release")
@@ -270,7 +275,7 @@ def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies
     await_true(lambda: not keys(three, name))
 
 
-def test_rows_13_and_16_a_majority_that_stands_still_is_an_error_and_gets_its_release_later(connect, fleet, name, keys):
+def test_rows_13_and_16_a_stopped_majority_is_an_error_and_gets_its_release_later(connect, fleet, name, keys):
     masters = fleet(5)
     client = connect(masters.urls, attempt_timeout=SOON)
     client.connect()
@@ -286,7 +291,7 @@ def test_rows_13_and_16_a_majority_that_stands_still_is_an_error_and_gets_its_re
     assert client.lock(name).acquire(timeout=PATIENCE)
 
 
-def test_row_13_a_release_is_kept_for_a_master_that_stands_still(connect, fleet, name, keys):
+def test_row_13_a_release_is_kept_for_a_stopped_master(connect, fleet, name, keys):
     masters = fleet(3)
     client = connect(masters.urls, attempt_timeout=SOON)
     lock = client.lock(name, ttl=LONG)
@@ -297,7 +302,7 @@ def test_row_13_a_release_is_kept_for_a_master_that_stands_still(connect, fleet,
     await_true(lambda: not keys(masters.urls, name))
 
 
-def test_row_16_release_from_a_majority_that_stands_still_fails_and_can_be_repeated(connect, fleet, name, keys):
+def test_row_16_a_release_from_a_stopped_majority_fails_and_can_be_repeated(connect, fleet, name, keys):
     masters = fleet(3)
     client = connect(masters.urls, attempt_timeout=SOON)
     lock = client.lock(name, ttl=LONG)
@@ -331,7 +336,7 @@ def test_row_9_an_extend_that_is_under_way_does_not_outlive_the_release(connect,
     for proxy in before:
         proxy.replies.set()
     releasing.result(PATIENCE)
-    # Its votes may have been counted just before the release; what it must not do is to leave the lock held.
+    # The votes of the extension may have been counted just before the release, but the lock must not stay held.
     with contextlib.suppress(NotOwned):
         extending.result(PATIENCE)
     assert lock.remaining() == 0.0
@@ -351,7 +356,8 @@ def test_row_7_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(connect, 
         lock.extend(LONG)
     for proxy in before:
         proxy.replies.set()
-    assert client.lock(name).locked()  # behind the late replies, so they have been read
+    # Its replies come after the late ones, so the client has read those.
+    assert client.lock(name).locked()
     with pytest.raises(LockLost):
         lock.check()
     assert lock.remaining() == 0.0
@@ -360,9 +366,10 @@ def test_row_7_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(connect, 
     await_true(lambda: not keys(three, name))
 
 
-def test_row_7_extending_after_the_validity_is_a_loss_also_where_the_keys_live(connect, three, name, keys):
+def test_row_7_extending_after_the_validity_is_a_loss_even_while_the_keys_live(connect, three, name, keys):
     client = connect(three, drift_factor=0.9)
-    lock = client.lock(name, ttl=4.0)  # 400 ms of validity, while the keys live 4 s
+    # The validity is 400 ms, while the keys live for 4 s.
+    lock = client.lock(name, ttl=4.0)
     assert lock.acquire()
     await_true(lambda: lock.remaining() == 0.0)
     assert len(keys(three, name)) == 3
@@ -371,7 +378,7 @@ def test_row_7_extending_after_the_validity_is_a_loss_also_where_the_keys_live(c
 
 
 @pytest.mark.parametrize("loss", ["del", "flushall", "another's"])
-def test_row_6_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(loss, connect, fleet, name, keys):
+def test_row_6_extending_a_lock_that_a_majority_forgot_is_a_loss_and_creates_no_key(loss, connect, fleet, name, keys):
     masters = fleet(5)
     client = connect(masters.urls)
     lock = client.lock(name, ttl=LONG)
@@ -382,7 +389,8 @@ def test_row_6_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(los
             server.flushall() if loss == "flushall" else server.delete(name)
             if loss == "another's":
                 server.set(name, "somebody else", px=777_000)
-    with pytest.raises(QuorumUnavailable if loss == "flushall" else LockLost):  # who was flushed is kept out
+    # A master that was flushed is kept out.
+    with pytest.raises(QuorumUnavailable if loss == "flushall" else LockLost):
         lock.extend()
     with pytest.raises(LockLost):
         lock.check()
@@ -394,7 +402,7 @@ def test_row_6_extending_what_a_majority_forgot_is_a_loss_and_creates_no_key(los
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_row_4_one_extension_right_behind_a_flush_ends_the_doubt(connect, fleet, name, keys, many):
+def test_row_4_one_extension_right_after_a_flush_ends_the_doubt(connect, fleet, name, keys, many):
     masters = fleet(3)
     client = connect(masters.urls)
     lock = client.lock(name, ttl=LONG)
@@ -410,7 +418,7 @@ def test_row_4_one_extension_right_behind_a_flush_ends_the_doubt(connect, fleet,
     assert lock.remaining() > 0
 
 
-def test_row_6_extending_what_a_minority_forgot_succeeds(connect, fleet, name):
+def test_row_6_extending_a_lock_that_a_minority_forgot_succeeds(connect, fleet, name):
     masters = fleet(5)
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
@@ -457,7 +465,8 @@ def readonly(url):
 def misconf(url):
     with ask(url) as server:
         os.mkdir(os.path.join(server.config_get("dir")["dir"], "taken"))
-        server.config_set("dbfilename", "taken")  # a folder has this name, so no dump can be written
+        # This name is a folder, so the server cannot write a dump.
+        server.config_set("dbfilename", "taken")
         server.config_set("save", "3600 1")
         server.bgsave()
         await_true(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err")
@@ -527,11 +536,9 @@ def test_row_24_a_minority_that_answers_with_an_error_is_harmless(ailment, conne
 
 
 @pytest.mark.parametrize("ailment", AILMENTS)
-def test_row_24_a_majority_that_answers_with_an_error_is_unavailable_with_each_ones_cause(
-    ailment, connect, fleet, name, keys
-):
+def test_row_24_an_error_of_a_majority_is_quorum_unavailable_with_a_cause_for_each(ailment, connect, fleet, name, keys):
     masters = fleet(3, config=AILING)
-    # Who was a replica may have another one's keys, and would be kept out.
+    # A master that was a replica may have the keys of another one, and would be kept out.
     client = connect(masters.urls, guard=None if ailment is readonly else Guard())
     client.connect()
     with contextlib.ExitStack() as stack:
@@ -542,11 +549,12 @@ def test_row_24_a_majority_that_answers_with_an_error_is_unavailable_with_each_o
     assert all(code in str(cause) for cause in caught.value.causes.values())
     await_true(lambda: not keys(masters.urls, name))
     lock = client.lock(name, ttl=LONG)
-    await_true(lambda: wins(lock))  # who was asked anew is back within a second
+    # A master that is dialled again is back within a second.
+    await_true(lambda: wins(lock))
     lock.release()
 
 
-def test_row_24_extend_and_release_work_where_every_master_is_out_of_memory(connect, fleet, server, name, keys):
+def test_row_24_extend_and_release_work_while_every_master_is_out_of_memory(connect, fleet, server, name, keys):
     masters = fleet(3, server=server)
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
@@ -589,7 +597,8 @@ HOSTILE = {
     "no RESP": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "zeros": b"\0" * 100,
 }
-HARMLESS = {"an extra no"}  # may arrive after the next command left, and then it is only another no
+# This reply may arrive after the next command was sent, and then it is only another "no".
+HARMLESS = {"an extra no"}
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -612,7 +621,8 @@ def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, con
     lock.release()
 
     def closed():
-        again = client.lock(name, ttl=LONG)  # a minority's bad reply is read by whoever calls next
+        # The next caller reads the bad reply of a minority.
+        again = client.lock(name, ttl=LONG)
         assert again.acquire(timeout=PATIENCE)
         again.release()
         return all(proxy.accepted > 1 for proxy in before)
@@ -635,7 +645,7 @@ def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(what, connect,
 
 
 @pytest.mark.parametrize("what", ["a number", "a push", "no RESP", "a line without an end"])
-def test_rows_17_and_18_a_bad_reply_to_a_release_has_it_sent_again(what, connect, three, proxies, name, keys):
+def test_rows_17_and_18_a_release_is_sent_again_after_a_bad_reply(what, connect, three, proxies, name, keys):
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
@@ -643,11 +653,12 @@ def test_rows_17_and_18_a_bad_reply_to_a_release_has_it_sent_again(what, connect
     for proxy in before:
         proxy.spoil = once(lock.token, lambda reply: b":5\r\n" if what == "a number" else HOSTILE[what])
     lock.release()
-    await_true(lambda: not keys(three, name))  # a quorum is waited for, and the third may come after it
+    # The release waits for a quorum, so the third master may be later.
+    await_true(lambda: not keys(three, name))
 
 
 @pytest.mark.parametrize("bad", [b"*4294967295\r\n", b"+" + b"x" * 1_000_000, b"HTTP/1.1 400 Bad\r\n\r\n", b""])
-def test_row_18_a_bad_greeting_is_a_cause_and_nothing_else(bad, connect, three, proxies, name):
+def test_row_18_a_bad_greeting_is_only_a_cause(bad, connect, three, proxies, name):
     before = proxies(three[:2])
     for proxy in before:
         proxy.spoil = lambda command, reply: bad or None
@@ -659,7 +670,8 @@ def test_row_18_a_bad_greeting_is_a_cause_and_nothing_else(bad, connect, three, 
 def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(
     connect, three, proxies, name, keys, monkeypatch
 ):
-    monkeypatch.setattr("redlatch.drivers.roster.DIAL_TIMEOUT", PATIENCE)  # a handshake has 2,000 such bytes
+    # A handshake has 2,000 such bytes.
+    monkeypatch.setattr("redlatch.drivers.connections.DIAL_TIMEOUT", PATIENCE)
     before = proxies(three)
     for proxy in before:
         proxy.crumbs = True
@@ -683,7 +695,8 @@ def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(
 def test_row_34_one_server_under_two_names_is_refused(connect, farm):
     one, other, _ = farm.urls(3)
     client = connect([one, other, one.replace("127.0.0.1", "localhost")])
-    await_true(lambda: refused(client, "same server"))  # where it is slow, the third answer comes after the first call
+    # If the third server is slow, its answer comes after the first call.
+    await_true(lambda: refused(client, "same server"))
     with pytest.raises(ConfigurationError, match="same server"):
         client.lock("name").acquire()
 
@@ -691,12 +704,15 @@ def test_row_34_one_server_under_two_names_is_refused(connect, farm):
 def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxies):
     first, second, third = proxies([three[0], three[0], three[1]])
     client = connect([first.url, second.url, third.url])
-    await_true(lambda: refused(client, "same server"))  # where it is slow, the third answer comes after the first call
+    # If the third server is slow, its answer comes after the first call.
+    await_true(lambda: refused(client, "same server"))
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_row_34_a_release_that_a_refused_master_cuts_short_goes_on(many, connect, three, proxies, name, monkeypatch):
-    monkeypatch.setattr("redlatch.drivers.roster.DIAL_TIMEOUT", PATIENCE)
+def test_row_34_a_release_cut_short_by_a_refused_master_can_be_repeated(
+    many, connect, three, proxies, name, monkeypatch
+):
+    monkeypatch.setattr("redlatch.drivers.connections.DIAL_TIMEOUT", PATIENCE)
     first, second, twin = before = proxies(three)
     twin.lead_to(three[0])
     twin.replies.clear()
@@ -722,10 +738,11 @@ def test_row_34_a_release_that_a_refused_master_cuts_short_goes_on(many, connect
 
     await_true(usable)
     assert client.lock(name, ttl=LONG).acquire(timeout=PATIENCE / 2)
-    lock.release()  # as after any release that was interrupted
+    # The caller releases it as after any interrupted release.
+    lock.release()
 
 
-def test_row_34_one_address_twice_is_refused_before_anything_is_dialled(connect, three):
+def test_row_34_the_same_address_twice_is_refused_before_any_dial(connect, three):
     with pytest.raises(ConfigurationError, match="already"):
         connect([three[0], three[1], three[0]])
 
@@ -742,7 +759,8 @@ def test_row_35_a_replica_is_refused(connect, fleet):
 
 
 def test_row_14_a_minority_that_refuses_connections_is_harmless(connect, three, closed_ports, name, keys):
-    client = connect([*three, *closed_ports(2)], guard=None)  # others have another list of these
+    # Other clients have another list of these masters, so no guard is used.
+    client = connect([*three, *closed_ports(2)], guard=None)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(blocking=False)
     lock.extend()
@@ -760,7 +778,7 @@ def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, clo
     await_true(lambda: not keys(three[:2], name))
 
 
-def test_row_14_a_master_that_answered_nonsense_at_first_is_used_when_it_has_come_right(connect, three, proxies, name):
+def test_row_14_a_master_that_sent_nonsense_is_used_once_it_answers_correctly(connect, three, proxies, name):
     (before,) = proxies(three[:1])
     before.spoil = lambda command, reply: b"<html>\r\n"
     client = connect([before.url, *three[1:]], guard=None)
@@ -778,7 +796,7 @@ def test_row_14_a_master_that_answered_nonsense_at_first_is_used_when_it_has_com
 
 @pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(
+def test_row_14_connections_that_are_cut_between_two_calls_are_replaced(
     count, abrupt, connect, farm, proxies, name, keys
 ):
     urls = farm.urls(count)
@@ -788,7 +806,7 @@ def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(
     rounds = []
 
     def cut():
-        # Not while a connection is being made: that it was cut would be a verdict of its own.
+        # Do not cut while a connection is being made: a cut then would be another outcome.
         rounds.append(None)
         for proxy in before:
             await_true(lambda proxy=proxy: handshakes(proxy) == proxy.accepted == len(rounds))
@@ -803,7 +821,7 @@ def test_row_14_connections_that_are_cut_between_two_calls_are_made_anew(
     await_true(lambda: not keys(urls, name))
 
 
-def test_row_14_a_held_lock_survives_a_minority_that_goes_away(connect, three, proxies, name, keys):
+def test_row_14_a_held_lock_survives_the_failure_of_a_minority(connect, three, proxies, name, keys):
     (before,) = proxies(three[:1])
     client = connect([before.url, *three[1:]])
     lock = client.lock(name, ttl=LONG)
@@ -814,11 +832,12 @@ def test_row_14_a_held_lock_survives_a_minority_that_goes_away(connect, three, p
     lock.release()
     assert not keys(three[1:], name)
     before.refusing = False
-    await_true(lambda: not keys(three, name))  # its release was kept for it
+    # The client kept the release for this master.
+    await_true(lambda: not keys(three, name))
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_row_15_a_minority_that_stands_still_is_harmless(count, connect, fleet, name, keys):
+def test_row_15_a_stopped_minority_is_harmless(count, connect, fleet, name, keys):
     masters = fleet(5)
     client = connect(masters.urls)
     client.connect()
@@ -834,18 +853,20 @@ def test_row_15_a_minority_that_stands_still_is_harmless(count, connect, fleet, 
     await_true(lambda: not keys(masters.urls, name))
 
 
-def test_row_15_a_client_connects_where_a_minority_stands_still(connect, fleet, name):
+def test_row_15_a_client_connects_beside_a_stopped_minority(connect, fleet, name):
     masters = fleet(3)
-    connect(masters.urls).connect()  # they are new, which all of them have to say
+    # Let all masters report that they are new.
+    connect(masters.urls).connect()
     masters.pause(1)
     lock = connect(masters.urls).lock(name)
     assert lock.acquire(timeout=PATIENCE)
     lock.release()
 
 
-def test_row_31_masters_that_take_no_more_clients_are_a_cause_each(connect, fleet, name):
+def test_row_31_each_master_that_takes_no_more_clients_is_a_cause(connect, fleet, name):
     masters = fleet(3)
-    connect(masters.urls).connect()  # they are new, which all of them have to say
+    # Let all masters report that they are new.
+    connect(masters.urls).connect()
     with contextlib.ExitStack() as stack:
         for url in masters.urls[:2]:
             stack.enter_context(ask(url)).config_set("maxclients", 1)
@@ -884,7 +905,7 @@ client.close()
 """
 
 
-def test_row_31_without_descriptors_what_is_connected_works_and_the_rest_is_an_error(implementation, three, name, keys):
+def test_row_31_without_descriptors_open_connections_work_and_new_ones_fail(implementation, three, name, keys):
     process = run_script(FEW_DESCRIPTORS, implementation.name, name, *three, wait=False)
     out, err = finish(process)
     assert (process.returncode, err) == (0, "")
@@ -895,7 +916,7 @@ def test_row_31_without_descriptors_what_is_connected_works_and_the_rest_is_an_e
 # --- rows 20 and 21: one-way partitions that heal --------------------------------------------------------
 
 
-def test_row_20_replies_that_do_not_come_are_no_votes_and_the_keys_go_meanwhile(connect, three, proxies, name, keys):
+def test_row_20_missing_replies_are_no_votes_and_the_keys_are_deleted_meanwhile(connect, three, proxies, name, keys):
     before = proxies(three[:2])
     client = connect([*(proxy.url for proxy in before), three[2]], attempt_timeout=SOON)
     client.connect()
@@ -906,13 +927,14 @@ def test_row_20_replies_that_do_not_come_are_no_votes_and_the_keys_go_meanwhile(
     with pytest.raises(QuorumUnavailable):
         lock.acquire()
     assert all(tokens_set(proxy, name) for proxy in before)
-    await_true(lambda: not keys(three, name))  # the way to the masters is open: the release was heard
+    # The way to the masters is open, so they got the release.
+    await_true(lambda: not keys(three, name))
     for proxy in before:
         proxy.replies.set()
     assert client.lock(name, ttl=LONG).acquire(timeout=PATIENCE)
 
 
-def test_row_20_commands_that_come_late_are_undone_as_soon_as_they_come(connect, three, proxies, name, keys):
+def test_row_20_late_commands_are_undone_as_soon_as_they_arrive(connect, three, proxies, name, keys):
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
     client.connect()
@@ -945,7 +967,8 @@ def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(connect,
         second = lock.start("acquire", blocking=False)
         await_true(lambda: all(proxy.count("SET", name) > count for proxy, count in zip(before, sets, strict=True)))
         for proxy in before:
-            proxy.replies.set()  # first the yes of the attempt that was given up, then the no of this one
+            # First comes the "yes" of the attempt that was given up, then the "no" of this one.
+            proxy.replies.set()
         with contextlib.suppress(QuorumUnavailable):
             assert second.result(PATIENCE) is False
         assert lock.remaining() == 0.0
@@ -1027,12 +1050,13 @@ def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet
         assert lock.owned()
         assert lock.locked()
         lock.release()
-        await_true(lambda: not keys(masters.urls, name))  # a quorum has answered before: one master may be late
+        # The release returned after a quorum; one master may be later.
+        await_true(lambda: not keys(masters.urls, name))
     over.set()
     flushing.result(PATIENCE)
 
 
-def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_everybody_left(
+def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_the_call(
     connect, fleet, proxies, name, keys
 ):
     masters = fleet(3, server=SERVERS["redis-on-path"] or pytest.skip("there is no redis-server on PATH"))
@@ -1045,7 +1069,8 @@ def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_every
         server.script_flush()
     before.replies.clear()
     lock.release()
-    before.replies.set()  # only now it hears that the script is unknown
+    # Only now does the client read that the script is unknown.
+    before.replies.set()
     await_true(lambda: not keys(masters.urls, name))
 
 
@@ -1089,7 +1114,7 @@ def test_row_36_the_shortest_ttls_never_leave_a_key_without_one(ttl, connect, th
 # --- masters that die ------------------------------------------------------------------------------------
 
 
-def test_a_master_that_is_killed_and_comes_back_disturbs_nobody_and_votes_again(connect, fleet, name, keys):
+def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_again(connect, fleet, name, keys):
     masters = fleet(3, config={"appendonly": "yes", "appendfsync": "always"})
     client = connect(masters.urls, guard=Guard(trust_persistence=True))
     client.connect()
@@ -1148,7 +1173,7 @@ def test_a_master_that_dies_with_a_reply_in_flight_is_one_failed_vote(connect, f
     assert not keys(masters.urls[1:], name)
 
 
-def test_waiting_for_a_lock_goes_on_while_a_minority_comes_and_goes(connect, fleet, name):
+def test_a_waiter_keeps_waiting_while_a_minority_restarts(connect, fleet, name):
     masters = fleet(3)
     holder, waiter = connect(masters.urls), connect(masters.urls)
     held = holder.lock(name, ttl=LONG)

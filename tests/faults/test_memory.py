@@ -1,4 +1,4 @@
-"""Rows 3, 6, 23, 33, 34 and 35: masters that forget, are exchanged, or are not what a client takes them for."""
+"""Rows 3, 6, 23, 33, 34 and 35: masters that forget, that are replaced, or that are not what a client expects."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .clocks import Clock
 
 MAX_TTL = 1.2
 GUARD = Guard(max_ttl=MAX_TTL)
-LONGER = 30.0  # longer than two fail-overs take
+# Longer than two fail-overs take.
+LONGER = 30.0
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
 
 def held_by_two(client, urls, name, **options):
-    """Return a lock that the first two of three masters have voted for."""
+    """Return a lock that stands on the first two of three masters."""
     lock = client.lock(name, **options)
-    await_true(lambda: wins(lock))  # with a short ttl an attempt waits for 0.1 s only
+    # With a short ttl an attempt waits for 0.1 s only.
+    await_true(lambda: wins(lock))
     for url in urls:
         await_true(lambda url=url: ask(url).exists(name))
     ask(urls[2]).delete(name)
@@ -32,7 +34,7 @@ def held_by_two(client, urls, name, **options):
 
 
 def released(lock):
-    """Tell whether a release has got through."""
+    """Return whether a release succeeded."""
     try:
         lock.release()
     except QuorumUnavailable:
@@ -41,7 +43,7 @@ def released(lock):
 
 
 def assert_nobody_wins_before(lock, client, name):
-    """Try to win a lock until it is won: not while its holder may believe in it."""
+    """Try to acquire a lock until it is granted; check that its holder's deadline has passed."""
     rival = client.lock(name)
     while not wins(rival):
         pass
@@ -53,7 +55,7 @@ def assert_nobody_wins_before(lock, client, name):
 
 
 @pytest.mark.parametrize("knew", [True, False], ids=["who knew it", "who comes new"])
-def test_row_3_a_master_that_was_restarted_empty_does_not_help_to_a_second_holder(knew, connect, fleet, name):
+def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(knew, connect, fleet, name):
     masters = fleet()
     owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -65,7 +67,7 @@ def test_row_3_a_master_that_was_restarted_empty_does_not_help_to_a_second_holde
     assert_nobody_wins_before(lock, rival, name)
 
 
-def test_row_3_why_a_master_is_kept_out_is_told(connect, fleet, name):
+def test_row_3_the_error_says_why_a_master_is_kept_out(connect, fleet, name):
     masters = fleet()
     client = connect(masters.urls)
     client.connect()
@@ -81,13 +83,14 @@ def test_row_3_why_a_master_is_kept_out_is_told(connect, fleet, name):
     await_true(refused)
 
 
-def test_row_3_the_log_tells_when_the_reason_changes_and_how_many_are_connected(connect, fleet, name, caplog):
+def test_row_3_the_log_says_when_the_reason_changes_and_how_many_masters_are_connected(connect, fleet, name, caplog):
     masters = fleet()
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL, attempt_timeout=PATIENCE)
     client.connect()
 
     def tells(what):
-        lock = client.lock(name)  # a client that is not used sees nothing
+        # A client that is not used notices nothing.
+        lock = client.lock(name)
         assert lock.acquire(timeout=PATIENCE)
         lock.release()
         return what in caplog.text
@@ -98,10 +101,11 @@ def test_row_3_the_log_tells_when_the_reason_changes_and_how_many_are_connected(
     await_true(lambda: tells("is back: 3 of 3 are connected, 2 must agree"))
     told = [record.getMessage().partition("cannot be used: ")[2][:16] for record in caplog.records]
     assert any(reason.startswith("kept out for") for reason in told)
-    assert all(reason != following for reason, following in itertools.pairwise(told) if reason)  # not at every try
+    # The log does not repeat the reason for every attempt to connect.
+    assert all(reason != following for reason, following in itertools.pairwise(told) if reason)
 
 
-def test_row_3_a_master_that_keeps_everything_is_trusted_where_that_was_said(connect, fleet, name):
+def test_row_3_a_master_that_keeps_all_keys_is_trusted_with_trust_persistence(connect, fleet, name):
     masters = fleet(config=ALWAYS)
     trusting = Guard(trust_persistence=True)
     owner, rival = connect(masters.urls, guard=trusting), connect(masters.urls, guard=trusting)
@@ -123,25 +127,27 @@ def test_row_3_a_master_without_an_append_only_file_is_not_trusted(connect, flee
         client.connect()
 
 
-def test_row_3_new_masters_are_not_held_up(connect, fleet, name, keys):
+def test_row_3_new_masters_vote_at_once(connect, fleet, name, keys):
     masters = fleet(5)
     lock = connect(masters.urls).lock(name)
     assert lock.acquire(blocking=False)
     await_true(lambda: len(keys(masters.urls, name)) == 5)
 
 
-def test_row_3_many_restarts_are_no_double_grant(implementation):
+def test_row_3_many_restarts_lead_to_no_double_grant(implementation):
     tally = restarts.Tally()
-    while tally.trials < 30 or tally.tries <= 300:  # on a busy machine most locks run out before their master is back
+    # On a busy machine most locks expire before their master is back.
+    while tally.trials < 30 or tally.tries <= 300:
         tally.add(restarts.run(30, Guard(max_ttl=restarts.TTL), 6))
         assert tally.double == 0
 
 
-def test_row_3_without_a_guard_they_are(implementation):
-    await_true(lambda: restarts.run(6, None, 6).double > 0)  # not where starting a master takes longer than a ttl
+def test_row_3_without_a_guard_restarts_lead_to_double_grants(implementation):
+    # No rival wins if starting a master takes longer than the ttl.
+    await_true(lambda: restarts.run(6, None, 6).double > 0)
 
 
-def test_row_3_processes_that_live_for_a_moment_let_restarted_masters_in_again(connect, fleet, name):
+def test_row_3_short_lived_processes_let_restarted_masters_in_again(connect, fleet, name):
     masters = fleet()
 
     def job():
@@ -161,7 +167,7 @@ def test_row_3_processes_that_live_for_a_moment_let_restarted_masters_in_again(c
     assert all(ask(url).get(b"\0guard") for url in masters.urls)
 
 
-def test_row_3_new_masters_are_not_held_up_by_one_that_is_slow_to_answer(connect, fleet, name):
+def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(connect, fleet, name):
     masters = fleet()
     masters.pause(2)
     client = connect(masters.urls)
@@ -172,7 +178,7 @@ def test_row_3_new_masters_are_not_held_up_by_one_that_is_slow_to_answer(connect
     await_true(lambda: all(b'"new":true' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
 
 
-def test_row_3_a_master_that_came_back_with_a_slow_clock_is_kept_out_as_long(library, tmp_path, connect, name):
+def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(library, tmp_path, connect, name):
     clocks = [Clock(library, tmp_path, str(index)) for index in range(3)]
     program = embedded.find_server()
     masters = embedded.masters(3, server=[clock.wrapped(program) for clock in clocks])
@@ -184,14 +190,15 @@ def test_row_3_a_master_that_came_back_with_a_slow_clock_is_kept_out_as_long(lib
         clocks[0].set_ahead(-30)
         masters.start(0)
         await_true(lambda: wins(knew.lock(name + "-other")) or ask(urls[0]).get(b"\0guard"))
-        clocks[0].set_ahead(0)  # and somebody who has seen nothing of all that comes
+        # Then a client comes that has noticed none of this.
+        clocks[0].set_ahead(0)
         assert_nobody_wins_before(lock, connect(urls, guard=GUARD, ttl=MAX_TTL), name)
 
 
-# --- row 33: what was deleted by hand ----------------------------------------------------------------------
+# --- row 33: keys that were deleted by hand ----------------------------------------------------------------
 
 
-def test_row_33_a_master_that_was_flushed_does_not_help_to_a_second_holder(connect, fleet, name):
+def test_row_33_a_master_that_was_flushed_lets_no_second_holder_in(connect, fleet, name):
     masters = fleet()
     owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -200,16 +207,18 @@ def test_row_33_a_master_that_was_flushed_does_not_help_to_a_second_holder(conne
     deadline_ns = lock.deadline_ns
     ask(masters.urls[0]).flushall()
     owner.lock(name + "-other").acquire(blocking=False)
-    await_true(lambda: lock.remaining() == 0)  # its owner has heard of it, and is not sure any more,
+    # The owner has noticed the flush and doubts its lock.
+    await_true(lambda: lock.remaining() == 0)
     with pytest.raises(LockLost, match="may have forgotten"):
         lock.check()
     again = rival.lock(name)
     await_true(lambda: wins(again))
-    assert now_ns() >= deadline_ns  # and nobody else has it for so long
+    # No other client gets the lock before the deadline.
+    assert now_ns() >= deadline_ns
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_row_33_masters_that_were_flushed_all_at_once_are_kept_out_by_who_knew_them(count, connect, fleet, name):
+def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all(count, connect, fleet, name):
     masters = fleet(count)
     owner, knew = connect(masters.urls, guard=GUARD, ttl=MAX_TTL), connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     knew.connect()
@@ -218,12 +227,13 @@ def test_row_33_masters_that_were_flushed_all_at_once_are_kept_out_by_who_knew_t
     for url in masters.urls:
         ask(url).flushall()
     fresh = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
-    fresh.connect()  # to whom they look new
+    # The masters look new to this client.
+    fresh.connect()
     assert_nobody_wins_before(lock, knew, name)
 
 
 @pytest.mark.parametrize("how", ["extend", "renewal"])
-def test_row_33_who_holds_a_lock_keeps_the_markers(how, connect, fleet, name):
+def test_row_33_a_holder_prolongs_the_markers(how, connect, fleet, name):
     masters = fleet()
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=3.0, auto_renew=how == "renewal")
@@ -241,7 +251,7 @@ def test_row_33_who_holds_a_lock_keeps_the_markers(how, connect, fleet, name):
 
 
 @pytest.mark.parametrize("how", ["auto_renew", "on_lost"])
-def test_row_33_a_lock_that_is_cared_for_is_verified_where_a_minority_was_flushed(how, connect, fleet, name):
+def test_row_33_a_renewed_or_watched_lock_is_verified_after_a_flush_of_a_minority(how, connect, fleet, name):
     masters = fleet()
     told = []
     options = {"auto_renew": True} if how == "auto_renew" else {"on_lost": lambda lock, why: told.append(why)}
@@ -251,14 +261,16 @@ def test_row_33_a_lock_that_is_cared_for_is_verified_where_a_minority_was_flushe
         await_true(lambda url=url: ask(url).exists(name))
     deadline_ns, server = lock.deadline_ns, ask(masters.urls[0])
     server.flushall()
-    await_true(lambda: server.get(b"\0guard"))  # it was seen,
-    await_true(lambda: lock.remaining() > 0)  # and the others asked
+    # The client has noticed the flush.
+    await_true(lambda: server.get(b"\0guard"))
+    # It has asked the other masters.
+    await_true(lambda: lock.remaining() > 0)
     assert lock.deadline_ns >= deadline_ns - 200_000_000 or how == "auto_renew"
     assert not told
     lock.release()
 
 
-def test_row_33_a_lock_that_is_cared_for_is_lost_where_a_majority_was_flushed(connect, fleet, name):
+def test_row_33_a_renewed_or_watched_lock_is_lost_after_a_flush_of_a_majority(connect, fleet, name):
     masters = fleet()
     told = []
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -305,7 +317,7 @@ def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(connect, fleet, na
     await_true(prolonged)
 
 
-# --- row 34: who does not go together ----------------------------------------------------------------------
+# --- row 34: clients that do not agree ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -324,7 +336,8 @@ def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, 
     connect(first.urls).connect()
     connect(other.urls, guard=Guard(max_ttl=20)).connect()
     client = connect([urls[index] for index in chosen], guard=guard)
-    await_true(lambda: refused(client, why))  # where it is slow, that of the last one comes after the first call
+    # If a server is slow, the answer of the last one comes after the first call.
+    await_true(lambda: refused(client, why))
 
 
 def test_row_34_a_database_of_a_master_is_another_master(connect, fleet, name):
@@ -352,7 +365,7 @@ def test_row_34_the_same_masters_may_be_known_by_other_addresses(connect, fleet,
     assert not wins(connect([proxy.url for proxy in proxies(urls)]).lock(name))
 
 
-def test_row_34_who_knows_masters_by_other_addresses_can_use_them_when_one_was_restarted(connect, fleet, name):
+def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(connect, fleet, name):
     masters = fleet(3)
     connect(masters.urls, guard=GUARD, ttl=MAX_TTL).connect()
     for _ in range(2):
@@ -366,7 +379,7 @@ def test_row_34_who_knows_masters_by_other_addresses_can_use_them_when_one_was_r
             ask(url).delete(name)
 
 
-# --- rows 23 and 35: masters that are none for locks -------------------------------------------------------
+# --- rows 23 and 35: servers that are not suited for locks -------------------------------------------------
 
 
 @pytest.mark.parametrize(("policy", "warned"), [("volatile-lru", True), ("allkeys-lfu", True), ("noeviction", False)])
@@ -377,20 +390,22 @@ def test_row_23_a_master_that_may_evict_locks_is_reported(policy, warned, connec
     assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned
 
 
-def test_row_35_a_replica_that_was_promoted_does_not_help_to_a_second_holder(connect, fleet, proxies, name):
+def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(connect, fleet, proxies, name):
     masters, spare = fleet(3), fleet(1)
     replica = ask(spare.urls[0])
     (before,) = proxies(masters.urls[:1])
     urls = [before.url, *masters.urls[1:]]
-    replica.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])  # with the first one a master begins a history
+    # A master begins a replication history with its first replica.
+    replica.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])
     await_true(lambda: replica.info("replication")["master_link_status"] == "up")
     owner = connect(urls, guard=GUARD, ttl=MAX_TTL)
     rival = connect(urls, guard=GUARD, ttl=MAX_TTL)
     rival.connect()
-    await_true(lambda: replica.get(b"\0guard"))  # the marker came with everything else,
+    # The replica has copied the marker with all other keys, but it does not have the lock.
+    await_true(lambda: replica.get(b"\0guard"))
     ask(masters.urls[0]).execute_command("CLIENT", "KILL", "TYPE", "replica")
     replica.replicaof("NO", "ONE")
-    lock = held_by_two(owner, masters.urls, name)  # but not the lock
+    lock = held_by_two(owner, masters.urls, name)
     before.lead_to(spare.urls[0])
     masters.kill(0)
     assert_nobody_wins_before(lock, rival, name)
@@ -405,7 +420,8 @@ def test_row_35_a_first_replica_costs_nothing(connect, fleet, name):
     await_true(lambda: replica.info("replication")["master_link_status"] == "up")
     lock = connect(masters.urls).lock(name)
     assert lock.acquire(blocking=False)
-    await_true(lambda: ask(masters.urls[0]).exists(name))  # which has its vote at once
+    # The master votes at once.
+    await_true(lambda: ask(masters.urls[0]).exists(name))
     lock.release()
 
 
@@ -422,13 +438,15 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, flee
     rival.connect()
     follow(other, masters.urls[0])
     other.replicaof("NO", "ONE")
-    held = held_by_two(owner, masters.urls, name)  # the other server does not have this key
+    # The other server does not have this key.
+    held = held_by_two(owner, masters.urls, name)
     before.refusing = True
     before.cut()
     follow(first, spare.urls[0])
     first.replicaof("NO", "ONE")
     assert not first.exists(name)
-    if backlog == 1:  # the master then forgets that it was a replica
+    # The master then forgets that it was a replica.
+    if backlog == 1:
         await_true(lambda: not first.info("replication")["master_replid2"])
     before.refusing = False
     lock = rival.lock(name)
@@ -447,7 +465,7 @@ def follow(server, url):
     await_true(lambda: server.info("replication")["master_link_status"] == "up")
 
 
-def test_row_35_a_master_that_became_a_replica_is_left_at_once(connect, fleet, name):
+def test_row_35_the_client_disconnects_at_once_from_a_master_that_became_a_replica(connect, fleet, name):
     masters = fleet(3)
     client = connect(masters.urls)
     client.connect()

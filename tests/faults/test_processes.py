@@ -1,4 +1,4 @@
-"""Rows 5, 8 and 38: what comes late, what dies unseen, and what gets no time."""
+"""Rows 5, 8 and 38: late releases, renewals that fail silently, and processes without time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ LONG = 60.0
 # --- row 5: a late release ---------------------------------------------------------------------------------
 
 
-def test_row_5_a_release_that_comes_late_deletes_nothing(connect, three, proxies, name, keys):
+def test_row_5_a_late_release_deletes_no_key(connect, three, proxies, name, keys):
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = other.lock(name, ttl=LONG)
     assert held.acquire()
     await_true(lambda: len(keys(three, name)) == 3)
-    ask(three[0]).delete(name)  # one master gives the key, and it is undone there
+    # This master gives the key to the attempt, which is then undone.
+    ask(three[0]).delete(name)
 
-    def refused_by_three() -> bool:  # not only by those that were connected first
+    # Wait for all three, not only for those that were connected first.
+    def refused_by_three() -> bool:
         assert not client.lock(name, ttl=LONG).acquire(blocking=False)
         return all(proxy.count("SET", name) for proxy in before)
 
@@ -47,10 +49,10 @@ def test_row_5_a_release_that_comes_late_deletes_nothing(connect, three, proxies
     lock.release()
 
 
-# --- what a process runs out of ----------------------------------------------------------------------------
+# --- row 8: a limit of the process -------------------------------------------------------------------------
 
 
-def test_row_8_masters_that_no_thread_was_to_be_had_to_dial_are_dialled_later(connect, fleet, name, monkeypatch):
+def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(connect, fleet, name, monkeypatch):
     masters = fleet()
     client = connect(masters.urls)
     lock = client.lock(name)
@@ -59,7 +61,7 @@ def test_row_8_masters_that_no_thread_was_to_be_had_to_dial_are_dialled_later(co
     refused = []
 
     class Threads:
-        """Stands in for the limit of threads that a process may have, for those that dial."""
+        """Stands in for a process that cannot start more threads to dial."""
 
         @staticmethod
         def start_new_thread(*args):
@@ -79,12 +81,12 @@ def test_row_8_masters_that_no_thread_was_to_be_had_to_dial_are_dialled_later(co
     await_true(lambda: wins(client.lock(name)))
 
 
-# --- row 8: a watchdog that dies ---------------------------------------------------------------------------
+# --- row 8: a renewal that fails ---------------------------------------------------------------------------
 
 
-def test_row_8_a_renewal_that_dies_of_a_mistake_is_no_silent_loss(connect, three, name, implementation, monkeypatch):
-    """Whatever is raised in the renewal, the loss is told at the deadline, and other locks are renewed."""
-    quorum = implementation.module("protocol.quorum")
+def test_row_8_a_renewal_that_raises_is_no_silent_loss(connect, three, name, implementation, monkeypatch):
+    """Whatever the renewal raises, the loss is reported at the deadline, and other locks are still renewed."""
+    quorum = implementation.module("quorum.quorum")
     extend, doomed = quorum.extend, []
 
     def mistaken(policy, hold, ttl_ms):
@@ -149,14 +151,15 @@ def test_row_38_a_lock_is_renewed_while_other_threads_take_all_the_time(implemen
     assert said["remaining"] > 0
 
 
-def test_row_38_a_loop_that_is_kept_busy_loses_its_lock_and_is_told_as_soon_as_it_runs(implementation, three, name):
+def test_row_38_a_blocked_loop_loses_its_lock_and_learns_of_it_as_soon_as_it_runs(implementation, three, name):
     async def main():
         told = []
         async with AsyncClient(three) as client:
             lock = client.lock(name, ttl=0.4, auto_renew=True, on_lost=lambda lock, why: told.append(why))
             assert await lock.acquire()
             time.sleep(0.8)
-            assert lock.remaining() == 0  # at once, whoever asks
+            # The loss shows at once, before any callback.
+            assert lock.remaining() == 0
             await asyncio.sleep(0.05)
             assert told
 

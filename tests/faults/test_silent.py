@@ -8,11 +8,13 @@ import pytest
 from faces import PATIENCE, ask, at_once, await_true
 
 from redlatch import Guard, QuorumUnavailable
-from redlatch.protocol.family_scripts import WRITE_RELEASE
+from redlatch.votes.family_scripts import WRITE_RELEASE
 
-LONG = 600.0  # 0.1.0 waited 5 % of the ttl in each round, which is longer than a test may take
+# Version 0.1.0 waited for 5 % of the ttl in each round, which is longer than a test may take.
+LONG = 600.0
 GUARD = Guard(max_ttl=LONG)
-CYCLES = 20  # for each of the clients
+# For each of the clients.
+CYCLES = 20
 
 KINDS = {
     "plain": lambda client, name: client.lock(name),
@@ -26,7 +28,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("count", "stopped"), [(3, 1), (5, 1), (5, 2)])
-def test_row_42_a_contended_name_goes_on_beside_stopped_masters(connect, kind, count, stopped, fleet, name):
+def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(connect, kind, count, stopped, fleet, name):
     masters = fleet(count)
     clients = [connect(masters.urls, ttl=LONG, guard=GUARD) for _ in range(3)]
     for client in clients:
@@ -47,10 +49,11 @@ def test_row_42_a_contended_name_goes_on_beside_stopped_masters(connect, kind, c
             masters.resume(index)
 
 
-def test_row_42_a_reader_whose_entry_another_master_has_taken_is_told_that_no_writer_waits(
-    connect, fleet, name, no_backstop
-):
-    """It was let in where another one reads, and has left again: that master tells it nothing more."""
+def test_row_42_a_reader_that_another_master_let_in_is_woken_when_no_writer_waits(connect, fleet, name, no_backstop):
+    """The second master lets the reader in beside another one, and then sends it no push when it has left again.
+
+    So the reader depends on the push of the first master, where a writer waits.
+    """
     masters = fleet(3)
     client = connect(masters.urls, ttl=LONG, guard=GUARD)
     client.connect()
@@ -84,13 +87,15 @@ def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, f
     finally:
         masters.resume(0)
         masters.resume(1)
-    assert caught.value.elapsed < PATIENCE / 10  # 0.1.0 waited 5 % of the ttl
+    # Version 0.1.0 waited for 5 % of the ttl.
+    assert caught.value.elapsed < PATIENCE / 10
     stopped = {url.removeprefix("redis://") for url in masters.urls[:2]}
-    assert set(caught.value.causes) >= stopped  # the third may be late
+    # The third master may be late.
+    assert set(caught.value.causes) >= stopped
 
 
-def test_a_far_master_has_its_vote_where_a_near_one_keeps_a_key_that_nobody_has(connect, three, proxies, name):
-    """Such as that of a process that was killed between two votes."""
+def test_a_far_master_still_votes_if_a_near_one_has_a_key_without_a_holder(connect, three, proxies, name):
+    """A process that was killed between two votes leaves such a key."""
     [far] = proxies(three[2:])
     far.spoil = lambda command, reply: time.sleep(0.03) or reply
     with ask(three[0]) as near:

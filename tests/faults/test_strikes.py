@@ -1,4 +1,4 @@
-"""Ctrl-C at each place of an acquire where Python may raise it (row 37): nothing is left behind, and nobody is left."""
+"""Ctrl-C at each place of an acquire at which Python may raise it (row 37) leaves no key and no waiter."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ import pytest
 from faces import PATIENCE, ask, await_true, descriptors, in_thread
 
 from redlatch import Client, ClientClosed, LockError, impl
-from redlatch.drivers.threads import _ROLE
-from redlatch.drivers.warden import Warden
+from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.leader import ROLE
 
 LONG = 30.0
 OFTEN = 3
-SHORT = 0.02  # seconds that a waiter waits whose time is over before the lock is free
+# The seconds after which a waiter gives up, before the lock is free.
+SHORT = 0.02
 
 
-# A file, a line, what is done there, and how often that was done before, in this acquire.
+# A file, a line, the event there, and how often it occurred before in this call.
 Place = tuple[str, int, str, int]
 
 
 def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
-    """Acquire a lock with an interrupt at a new place; return the place, or None if there was none."""
-    gc.disable()  # Python swallows an interrupt inside a weak reference's callback
+    """Acquire a lock with an interrupt at a new place; return the place, or None if no place was new."""
+    # Python swallows an interrupt inside the callback of a weak reference.
+    gc.disable()
     sys.setprofile(striking)
     try:
         acquire()
@@ -46,7 +48,7 @@ def strike(acquire: Callable[[], object], striking: Strike) -> Place | None:
 
 
 def left(urls: list[str], name: str) -> list[bytes]:
-    """Return all keys of that name, but the counters of numbered locks."""
+    """Return all keys of that name, except the fence counters."""
     found: list[bytes] = []
     for url in urls:
         with ask(url) as server:
@@ -55,10 +57,10 @@ def left(urls: list[str], name: str) -> list[bytes]:
 
 
 class Strike:
-    """Raises one KeyboardInterrupt, at the first place that is not among those given, and adds it to them.
+    """Raises one KeyboardInterrupt at the first place that is not among the known ones, and adds that place to them.
 
-    Places are where the interpreter looks for signals: where a function of the package begins, and behind each call of
-    a function in C. Of a place that is passed often, the first few times count.
+    Places are where the interpreter checks for signals: at the beginning of a function of the package, and after each
+    call of a function in C. At a place that is passed often, only the first few times count.
     """
 
     def __init__(self, known: set[Place]) -> None:
@@ -80,10 +82,11 @@ class Strike:
 
 
 class Twice(Strike):
-    """Raises a KeyboardInterrupt behind a function in C with the given name, and then one as `Strike` does.
+    """Raises a KeyboardInterrupt after a function in C with the given name, and then another one as `Strike` does.
 
-    The second one strikes only where functions begin: the interpreter has another hook for each of the two. No
-    generator: it begins once, and what is closed looks for no signal before its own code runs.
+    The second one strikes only at the beginning of functions, because the interpreter has a separate hook for each of
+    the two. It does not strike in generators: a generator begins once, and one that is closed checks for no signal
+    before its own code runs.
     """
 
     def __init__(self, known: set[Place], first: str) -> None:
@@ -108,27 +111,28 @@ class Twice(Strike):
 
 
 def holding(client: Client, name: str, then: Callable[[threading.Event], object]) -> Callable[[], None]:
-    """Hold a lock in another thread until somebody stands in line for it, do something, and release it.
+    """Hold a lock in another thread until a waiter is in its queue, do something, and release it.
 
     Args:
-        then: what to do; called with an event that is set when nobody waits any more.
+        then: the call before the release; it gets an event that is set when no waiter is left.
 
     Returns:
-        What sets that event, and waits for the release.
+        A function that sets that event, and waits for the release.
     """
     held, over = threading.Event(), threading.Event()
-    lines = client._driver.lines  # type: ignore[attr-defined]
+    queues = client._driver.queues  # type: ignore[attr-defined]
 
     def hold() -> None:
         lock = client.lock(name, ttl=LONG)
         lock.acquire()
         held.set()
-        await_true(lambda: bool(lines.lines) or over.is_set())
+        await_true(lambda: bool(queues.by_key) or over.is_set())
         then(over)
         try:
             lock.release()
         except LockError:
-            pass  # it was lost, as `then` has it
+            # `then` made the lock lost.
+            pass
 
     call = in_thread(hold)
     assert held.wait(PATIENCE)
@@ -145,7 +149,7 @@ def nothing(_: Any = None) -> None:
 
 
 class Search:
-    """Runs of a call, each with an interrupt at a new place, until five in a row have met none."""
+    """Runs of a call, each with an interrupt at a new place, until five in a row have found no new place."""
 
     def __init__(self) -> None:
         self.known: set[Place] = set()
@@ -153,14 +157,15 @@ class Search:
 
     def names(self, name: str) -> Iterator[str]:
         """Yield a name for each run."""
-        gc.collect()  # finalizers of other tests' clients are no place to strike
+        # Do not strike in the finalizers of other tests' clients.
+        gc.collect()
         for number in itertools.count():
             if self._whole == 5:
                 return
             yield f"{name}-{number}"
 
     def strike(self, call: Callable[[], object], twice_behind: str = "") -> Place | None:
-        """Strike in a call, as `strike` does; or twice, the first time behind a function in C with that name."""
+        """Strike in a call, as `strike` does; or twice, the first time after a function in C with that name."""
         place = strike(call, Twice(self.known, twice_behind) if twice_behind else Strike(self.known))
         self._whole = 0 if place is not None else self._whole + 1
         return place
@@ -168,7 +173,7 @@ class Search:
 
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> Search:
-    """A search in the pure implementation, where Ctrl-C may strike anywhere."""
+    """A search in the pure implementation, in which Ctrl-C may strike anywhere."""
     monkeypatch.setattr(impl, "current", impl.load("python"))
     return Search()
 
@@ -200,14 +205,14 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_k
 
 
 def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: str, place: Place | None) -> None:
-    """Check that an interrupted acquire left no key, and nobody in a line."""
+    """Check that an interrupted acquire left no key, and no entry in a queue."""
     await_true(lambda: not left(urls, name), LONG / 6)
     nobodys = other.lock(name)
     assert nobodys.acquire(timeout=LONG / 6), place
     nobodys.release()
     await_true(lambda: not left(urls, name), LONG / 6)
-    lines = client._driver.lines.lines  # type: ignore[attr-defined]
-    assert not any(line.turns for line in lines.values()), place
+    queues = client._driver.queues.by_key  # type: ignore[attr-defined]
+    assert not any(queue.entries for queue in queues.values()), place
 
 
 @pytest.mark.parametrize("case", ["free", "renewed", "watched", "late", "handed on", "handed on and lost"])
@@ -235,9 +240,10 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, se
     assert len(search.known) > 50
 
 
-@pytest.mark.parametrize("first", ["poll", "acquire"])  # of the sockets; of the lock that a waiter sleeps on
+# "poll" waits for the sockets, "acquire" for the lock on which a waiter sleeps.
+@pytest.mark.parametrize("first", ["poll", "acquire"])
 @pytest.mark.parametrize("kind", ["plain", "rlock", "multi", "many"])
-def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(kind, first, search, three, name):
+def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(kind, first, search, three, name):
     with Client(three) as client, Client(three) as other:
         client.connect()
         for each in search.names(name):
@@ -251,12 +257,12 @@ def test_row_37_a_second_interrupt_while_the_first_is_dealt_with_leaves_nothing(
             place = search.strike(acquire, twice_behind=first)
             end()
             check_nobody_is_left(client, other, three, each, place)
-            assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
+            assert not client._driver.queues.heads, place  # type: ignore[attr-defined]
     assert len(search.known) > 10
 
 
 def begins(call: Callable[..., object], place: Place | None) -> bool:
-    """Tell whether the interrupt struck before a method's first instruction, where it cannot be caught."""
+    """Return whether the interrupt struck before a method's first instruction, where it cannot be caught."""
     code = call.__func__.__code__  # type: ignore[attr-defined]
     return place is not None and place[:3] == (code.co_filename, code.co_firstlineno, "call")
 
@@ -279,13 +285,13 @@ def test_row_37_an_interrupt_at_each_place_of_a_release_releases(how, kind, sear
                 end()
             assert lock.remaining() == 0.0, place
             await_true(lambda each=each: not left(three, each), LONG / 6)
-            assert not client._driver.lines.heads, place  # type: ignore[attr-defined]
+            assert not client._driver.queues.heads, place  # type: ignore[attr-defined]
             assert lock.acquire(timeout=LONG / 6), place
             lock.release()
     assert len(search.known) > 20
 
 
-def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_outer_one_to_release(search, three, name):
+def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_lock_to_the_outer_one(search, three, name):
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
@@ -302,8 +308,9 @@ def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_outer_one_to_rel
     assert len(search.known) > 5
 
 
-@pytest.mark.parametrize(("first", "waited_for"), [("poll", False), ("append", True)])  # of sockets; of a call
-def test_a_second_interrupt_while_a_release_is_insisted_on_leaves_nothing(first, waited_for, search, three, name):
+# "poll" waits for the sockets, "append" queues a call.
+@pytest.mark.parametrize(("first", "waited_for"), [("poll", False), ("append", True)])
+def test_a_second_interrupt_while_a_release_is_sent_again_leaves_nothing(first, waited_for, search, three, name):
     with Client(three) as client, Client(three) as other:
         client.connect()
         for each in search.names(name):
@@ -316,13 +323,13 @@ def test_a_second_interrupt_while_a_release_is_insisted_on_leaves_nothing(first,
     assert len(search.known) > 5
 
 
-def test_a_second_interrupt_while_the_first_ends_an_extension_leaves_a_lock_that_can_be_used(search, three, name):
+def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search, three, name):
     with Client(three) as client:
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
             lock.acquire()
             place = search.strike(lock.extend, twice_behind="poll")
-            assert client._driver._role == {}, place  # type: ignore[attr-defined]
+            assert client._driver._leader.role == {}, place  # type: ignore[attr-defined]
             lock.extend()
             lock.release()
     assert len(search.known) > 5
@@ -344,7 +351,7 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all(wait, search, t
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("kind", [iter, partial(map, lambda lock: lock)], ids=["iterator", "map"])
-def test_an_interrupt_at_each_place_of_release_many_releases_what_it_has_drawn_from_an_iterator(
+def test_an_interrupt_at_each_place_of_release_many_releases_all_locks_drawn_from_an_iterator(
     kind, wait, search, three, name
 ):
     with Client(three) as client:
@@ -395,23 +402,25 @@ def test_an_interrupt_of_release_many_is_raised_although_its_argument_is_wrong(s
 
 @pytest.mark.parametrize("twice", ["", "popleft"])
 @pytest.mark.parametrize("what", ["acquire", "extend", "locked"])
-def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_command_costs_that_one_nothing(
+def test_an_interrupt_at_each_place_of_submitting_another_threads_command_does_not_delay_it(
     what, twice, search, three, name
 ):
-    """The other thread's call tries again at once; it does not wait out its patience for a command that was lost."""
+    """The other thread's call tries again at once; it does not wait until its time limit for a lost command."""
     with Client(three) as client:
         client.connect()
-        driver = client._driver
+        leader = client._driver._leader
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
             if what != "acquire":
                 lock.acquire()
-            driver._role[_ROLE] = threading.get_ident()  # so that the other thread leaves its command to this one
+            # The other thread therefore leaves its command to this one.
+            leader.role[ROLE] = threading.get_ident()
             call = in_thread(getattr(lock, what))
-            await_true(lambda: bool(driver._inbox))
-            place = search.strike(driver._serve, twice_behind=twice)
-            if driver._role.get(_ROLE) == threading.get_ident():  # it struck before `_serve` took the role
-                driver._serve()
+            await_true(lambda: bool(leader.inbox))
+            place = search.strike(leader.serve, twice_behind=twice)
+            # The interrupt struck before `serve` took the role.
+            if leader.role.get(ROLE) == threading.get_ident():
+                leader.serve()
             failure = call.exception(PATIENCE)
             assert failure is None, place
             lock.release()
@@ -419,54 +428,58 @@ def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_command_cost
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_interrupt_at_each_place_where_a_thread_submits_anothers_release_makes_no_loss_of_it(
-    wait, search, three, name
-):
-    """The lock stands on two of three masters. The release that is sent twice finds none, which is its own work."""
+def test_an_interrupt_at_each_place_of_submitting_another_threads_release_reports_no_loss(wait, search, three, name):
+    """The lock stands on two of three masters. The release is sent twice, and the second copy finds no key.
+
+    That is no loss.
+    """
     told: list[str] = []
     with Client(three, on_lost=lambda lock, why: told.append(why)) as client:
         client.connect()
-        driver = client._driver
+        leader = client._driver._leader
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
             lock.acquire()
             ask(three[1]).delete(each)
-            driver._role[_ROLE] = threading.get_ident()  # so that the other thread leaves its command to this one
+            # The other thread therefore leaves its command to this one.
+            leader.role[ROLE] = threading.get_ident()
             call = in_thread(lock.release, wait)
-            await_true(lambda: bool(driver._inbox))
-            place = search.strike(driver._serve)
-            if driver._role.get(_ROLE) == threading.get_ident():  # it struck before `_serve` took the role
-                driver._serve()
+            await_true(lambda: bool(leader.inbox))
+            place = search.strike(leader.serve)
+            # The interrupt struck before `serve` took the role.
+            if leader.role.get(ROLE) == threading.get_ident():
+                leader.serve()
             assert call.exception(PATIENCE) is None, place
             await_true(lambda each=each: not left(three, each))
-            client.lock(each).locked()  # behind it: all answers to the release have come
+            # Its answers come after all answers to the release.
+            client.lock(each).locked()
             assert not told, place
     assert len(search.known) > 5
 
 
 def waiting(client: Client, name: str) -> Callable[[], None]:
-    """Stand in line for a lock in another thread, to hold it once; return what waits until it was released again."""
+    """Wait for a lock in another thread and hold it once; return a function that waits for its release."""
 
     def hold() -> None:
         with client.lock(name, ttl=LONG, timeout=LONG / 3):
             pass
 
     call = in_thread(hold)
-    await_true(lambda: bool(client._driver.lines.lines))  # type: ignore[attr-defined]
+    await_true(lambda: bool(client._driver.queues.by_key))  # type: ignore[attr-defined]
     return lambda: call.result(PATIENCE)
 
 
 def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search, three, name):
-    """The waiter gets the lease or has left; in both cases no key and no turn is left afterwards."""
+    """The waiter gets the lease or has left; in both cases no key and no queue entry is left afterwards."""
     with Client(three) as client, Client(three) as other:
         client.connect()
         for number, each in enumerate(search.names(name)):
             lock = client.lock(each, ttl=2 * LONG)
             lock.acquire()
-            lines = client._driver.lines  # type: ignore[attr-defined]
+            queues = client._driver.queues  # type: ignore[attr-defined]
             waiter = client.lock(each, ttl=2 * LONG)
             waits = in_thread(waiter.acquire, True, SHORT if number % 2 else PATIENCE)
-            await_true(lambda waits=waits, lines=lines: bool(lines.lines) or waits.done())
+            await_true(lambda waits=waits, queues=queues: bool(queues.by_key) or waits.done())
             place = search.strike(lock.release)
             if begins(lock.release, place):
                 lock.release()
@@ -484,7 +497,7 @@ def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search, three
         client = Client(three)
         client.lock(each, ttl=LONG).acquire()
         waits = in_thread(client.lock(each).acquire)
-        await_true(lambda client=client: bool(client._driver.lines.lines))
+        await_true(lambda client=client: bool(client._driver.queues.by_key))
         search.strike(client.close)
         client.close()
         assert isinstance(waits.exception(PATIENCE), ClientClosed)
@@ -496,7 +509,9 @@ def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search, three
 
 
 class Attended:
-    """A driver that counts how often its warden attends to it."""
+    """A driver that counts how often its background thread calls `attend`."""
+
+    closed = True
 
     def __init__(self) -> None:
         self.times = 0
@@ -505,11 +520,13 @@ class Attended:
         self.times += 1
 
 
-def test_an_interrupt_at_each_place_of_the_first_ring_leaves_a_warden_that_attends(search: Search) -> None:
-    for _ in search.names("ring"):
+def test_an_interrupt_at_each_place_of_the_first_request_leaves_a_thread_that_attends(
+    search: Search,
+) -> None:
+    for _ in search.names("request"):
         driver = Attended()
-        warden = Warden(driver)
-        search.strike(lambda warden=warden: warden.ring(1))
-        warden.ring(1)
+        background = BackgroundThread(driver)
+        search.strike(lambda background=background: background.attend_by(1))
+        background.attend_by(1)
         await_true(lambda driver=driver: driver.times > 0)
     assert search.known

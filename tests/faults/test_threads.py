@@ -34,7 +34,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Holds and lines of the pure build."""
+    """Holds and queues of the pure build."""
     monkeypatch.setattr(impl, "current", impl.load("python"))
     return World(impl.current, tenure=1000.0)
 
@@ -66,13 +66,13 @@ def leave(world: World, head: Any) -> None:
     world.leave(head)
 
 
-def stir(world: World, head: Any) -> None:
-    world.lines.stir(KEY)
+def notify_watchers(world: World, head: Any) -> None:
+    world.queues.watches.notify(KEY)
 
 
 def change(world: World, head: Any) -> None:
     for index in range(2):
-        world.lines.changed(index, KEY)
+        world.queues.watches.changed(index, KEY)
 
 
 def watch(world: World) -> Any:
@@ -81,30 +81,32 @@ def watch(world: World) -> Any:
     for index in range(3):
         ballot.tell(index, 50, True)
     ballot.watch(FOR_EVER)
-    world.lines.watch(KEY, ballot)
+    world.queues.watches.add(KEY, ballot)
     return ballot
 
 
-@pytest.mark.parametrize("call", [pass_on, leave, stir, change])
+@pytest.mark.parametrize("call", [pass_on, leave, notify_watchers, change])
 def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: World, call: Any) -> None:
     head = world.holder()
-    ballot = watch(world) if call in (stir, change) else world.waiter().ballot
+    ballot = watch(world) if call in (notify_watchers, change) else world.waiter().ballot
     found: list[bool] = []
-    world.lines.called = interpose(deque, "append", lambda called: found.append(called[0].decided))()
+    world.queues.called = world.queues.watches.called = interpose(
+        deque, "append", lambda called: found.append(called[0].decided)
+    )()
     call(world, head)
     assert (found, world.called()) == ([True], [ballot])
 
 
-@pytest.mark.parametrize("call", [pass_on, leave, stir, change])
+@pytest.mark.parametrize("call", [pass_on, leave, notify_watchers, change])
 def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
     head = world.holder()
-    turn = None if call in (stir, change) else world.waiter()
+    turn = None if call in (notify_watchers, change) else world.waiter()
     ballot = watch(world) if turn is None else turn.ballot
 
     def strike(_: object) -> None:
         raise KeyboardInterrupt
 
-    world.lines.called = interpose(deque, "append", strike)()
+    world.queues.called = world.queues.watches.called = interpose(deque, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
         call(world, head)
     assert ballot.decided and world.called() == [ballot]
@@ -112,7 +114,7 @@ def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_ca
         assert world.head() is turn.hold
     if call is pass_on:
         assert turn is not None and turn.lease is not None
-        assert head.insist(head.ticket) is None  # the next holder has the lease, so nothing is released
+        assert head.resend_release(head.ticket) is None  # the next holder has the lease, so nothing is released
 
 
 def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
@@ -121,27 +123,27 @@ def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
     """The owner of the turn asks the masters already, and would not find the lease."""
     head, turn = world.holder(), world.waiter()
     head.begin_release(world.now)
-    kind = impl.current.module("protocol.waiting").Line
+    kind = impl.current.module("quorum.waiting.queues").WaitQueue
     move = kind.move
 
     def meanwhile(line: Any, now_ns: int) -> None:
         monkeypatch.setattr(kind, "move", move)
-        assert world.lines._call_next(line, now_ns, False)
+        assert world.queues._call_next(line, now_ns, False)
         assert turn.ballot.decided and world.head() is turn.hold
-        world.lines.drop(turn)
+        world.queues.drop(turn)
 
     monkeypatch.setattr(kind, "move", meanwhile)
     assert not world.pass_on(head)
     assert turn.lease is None
-    assert head.insist(head.ticket) is not None  # the head releases its lease as usual
+    assert head.resend_release(head.ticket) is not None  # the head releases its lease as usual
 
 
 def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_released(world: World) -> None:
     head, hold = world.holder(), world.hold()
-    steps = world.play.acquire_module.acquire(world.policy, world.lines, hold, 30_000, FOR_EVER)
+    steps = world.play.acquire_module.acquire(world.policy, world.queues, hold, 30_000, FOR_EVER)
     turn = next(steps)
     assert turn.hold is hold
-    world.lines.heads = interpose(dict, "get", lambda _: pass_on(world, head), before=True)(world.lines.heads)
+    world.queues.heads = interpose(dict, "get", lambda _: pass_on(world, head), before=True)(world.queues.heads)
     effect = steps.send(None)  # the waiter's time is over: its turn has not come
     assert [(ballot.command.releases, ballot.command.token) for ballot in effect.ballots] == [(True, b"token")]
     assert turn.lease is None and world.head() is hold
@@ -156,8 +158,8 @@ def test_row_40_a_lease_that_was_passed_on_is_not_released_when_its_hold_is_want
             head.claim(object())
         refused.append(head)
 
-    world.lines.called = interpose(deque, "append", claim)()
-    steps = world.play.quorum_module.release(world.policy, world.lines, head, SECOND)
+    world.queues.called = world.queues.watches.called = interpose(deque, "append", claim)()
+    steps = world.play.quorum_module.release(world.policy, world.queues, head, SECOND)
     assert not list(steps)  # nothing is sent
     assert refused and turn.lease.token == b"token"
 
@@ -166,24 +168,24 @@ def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_aft
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, turn = world.holder(), world.waiter()
-    kind = impl.current.module("protocol.lease").Lease
+    kind = impl.current.module("quorum.lease").Lease
     handed_on = kind.handed_on
 
     def leaves(lease: Any) -> Any:
         monkeypatch.setattr(kind, "handed_on", handed_on)
-        assert world.lines.step_out(turn, world.now) is None
-        world.lines.join(world.policy, turn, world.now)  # the giver has found it in its line before
+        assert world.queues.step_out(turn, world.now) is None
+        world.queues.join(world.policy, turn, world.now)  # the giver has found it in its line before
         return lease.handed_on()
 
     def strike(_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kind, "handed_on", leaves)
-    world.lines.called = interpose(deque, "append", strike)()
+    world.queues.called = world.queues.watches.called = interpose(deque, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
         pass_on(world, head)
     assert turn.lease is None
-    assert head.insist(head.ticket) is not None
+    assert head.resend_release(head.ticket) is not None
 
 
 def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_meanwhile(
@@ -191,8 +193,8 @@ def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_
 ) -> None:
     head = world.holder()
     ticket, mine = head.ticket, object()
-    assert head.insist(ticket) is not None  # as `release` does after an interrupt, and then `__exit__`
-    kind = impl.current.module("protocol.hold").Hold
+    assert head.resend_release(ticket) is not None  # as `release` does after an interrupt, and then `__exit__`
+    kind = impl.current.module("quorum.hold").Hold
     releasing = kind.releasing
 
     def meanwhile(hold: Any) -> Any:
@@ -203,7 +205,7 @@ def test_row_37_who_insists_on_a_release_does_not_touch_a_hold_that_was_claimed_
         return hold.releasing()
 
     monkeypatch.setattr(kind, "releasing", meanwhile)
-    assert head.insist(ticket) is None
+    assert head.resend_release(ticket) is None
     assert (head.ticket, head.token) == (mine, b"mine") and head.held(world.now)
 
 
@@ -211,7 +213,7 @@ def test_row_37_who_insists_on_a_release_sends_nothing_for_a_lease_that_is_passe
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, turn = world.holder(), world.waiter()
-    kind = impl.current.module("protocol.hold").Hold
+    kind = impl.current.module("quorum.hold").Hold
     releasing = kind.releasing
 
     def meanwhile(hold: Any) -> Any:
@@ -220,7 +222,7 @@ def test_row_37_who_insists_on_a_release_sends_nothing_for_a_lease_that_is_passe
         return hold.releasing()
 
     monkeypatch.setattr(kind, "releasing", meanwhile)
-    assert head.insist(head.ticket) is None
+    assert head.resend_release(head.ticket) is None
     assert turn.lease is not None
 
 
@@ -230,12 +232,12 @@ def test_row_37_a_lease_for_which_a_release_was_sent_meanwhile_is_not_passed_on(
     """Two threads release through one lock object; one is interrupted while the other is about to pass the lease on."""
     head, turn = world.holder(), world.waiter()
     head.begin_release(world.now)
-    kind = impl.current.module("protocol.waiting").Line
+    kind = impl.current.module("quorum.waiting.queues").WaitQueue
     move = kind.move
 
     def meanwhile(line: Any, now_ns: int) -> None:
         monkeypatch.setattr(kind, "move", move)
-        assert head.insist(head.ticket) is not None
+        assert head.resend_release(head.ticket) is not None
         move(line, now_ns)
 
     monkeypatch.setattr(kind, "move", meanwhile)
@@ -249,7 +251,7 @@ def test_row_37_an_acquire_is_not_undone_once_another_thread_releases_its_lock_a
 ) -> None:
     head, turn = world.holder(), world.waiter()
     ticket = head.ticket
-    kind = impl.current.module("protocol.hold").Hold
+    kind = impl.current.module("quorum.hold").Hold
     releasing = kind.releasing
 
     def meanwhile(hold: Any) -> Any:
@@ -282,13 +284,15 @@ def test_row_37_an_interrupt_while_a_waiter_joins_its_line_leaves_no_turn_there(
         raise KeyboardInterrupt
 
     hold, kind = world.hold(), interpose(dict, "get", strike)
-    steps = world.play.acquire_module.acquire(world.policy, world.lines, hold, 30_000, FOR_EVER)
-    line = impl.current.module("protocol.waiting").Line()
-    line.turns = interpose(deque, "append", lambda turns: setattr(world.lines, "lines", kind(world.lines.lines)))()
-    world.lines.lines[KEY] = line
+    steps = world.play.acquire_module.acquire(world.policy, world.queues, hold, 30_000, FOR_EVER)
+    line = impl.current.module("quorum.waiting.queues").WaitQueue()
+    line.entries = interpose(
+        deque, "append", lambda turns: setattr(world.queues, "by_key", kind(world.queues.by_key))
+    )()
+    world.queues.by_key[KEY] = line
     with pytest.raises(KeyboardInterrupt):
         next(steps)
-    assert not line.turns
+    assert not line.entries
 
 
 @pytest.mark.parametrize("who", ["enter", "expire"])
@@ -296,7 +300,7 @@ def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_dur
     world: World, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     head, first, second = world.holder(), world.waiter(), world.waiter()
-    kind = impl.current.module("protocol.hold").Hold
+    kind = impl.current.module("quorum.hold").Hold
     busy = kind.busy
 
     def meanwhile(hold: Any, now_ns: int) -> Any:
@@ -308,9 +312,9 @@ def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_dur
 
     monkeypatch.setattr(kind, "busy", meanwhile)
     if who == "enter":
-        assert not world.lines.enter(world.hold(), world.now)
+        assert not world.queues.enter(world.hold(), world.now)
     else:
-        world.lines.expire(world.now)
+        world.queues.expire(world.now)
     assert world.head() is first.hold
     assert not second.ballot.decided
 
@@ -320,7 +324,7 @@ def test_row_40_a_waiter_that_joins_a_line_during_its_removal_is_called(world: W
     head, first = world.holder(), world.waiter()
     joined: list[Any] = []
 
-    class Lines(dict[bytes, Any]):
+    class WaitQueues(dict[bytes, Any]):
         """Lets another thread join behind the given look-up."""
 
         left = step
@@ -332,9 +336,9 @@ def test_row_40_a_waiter_that_joins_a_line_during_its_removal_is_called(world: W
                 joined.append(world.waiter())
             return found
 
-    world.lines.lines = lines = Lines(world.lines.lines)
-    assert world.lines.step_out(first, world.now) is None
-    lines.left = 0
+    world.queues.by_key = queues = WaitQueues(world.queues.by_key)
+    assert world.queues.step_out(first, world.now) is None
+    queues.left = 0
     if not joined:
         joined.append(world.waiter())
     world.leave(head)
@@ -345,12 +349,12 @@ def test_row_40_a_watch_that_begins_while_another_one_ends_is_kept(world: World)
     first, second, third = watch(world), watch(world), world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
 
     def meanwhile(_: object) -> None:
-        world.lines.unwatch(KEY, second)
-        world.lines.watch(KEY, third)
+        world.queues.watches.remove(KEY, second)
+        world.queues.watches.add(KEY, third)
 
-    world.lines.watches[KEY] = interpose(list, "remove", meanwhile)([first, second])
-    world.lines.unwatch(KEY, first)
-    world.lines.stir(KEY)
+    world.queues.watches.by_key[KEY] = interpose(list, "remove", meanwhile)([first, second])
+    world.queues.watches.remove(KEY, first)
+    world.queues.watches.notify(KEY)
     assert world.called() == [third]
 
 
@@ -383,8 +387,9 @@ def test_row_40_a_second_call_of_a_ballot_wakes_it_although_the_first_one_is_bei
         ballot.waiter = second  # the owner waits a second time
         called.append(ballot)  # and is called again
 
-    driver.lines.called = called = interpose(deque, "remove", meanwhile, before=True)([ballot])
-    driver._wake_called()
+    called = interpose(deque, "remove", meanwhile, before=True)([ballot])
+    driver.queues.called = driver.queues.watches.called = called
+    driver._leader.wake_called()
     assert second.woken and not called
 
 
@@ -398,7 +403,7 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
             sleeps[0] += 1
             super().sleep(*args)
 
-    monkeypatch.setattr(impl.current.module("drivers.threads"), "Sleeper", Sleeper)
+    monkeypatch.setattr(impl.current.module("drivers.followers"), "Sleeper", Sleeper)
     with Client(three) as client:
         held, lock = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
         assert held.acquire()
@@ -407,10 +412,11 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
         await_true(lambda: sleeps[0] == 1)
 
         def meanwhile(_: object) -> None:
-            client._driver._wake_called()
+            client._driver._leader.wake_called()
             await_true(lambda: sleeps[0] == 2 or waiting.done())  # the waiter has checked its ballot
 
-        client._driver.lines.called = interpose(deque, "append", meanwhile)()
+        queues = client._driver.queues
+        queues.called = queues.watches.called = interpose(deque, "append", meanwhile)()
         held.release()
         assert waiting.result(5)
         lock.release()
@@ -418,28 +424,30 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
 
 def test_row_40_a_driver_that_is_called_right_before_it_polls_does_not_poll(world: World, driver: Any) -> None:
     ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, driver._clock.now() + 3600 * SECOND)
-    driver.lines.watch(KEY, ballot)
-    clock = driver._clock
+    driver.queues.watches.add(KEY, ballot)
+    leader = driver._leader
+    clock = leader._clock
 
     class Clock:
         """Lets another thread change the key when the driver asks how long it may poll."""
 
         def now(self) -> int:
             if sys._getframe(1).f_code.co_name == "_drive":
-                driver._clock = clock
-                driver.lines.stir(KEY)
-                driver._wake_called()
+                leader._clock = clock
+                driver.queues.watches.notify(KEY)
+                leader.wake_called()
             return int(clock.now())
 
     def drive() -> None:
-        driver._clock = Clock()
-        driver._wait_for(ballot, impl.current.module("drivers.sleeper").Sleeper())  # no master answers anything
+        leader._clock = Clock()
+        sleeper = impl.current.module("drivers.sleeper").Sleeper()
+        driver._followers.wait_for(ballot, sleeper)  # no master answers anything
 
     calling = in_thread(drive)
     try:
         calling.result(5)
     finally:
-        driver._fleet.wires.wake()
+        driver._leader.fleet.wires.wake()
     assert ballot.decided
 
 
@@ -480,9 +488,10 @@ def test_row_40_and_41_sixteen_threads_that_switch_constantly_all_finish_without
 
 def test_row_41_two_threads_may_promote_the_last_sleeper_at_once(world: World, driver: Any) -> None:
     sleeper = impl.current.module("drivers.sleeper").Sleeper()
-    driver._sleepers = interpose(deque, "popleft", lambda _: driver._promote(), before=True)([sleeper])
-    driver._promote()
-    assert not sleeper.asleep and not driver._sleepers
+    leader = driver._leader
+    leader.sleepers = interpose(deque, "popleft", lambda _: leader.promote(), before=True)([sleeper])
+    leader.promote()
+    assert not sleeper.asleep and not leader.sleepers
 
 
 def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, driver: Any) -> None:
@@ -493,9 +502,10 @@ def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, drive
             told.append("lost")
 
     ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
-    ballot.farewell = Farewell()
-    driver._fleet.lost = interpose(list, "pop", lambda _: driver._roster.mourn(), before=True)([ballot])
-    driver._roster.mourn()
+    ballot.released_lock = Farewell()
+    notify_lost = driver._connections.notify_lost
+    driver._leader.fleet.lost = interpose(list, "pop", lambda _: notify_lost(), before=True)([ballot])
+    notify_lost()
     assert told == ["lost"]
 
 
@@ -515,7 +525,7 @@ other = redlatch.Client(urls)
 held = other.lock(name, ttl=60)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
-waiting = service.client._driver.lines.everybody
+waiting = service.client._driver.queues.everybody
 while not any(ballot.waits_for for ballot in waiting()):  # then it polls the sockets, and does not return
     time.sleep(0.001)
 """
@@ -584,7 +594,7 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
     client = Client(urls)
     client.connect()
     waiting = in_thread(client.lock(name, ttl=LONG).acquire)
-    await_true(lambda: any(ballot.waits_for for ballot in client._driver.lines.everybody()))
+    await_true(lambda: any(ballot.waits_for for ballot in client._driver.queues.everybody()))
     ask(urls[0]).client_kill_filter(_type="normal", skipme=True)
     assert stuck.entered.wait(PATIENCE)
     try:
@@ -647,15 +657,15 @@ with redlatch.Client(urls) as client, client.lock(name, timeout=20):
 """
 
 FORK_WHILE_CONNECT_BEGINS = """
-from redlatch.drivers import roster
+from redlatch.drivers import connections
 parent, begun, go_on = os.getpid(), threading.Event(), threading.Event()
-register = roster.disown_at_fork
+register = connections.disown_at_fork
 def slowly(each):
     if os.getpid() == parent:
         begun.set()
         go_on.wait(20)
     register(each)
-roster.disown_at_fork = slowly
+connections.disown_at_fork = slowly
 client = redlatch.Client(urls)
 connecting = threading.Thread(target=client.connect)
 connecting.start()

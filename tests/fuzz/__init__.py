@@ -1,1 +1,4 @@
-"""Whatever bytes a server sends, in whatever pieces: the same verdict, or a closed connection, and bounded memory."""
+"""Arbitrary bytes from a server, in arbitrary pieces: both builds count the same votes or close the connection.
+
+Memory stays bounded.
+"""

@@ -1,6 +1,6 @@
-"""python -m tests.fuzz --seconds 600: let atheris look for replies on which the builds differ, or one fails.
+"""python -m tests.fuzz --seconds 600: let atheris search for replies on which the builds differ, or one fails.
 
-It learns from the branches of the pure build which bytes lead further; each is given to the compiled build, too.
+Atheris learns from the branches of the pure build which bytes lead further. The compiled build gets each input, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run libFuzzer, which ends its process, in a child; tell how many it tried."""
+    """Run libFuzzer, which ends its process, in a child; print the number of executions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--corpus", type=Path, required=True, help="a folder for what is found worth keeping")

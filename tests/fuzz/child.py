@@ -1,4 +1,4 @@
-"""The process that libFuzzer runs in: see `__main__`."""
+"""The process in which libFuzzer runs: see `__main__`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(
-    include=["redlatch.wire.engine", "redlatch.protocol.ballot", "redlatch.protocol.guard"]
-):
+MODULES = ["redlatch.wire.engine", "redlatch.votes.ballot", "redlatch.guard.master", "redlatch.guard.clock"]
+
+with atheris.instrument_imports(include=MODULES):
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from builds import builds
 
@@ -19,7 +19,7 @@ BUILDS = builds()
 
 
 def one(data: bytes) -> None:
-    """Take the first bytes for where the rest is cut, and some of the rest for whole words."""
+    """Take the first bytes as the places of the cuts, and some of the rest as whole words."""
     source = atheris.FuzzedDataProvider(data)
     places = [source.ConsumeIntInRange(0, 200) for _ in range(source.ConsumeIntInRange(0, 4))]
     stream = b""

@@ -1,4 +1,4 @@
-"""One link of the engine under arbitrary bytes: what it makes of them, and what that may cost."""
+"""One link of the engine under arbitrary bytes: its votes and pushes, and the memory that it keeps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from redlatch import impl
-from redlatch.protocol.guard import Gate
-from redlatch.protocol.policy import Guard
-from redlatch.protocol.sighting import Sighting
+from redlatch.guard.admission import Admissions
+from redlatch.guard.handshake import HandshakeReport
+from redlatch.guard.settings import Guard
 from redlatch.wire.connect import Traits
 
-# What a connection may keep of what a server has sent, whatever that was.
+# The most bytes that a connection may keep, whatever the server sent.
 MOST_BYTES = 256 << 10
 
 ADDRESS = "master:1"
 
-# What a server may say, and what it may not.
+# Words that a server may send, and words that it must not send.
 WORDS = [
     *(b"+OK\r\n", b":1\r\n", b":0\r\n", b"_\r\n", b"$-1\r\n", b":-2\r\n", b":5000\r\n", b":-5000\r\n", b"+QUEUED\r\n"),
     *(b"-OOM no\r\n", b"-NOSCRIPT no\r\n", b"-READONLY no\r\n", b"-LOADING no\r\n", b"-ERR unknown command\r\n"),
@@ -52,13 +52,13 @@ WORDS = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the engine made of it.
+    """The state of the engine after the bytes.
 
     Attributes:
-        up: whether the connection is open still.
+        up: whether the connection is still open.
         votes: of each ballot (yes, no, failed, decided, answers).
-        changed: what a master was heard to say of keys.
-        kept: how many bytes of it are kept.
+        changed: the keys that pushes named.
+        kept: how many received bytes the link keeps.
     """
 
     up: bool
@@ -71,14 +71,14 @@ class Wire:
     """A fleet of one link, whose master is the far end of a socket pair."""
 
     def __init__(self, build: impl.Implementation) -> None:
-        commands, ballot = build.module("protocol.commands"), build.module("protocol.ballot").Ballot
+        commands, ballot = build.module("votes.commands"), build.module("votes.ballot").Ballot
         clock = build.module("wire.net").BootClock()
         self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock)
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         traits = Traits({"run_id": "r", "role": "master", "redis_version": "7.0.0"}, 3, True)
-        self.fleet.adopt(0, self.near, traits, commands.BY_SHA, _watched())
+        self.fleet.adopt(0, self.near, traits, commands.BY_SHA, _monitor())
         made = [
             commands.Acquire(b"k", b"t1", 0, 1000),
             commands.Release(b"k", b"t2", 0),
@@ -95,12 +95,13 @@ class Wire:
         self.fleet.flush()
 
     def hear(self, pieces: Iterable[bytes]) -> Outcome:
-        """Have the master say something piece by piece, and return what the engine made of it."""
+        """Send bytes from the master piece by piece, and return the state of the engine after them."""
         link = self.fleet.links[0]
         for piece in pieces:
             try:
                 self.far.sendall(piece)
-            except OSError:  # it has closed its end
+            except OSError:
+                # The engine has closed its end.
                 break
             self.fleet.pump(0)
             if not link.up:
@@ -119,17 +120,18 @@ class Wire:
         self.far.close()
 
 
-def _watched() -> Any:
-    gate = Gate((ADDRESS,), Guard(), b"g", 0.01, lambda: 10**15, lambda index, ns: None)
-    sighting = Sighting("r", None, 10**15, 10**9, 10**9 + 1000, False)
-    gate.judge(0, sighting, [sighting])
-    marker = gate.errand(0).new
-    gate.judge(0, sighting._replace(marker=marker), [])
-    return gate.watched(0)
+def _monitor() -> Any:
+    admissions = Admissions((ADDRESS,), Guard(), b"g", 0.01, lambda: 10**15, lambda index, ns: None)
+    report = HandshakeReport("r", None, 10**15, 10**9, 10**9 + 1000, False)
+    admissions.decide(0, report, [report])
+    write = admissions.handshake(0).write
+    assert write is not None
+    admissions.decide(0, report._replace(marker=write.new), [])
+    return admissions.monitor(0)
 
 
 def hear(build: impl.Implementation, pieces: Iterable[bytes]) -> Outcome:
-    """Return what a new link makes of some pieces; it keeps no more than it may."""
+    """Return the state of a new link after some pieces; check that it keeps no more than it may."""
     wire = Wire(build)
     try:
         outcome = wire.hear(pieces)
@@ -146,7 +148,7 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 def try_one(builds: list[impl.Implementation], data: bytes, ways: Iterable[list[bytes]]) -> None:
-    """See that some bytes are the same to every build, in one piece and in many."""
+    """Check that some bytes have the same effect in every build, in one piece and in many."""
     whole = hear(builds[0], [data])
     for build in builds:
         for pieces in ways:

@@ -1,4 +1,4 @@
-"""Arbitrary replies, by hypothesis; and by atheris, which learns from what the code does, where its wheel installs."""
+"""Arbitrary replies from hypothesis, and from atheris, which learns from the code's branches, if its wheel installs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ streams = st.lists(st.sampled_from(WORDS) | st.binary(max_size=12), max_size=14)
 
 @settings(max_examples=1500, deadline=None)
 @given(streams, st.lists(st.integers(0, 200), max_size=6))
-def test_any_bytes_in_any_pieces_are_the_same_to_both_builds(data: bytes, places: list[int]) -> None:
+def test_any_bytes_in_any_pieces_have_the_same_effect_in_both_builds(data: bytes, places: list[int]) -> None:
     try_one(builds(), data, [[data], cut(data, places), cut(data, range(len(data)))])
 
 
@@ -30,7 +30,7 @@ def test_any_bytes_in_any_pieces_are_the_same_to_both_builds(data: bytes, places
     "data",
     [b"+" + b"x" * (4 << 20), b":" + b"1" * (4 << 20), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$999\r\n" + b"x" * (4 << 20)],
 )
-def test_a_flood_is_a_closed_connection_before_it_is_kept(data: bytes) -> None:
+def test_a_flood_closes_the_connection_before_its_bytes_are_kept(data: bytes) -> None:
     for build in builds():
         outcome = hear(build, [data[start : start + 8192] for start in range(0, len(data), 8192)])
         assert not outcome.up

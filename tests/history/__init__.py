@@ -1,5 +1,5 @@
-"""Histories of real runs: what holders in real processes were told, and whether it can have been true.
+"""Histories of real runs: the times in which holders in real processes believed that they had a lock, and their check.
 
-`sim.grants` judges a history in O(n log n), `wgl` searches it for an order that explains it (a second opinion on small
-ones), and `holder` is a process that keeps one.
+`sim.grants` judges a history in O(n log n). `wgl` searches for an order that explains it, as a second opinion on small
+histories. `holder` is a process that records one.
 """

@@ -1,6 +1,6 @@
-"""A real process that uses locks and writes down what it was told: one line of JSON for each grant.
+"""A real process that uses locks and writes one line of JSON for each of its grants.
 
-Its arguments: who it is, the masters, the names, seconds, ttl, "threads" or "asyncio", and the kind of lock.
+Its arguments: its name, the masters, the lock names, seconds, ttl, "threads" or "asyncio", and the kind of lock.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from typing import Any
 from redlatch import AsyncClient, Client, LockError
 from redlatch.wire.net import now_ns
 
-WIDTH = 4  # tasks, or threads, of one process
+# The number of tasks or threads in one process.
+WIDTH = 4
 lines: list[dict[str, Any]] = []
 
 
 def grant(who: str, lock: Any, kind: str, asked: int) -> dict[str, Any]:
-    """Write down that a lock was had."""
+    """Record that a lock was acquired."""
     fence = lock.fence if kind == "fence" else 0
     return {"who": who, "name": lock.name, "kind": kind, "fence": fence, "asked": asked, "start": now_ns()}
 
 
 def done(line: dict[str, Any], lock: Any) -> None:
-    """Write down until when it was: now, or until its deadline."""
+    """Record the end of the grant: now, or the deadline if that is earlier."""
     lines.append(line | {"end": min(now_ns(), lock.deadline_ns)})
 
 
 def main() -> None:
-    """Use locks until the time is over."""
+    """Use locks for the given seconds."""
     who, urls, names, seconds, ttl, face, kind = sys.argv[1:]
     until = time.monotonic() + float(seconds)
     chance = random.Random(who)

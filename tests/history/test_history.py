@@ -1,4 +1,4 @@
-"""Real processes, real masters, real faults; and what the holders were told."""
+"""Real processes, masters and faults, and the check of what the holders believed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOLDERS = (("a", "threads"), ("b", "asyncio"), ("c", "threads"))
 
 
 def history_of(urls: list[str], kind: str, implementation: str, stop: list[int]) -> list[Grant]:
-    """Have processes use locks while masters and processes are stopped now and then; return what they wrote down."""
+    """Let processes use locks while masters and processes are stopped now and then; return the recorded grants."""
     env = os.environ | {"REDLATCH_IMPL": implementation}
     processes = [
         subprocess.Popen(
@@ -53,7 +53,7 @@ def history_of(urls: list[str], kind: str, implementation: str, stop: list[int])
 
 
 @pytest.mark.parametrize("kind", ["fence", "fair"])
-def test_no_two_real_holders_at_once_and_fences_go_up(implementation: Any, kind: str) -> None:
+def test_real_holders_never_overlap_and_fences_increase(implementation: Any, kind: str) -> None:
     with embedded.masters(3) as urls:
         grants = history_of(urls, kind, implementation.name, [process_of(urls[0])])
     by_name = certain(grants)
@@ -66,7 +66,7 @@ def test_no_two_real_holders_at_once_and_fences_go_up(implementation: Any, kind:
 
 
 def process_of(url: str) -> int:
-    """Return the process of a master."""
+    """Return the process id of a master."""
     with redis.Redis.from_url(url) as master:
         return int(master.info("server")["process_id"])
 
@@ -75,8 +75,11 @@ def process_of(url: str) -> int:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(1, 10)), max_size=6))
-def test_both_checkers_say_the_same(spans: list[tuple[int, int, int]]) -> None:
-    """Whoever asked long before may be explained by any order, so both find an overlap, or neither does."""
+def test_both_checkers_agree(spans: list[tuple[int, int, int]]) -> None:
+    """Both checkers find an overlap, or neither does.
+
+    The holders asked long before their grants, so any order of the grants may explain them.
+    """
     grants = [
         Grant(str(n), "x", "plain", 0, start, start + wait, start + wait + held)
         for n, (start, wait, held) in enumerate(spans)
@@ -85,7 +88,7 @@ def test_both_checkers_say_the_same(spans: list[tuple[int, int, int]]) -> None:
     assert explainable(history) is not bool(list(overlaps(history, 1)))
 
 
-def test_a_history_with_two_holders_or_a_number_that_goes_back_is_found() -> None:
+def test_a_history_with_two_holders_or_a_decreasing_fence_is_found() -> None:
     one, two = Grant("a", "x", "fence", 7, 0, 10, 20), Grant("b", "x", "fence", 7, 5, 19, 30)
     assert list(overlaps([one, two], 1))
     assert not explainable([one, two])

@@ -1,7 +1,7 @@
-"""A search for an order of acquires and releases that explains a history (Wing and Gong 1993; states are remembered).
+"""A search for an order of acquires and releases that explains a history (Wing and Gong 1993, with remembered states).
 
-For a mutex: an acquire takes effect at one moment between when it was asked for and when it was granted, and only while
-nobody has the lock; its end takes effect from the end of the holder's certainty on. Exponential at worst: for samples.
+For a mutex, an acquire takes effect at one moment between its request and its grant, and only while no other holder has
+the lock. Its release takes effect at the end of the grant. The search is exponential at worst, so use it on samples.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from sim.grants import Grant
 
 
 def explainable(grants: list[Grant]) -> bool:
-    """Tell whether there is an order in which each holder had the lock alone, for as long as it was certain of it."""
+    """Return whether there is an order in which each holder had the lock alone during its whole grant."""
     ordered = sorted(grants, key=lambda grant: grant.start)
     whole = (1 << len(ordered)) - 1
     seen: set[tuple[int, int]] = set()
 
     def search(done: int, free_from: int) -> bool:
-        """Go on behind those that are done; the lock is free from then on."""
+        """Continue after the grants in `done`; the lock is free from `free_from` on."""
         if done == whole:
             return True
         if (done, free_from) in seen:

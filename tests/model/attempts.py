@@ -1,7 +1,7 @@
 """The clients' side of the model, and the invariants.
 
-Masters and clients are numbers here, each for an entry of a table: a run has a million states, but some ten thousand
-different masters, and what may happen to one of them is found out once.
+A master or a client is a number here, the index of an entry in a table. A run has a million states but only some ten
+thousand different masters, so the steps of each master are computed once.
 """
 
 from __future__ import annotations
@@ -14,35 +14,41 @@ from model import fence
 from model.fence import ACCEPT, NOBODY, Master, Scheme, Wire
 
 IDLE, PROPOSES, CONFIRMS, HOLDS = range(4)
-ANY = -1  # a floor that the attempt has passed for good
+# A floor that does not matter any more, because the attempt is above it for good.
+ANY = -1
 BROKEN = -1
 
-State = tuple[int, ...]  # the masters, then the clients
+# The masters, then the clients.
+State = tuple[int, ...]
 Event = tuple[Any, ...]
 Moves = Iterator[tuple[tuple[int, ...], int, Event]]
 
 
 class Client(NamedTuple):
-    """One client: the attempts left, and what it does."""
+    """One client: its remaining attempts, and the state of the present one."""
 
     left: int
     phase: int = IDLE
-    start: int = 0  # a holder's: the highest fence that it passed on
+    # For a holder: the highest fence that it passed on.
+    start: int = 0
     end: int = 0
-    floor: int = ANY  # the highest fence given out before this attempt began, unless lower than start
-    rivals: tuple[int, ...] = ()  # starts of the blocks granted since, or in use when it began
+    # The highest fence given out before this attempt began, unless start is above it.
+    floor: int = ANY
+    # The starts of the blocks that were granted since, or in use when it began.
+    rivals: tuple[int, ...] = ()
 
 
 class Clients(NamedTuple):
     """All clients, the highest fence given out so far, and how many counters may still be lost."""
 
     each: tuple[Client, ...]
-    given: int  # ANY where nothing was, or nobody will be compared with it
+    # ANY if no fence was given out, or if no later attempt will be compared with it.
+    given: int
     losses: int
 
 
 class Fences:
-    """The steps of a scheme, from `first` on."""
+    """The steps of a scheme, beginning with the state `first`."""
 
     def __init__(self, scheme: Scheme) -> None:
         self.scheme = scheme
@@ -50,10 +56,14 @@ class Fences:
         self.masters: list[Master] = []
         self.clients: list[Clients] = []
         self._numbers: dict[Master | Clients, int] = {}
-        self._answers: list[list[int | None]] = []  # by master, by client
-        self._at: list[set[int]] = []  # by master: the numbers at hand there
-        self._open: list[list[bool]] = []  # by master, by client: may it still count?
-        self._about: list[tuple[list[int], list[tuple[int, ...]]]] = []  # by clients: who confirms; see canonical
+        # By master, by client.
+        self._answers: list[list[int | None]] = []
+        # By master: the numbers at hand there.
+        self._at: list[set[int]] = []
+        # By master, by client: whether the master may still count.
+        self._open: list[list[bool]] = []
+        # By clients: the clients that confirm, and the orders of names that `canonical` tries.
+        self._about: list[tuple[list[int], list[tuple[int, ...]]]] = []
         self._executions: dict[int, list[tuple[int, str]]] = {}
         self._turns: dict[Any, dict[int, int]] = {}
         wires = (Wire(),) * len(scheme.attempts)
@@ -62,14 +72,15 @@ class Fences:
         self.first: State = (*[nothing] * scheme.masters, clients)
 
     def moves(self, state: State) -> Moves:
-        """Give all that may happen next: the masters and the clients after it, and what it was.
+        """Yield all possible next steps: the masters and the clients after each step, and its event.
 
-        A step that breaks an invariant leads to the clients BROKEN, and the invariant is the last of its words.
+        A step that breaks an invariant leads to the clients BROKEN, and the invariant is the last word of its event.
         """
         masters, clients = state[:-1], state[-1]
         for at, master in enumerate(masters):
             if at and master == masters[at - 1]:
-                continue  # the same by symmetry
+                # It is the same as the previous master by symmetry.
+                continue
             for after, event in self._executions.get(master) or self._executed(master):
                 yield (*masters[:at], after, *masters[at + 1 :]), clients, (at, event)
         here = self.clients[clients]
@@ -84,7 +95,7 @@ class Fences:
             yield from self._lost(masters, here)
 
     def settled(self, masters: tuple[int, ...], clients: int) -> State:
-        """Give up the attempts that no quorum can confirm any more: nothing but their messages is left of them."""
+        """Give up the attempts that no quorum can confirm any more; only their messages remain."""
         for who in self._about[clients][0]:
             if sum([self._open[master][who] for master in masters]) < self.quorum:
                 each, given, losses = self.clients[clients]
@@ -93,7 +104,7 @@ class Fences:
         return (*masters, clients)
 
     def canonical(self, state: State) -> State:
-        """Give the one of all states that differ by the names of masters and clients only."""
+        """Return the one representative of all states that differ only by the names of masters and clients."""
         masters, clients = state[:-1], state[-1]
         orders = self._about[clients][1]
         if not orders:
@@ -115,7 +126,8 @@ class Fences:
 
     def _clients(self, each: Sequence[Client], given: int, losses: int) -> int:
         if self.scheme.pass_on == "anyhow" and not any([client.left for client in each]):
-            given = ANY  # it bounds attempts to come
+            # It would only bound later attempts.
+            given = ANY
         clients = Clients(tuple(each), given, losses)
         number = self._numbers.get(clients)
         if number is None:
@@ -133,7 +145,7 @@ class Fences:
         return found
 
     def _turn(self, masters: tuple[int, ...], step: Callable[..., Master], *arguments: Any) -> tuple[int, ...]:
-        """Do one client's step on each master; what a master becomes is found out once."""
+        """Do one client's step on each master; the result for each different master is computed once."""
         key = (step, *arguments)
         turn = self._turns.get(key)
         if turn is None:
@@ -144,7 +156,7 @@ class Fences:
         return tuple([turn[master] for master in masters])
 
     def _answered(self, masters: tuple[int, ...], here: Clients, who: int, client: Client) -> Moves:
-        """Count the answers that have come: all of them, or those of any quorum."""
+        """Count the answers that arrived: all of them, or those of any quorum."""
         answers = [self._answers[master][who] for master in masters]
         have = [at for at, answer in enumerate(answers) if answer is not None]
         if len(have) < self.quorum:
@@ -169,7 +181,7 @@ class Fences:
     def _granted(
         self, masters: tuple[int, ...], here: Clients, who: int, client: Client, number: int
     ) -> tuple[tuple[int, ...], int, Event]:
-        """Grant a block, and note what that asks of the other attempts under way."""
+        """Grant a block, and record the bounds that the grant puts on the other attempts under way."""
         broken = self._broken(masters, who, client, number)
         if broken:
             return masters, BROKEN, (who, "is granted", number, broken)
@@ -187,7 +199,7 @@ class Fences:
         return masters, self._clients(each, max(here.given, number), here.losses), (who, "is granted", number)
 
     def _broken(self, masters: tuple[int, ...], who: int, client: Client, number: int) -> str | None:
-        """Name the invariant that a grant would break."""
+        """Return the invariant that a grant would break, or None."""
         if number <= client.floor:
             return f"not above {client.floor}, which was given out before this attempt began"
         if any(abs(number - rival) < self.scheme.block for rival in client.rivals):
@@ -251,7 +263,7 @@ class Fences:
             yield after, clients, (who, "proposes", start)
 
     def _lost(self, masters: tuple[int, ...], here: Clients) -> Moves:
-        """Lose the counter of a master: to the seed at any moment, or to zero while nobody does anything."""
+        """Lose the counter of a master: to the seed at any moment, or to zero while all clients are idle."""
         counters = [self.masters[master].counter for master in masters]
         values = [max(counters), max(counters) + 1]
         if self.scheme.lost_as == "zero":
@@ -275,7 +287,10 @@ class Fences:
         return found
 
     def _narrowed(self, masters: tuple[int, ...], clients: int) -> tuple[tuple[int, ...], int]:
-        """Narrow the empty ranges between numbers: their order and who is next to whom is all that is ever asked."""
+        """Narrow the empty ranges between numbers.
+
+        Later steps depend only on the order of the numbers and on which of them are adjacent.
+        """
         here = self.clients[clients]
         numbers = sorted(self._at_hand(masters, here))
         to = {numbers[0]: 0}

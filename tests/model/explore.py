@@ -1,4 +1,4 @@
-"""Search all that can happen, breadth first, so that what is found is a shortest schedule."""
+"""Searches all possible schedules breadth first, so that the first failure is a shortest one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from model.fence import Scheme
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: how many states and steps, and the shortest way to break an invariant, if there is one."""
+    """The result of a search.
+
+    It has the number of states and steps, and a shortest schedule that breaks an invariant, if there is one.
+    """
 
     states: int
     steps: int
@@ -24,9 +27,10 @@ class Found:
 
 
 def explore(scheme: Scheme) -> Found:
-    """Search until everything was seen or an invariant broke."""
+    """Search until all states were seen or an invariant broke."""
     enabled = gc.isenabled()
-    gc.disable()  # millions of tuples, none in a cycle
+    # The search makes millions of tuples, none of them in a cycle.
+    gc.disable()
     try:
         return _explore(Fences(scheme))
     finally:
@@ -55,7 +59,7 @@ def _explore(model: Fences) -> Found:
 
 
 def _schedule(model: Fences, parents: dict[State, State | None], last: State, broken: Event) -> Iterator[str]:
-    """Walk the way once more without renaming anybody, and tell it."""
+    """Repeat the schedule from the first state without renaming masters and clients, and yield its steps as text."""
     way: list[State] = []
     state: State | None = last
     while state is not None:

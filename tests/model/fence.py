@@ -1,19 +1,20 @@
-"""A model of the fences: what masters do with the messages of clients, in as few states as the order of events allows.
+"""A model of the fences: masters and the messages of clients, in as few states as the order of events allows.
 
 N masters hold a key L and a counter F each. An attempt of a client proposes a block of fences `start..end`. A master
 that gives its key accepts if start > F (then F = end) or rejects with F. A quorum that accepted grants the block.
-Otherwise, where a quorum gave its key, round 2 asks once more with a start above all that was answered; a master
-accepts if its key still has the token and F < start (then F = end). `attempts.py` has the clients' side and the
-invariants, `explore.py` the search.
+Otherwise, if a quorum gave its key, round 2 asks again with a start above all answers. A master then accepts if its key
+still has the token and F < start (then F = end). `attempts.py` has the clients' side and the invariants, `explore.py`
+the search.
 
-Nothing is said about time: messages are late or lost at will, a key expires at any moment, a client stops where it
-likes, and `start` may have any rank among the numbers at hand. What has no step of its own is done by another one:
-- A lost message is one that waits for ever. One connection keeps its order: a message that is overtaken was lost.
-- Nobody but its client sees an answer travel, so it arrives when the client counts it, or never.
-- A key expires when the next one takes its place; one that expires and is missed by nobody changes nothing.
+The model has no time: messages are late or lost in any way, a key expires at any moment, a client stops at any step,
+and `start` may have any rank among the numbers at hand. Some events have no step of their own because another step
+stands for them:
+- A lost message is a message that waits for ever. A connection keeps its order: a message that is overtaken was lost.
+- Only the client sees an answer, so the answer arrives when the client counts it, or never.
+- A key expires when the next key takes its place. An earlier expiry that no command notices changes nothing.
 - A "no" tells a client no more than silence: the message waits, and may be lost.
-- To release is to let expire. To fail is to begin the next attempt, or never to end; what was sent may still arrive.
-- Masters are alike, and so are clients: states that differ by names only are one.
+- A release is an expiry. A failed attempt is followed by the next one, or never ends; its messages may still arrive.
+- All masters are alike, and so are all clients: states that differ only by names are one state.
 """
 
 from __future__ import annotations
@@ -22,26 +23,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-ACCEPT = -1  # an answer; a rejection is the counter, from 0; None is no answer
-OLD, WANTED, STALE = range(3)  # a message: of an attempt given up; whose answer counts; of round 1 when round 2 is on
+# An answer; a rejection is the counter, from 0; None is no answer.
+ACCEPT = -1
+# The use of a message: OLD is of an attempt given up, the answer to WANTED counts, STALE is of round 1 during round 2.
+OLD, WANTED, STALE = range(3)
 NOBODY = -1
 
-Message = tuple[int, int, int]  # round, start, OLD or WANTED or STALE
+# The round, the start, and OLD, WANTED or STALE.
+Message = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """What is checked. The last group are mistakes, each of which must be found.
+    """The scheme to check. The fields of the last group are mistakes; the search must find each of them.
 
     Args:
-        attempts: how many each client makes.
-        confirm: who counts in round 2, "all" masters or those "answered" whose round 1 is in the maximum.
-        block: the fences of a grant; more than one makes holders that pass them on.
-        pass_on: when a holder may. "anyhow": it is compared with the grants begun later only. Else with all grants
-            before it, too, and it may "late", at any time; "held", while its key stands on a quorum that accepted;
-            "keyed", while its key stands on any quorum.
-        losses: how many counters go; `lost_as` "seed" (any time, no less than any counter) or "zero" (in idleness).
-        spare: the highest proposal is the highest number at hand and so much; the lowest is the lowest counter.
+        attempts: how many attempts each client makes.
+        confirm: the masters that count in round 2: "all", or those "answered" whose round 1 is in the maximum.
+        block: the number of fences in a grant; with more than one, holders pass fences on.
+        pass_on: when a holder may pass its lease on. "anyhow": at any time, and its fence is compared only with later
+            grants. With the other values it is also compared with all earlier grants. "late": at any time. "held":
+            while its key stands on a quorum that accepted. "keyed": while its key stands on any quorum.
+        losses: how many counters are lost; `lost_as` is "seed" (at any time, to at least the highest counter) or "zero"
+            (while all clients are idle).
+        spare: the highest proposal is the highest number at hand plus `spare`; the lowest is the lowest counter.
         gap: empty ranges between numbers at hand are narrowed to this; 0 leaves them as they are.
     """
 
@@ -55,13 +60,20 @@ class Scheme:
     spare: int = 2
     gap: int = 2
 
-    counts_up: bool = False  # one round: each master answers INCR F, the fence is the maximum of a quorum
-    accepts_equal: bool = False  # round 1 accepts start >= F
-    stores_start: bool = False  # F = start where it should be end
-    asks_key: bool = True  # round 2 looks whose key it is
-    asks_counter: bool = True  # round 2 looks at F
-    keeps_votes: bool = False  # who accepted in round 1 counts in round 2 and is not asked
-    trusts_every_key: bool = False  # the order of keys is held to bind a master that only rejected
+    # There is one round: each master answers INCR F, and the fence is the maximum of a quorum.
+    counts_up: bool = False
+    # Round 1 accepts start >= F.
+    accepts_equal: bool = False
+    # F = start, although it should be end.
+    stores_start: bool = False
+    # Round 2 compares the token of the key.
+    asks_key: bool = True
+    # Round 2 compares F.
+    asks_counter: bool = True
+    # A master that accepted in round 1 counts in round 2 and is not asked again.
+    keeps_votes: bool = False
+    # The order of keys is taken to bind a master that only rejected, too.
+    trusts_every_key: bool = False
 
     @property
     def clients(self) -> int:
@@ -69,18 +81,21 @@ class Scheme:
 
 
 class Wire(NamedTuple):
-    """One client's connection to one master, and what binds its fence if this master counts for it."""
+    """One client's connection to one master, and the bounds on the client's fence if this master counts for it."""
 
     queue: tuple[Message, ...] = ()
     answer: int | None = None
-    above: int | None = None  # a fence granted under an earlier key of this master
-    below: int | None = None  # a fence granted under a later key of this master
+    # A fence that was granted under an earlier key of this master.
+    above: int | None = None
+    # A fence that was granted under a later key of this master.
+    below: int | None = None
 
 
 class Master(NamedTuple):
     """One master: F, the clients whose keys stood here in their order, and the connections.
 
-    The last of `keys` stands. It may be NOBODY, or client + number of clients: the key of an attempt given up.
+    The last of `keys` is the current key. It may be NOBODY, or client + number of clients: the key of an attempt given
+    up.
     """
 
     counter: int
@@ -92,14 +107,14 @@ class Master(NamedTuple):
 
 
 def counts(scheme: Scheme, wire: Wire) -> bool:
-    """Tell whether this master is one of those whose acceptance makes the grant."""
+    """Return whether this master is one of those whose acceptance makes the grant."""
     if scheme.counts_up or scheme.trusts_every_key:
         return wire.answer is not None
     return wire.answer == ACCEPT
 
 
 def executions(scheme: Scheme, master: Master) -> Iterator[tuple[Master, str]]:
-    """Give what a master may execute next: the master after it, and what happened."""
+    """Yield the commands that a master may execute next: the master after each one, and the event as text."""
     for who, wire in enumerate(master.wires):
         for at, (turn, start, use) in enumerate(wire.queue):
             step = _set if turn == 1 else _raise
@@ -113,7 +128,7 @@ def executions(scheme: Scheme, master: Master) -> Iterator[tuple[Master, str]]:
 
 
 def _set(scheme: Scheme, master: Master, who: int, at: int) -> tuple[int, tuple[int, ...], int]:
-    """Round 1, the key being free or just expired: SET it, compare, answer."""
+    """Round 1, with a key that is free or just expired: SET it, compare, answer."""
     _, start, use = master.wires[who].queue[at]
     standing = scheme.clients + who if use == OLD else who
     keys = (*[key for key in master.keys if 0 <= key < scheme.clients], standing)
@@ -126,7 +141,7 @@ def _set(scheme: Scheme, master: Master, who: int, at: int) -> tuple[int, tuple[
 
 
 def _raise(scheme: Scheme, master: Master, who: int, at: int) -> tuple[int, tuple[int, ...], int] | None:
-    """Round 2: compare the token and F, and raise F; nothing where that is refused (`tidy` looks at the token)."""
+    """Round 2: compare the token and F, and raise F; return None if the master refuses (`tidy` compares the token)."""
     _, start, _ = master.wires[who].queue[at]
     if at or (scheme.asks_counter and start <= master.counter):
         return None
@@ -150,7 +165,7 @@ def proposed(scheme: Scheme, master: Master, who: int, start: int | None) -> Mas
 
 
 def confirmed(scheme: Scheme, master: Master, who: int, start: int, asked: bool) -> Master:
-    """Forget what was answered to round 1, and send round 2 to a master that is asked."""
+    """Drop the answer to round 1, and send round 2 to a master that is asked."""
     queue, answer, above, below = master.wires[who]
     if scheme.keeps_votes and answer == ACCEPT:
         asked = False
@@ -163,7 +178,7 @@ def confirmed(scheme: Scheme, master: Master, who: int, start: int, asked: bool)
 
 
 def ranked(scheme: Scheme, master: Master, who: int, fence: int, other: int, start: int) -> Master:
-    """Note what a grant asks of another attempt by the order of their keys, if this master counts for both."""
+    """Bound another attempt's fence by the order of the two keys, if this master counts for both attempts."""
     wire = master.wires[other]
     if not counts(scheme, master.wires[who]) or who not in master.keys:
         return master
@@ -175,12 +190,12 @@ def ranked(scheme: Scheme, master: Master, who: int, fence: int, other: int, sta
 
 
 def lost(_scheme: Scheme, master: Master, counter: int) -> Master:
-    """Lose the counter, which counts as this number then."""
+    """Lose the counter; the master then uses this number."""
     return master._replace(counter=counter)
 
 
 def swapped(scheme: Scheme, master: Master, order: tuple[int, ...]) -> Master:
-    """Name the clients in another order."""
+    """Rename the clients."""
     n = scheme.clients
     to = {NOBODY: NOBODY}
     for new, old in enumerate(order):
@@ -189,7 +204,7 @@ def swapped(scheme: Scheme, master: Master, order: tuple[int, ...]) -> Master:
 
 
 def renumbered(_scheme: Scheme, master: Master, pairs: tuple[tuple[int, int], ...]) -> Master:
-    """Put other numbers, of the same order and neighbourhood, into the place of those at hand."""
+    """Replace the numbers at hand by others with the same order and the same neighbours."""
     to: dict[int | None, Any] = {None: None, ACCEPT: ACCEPT, **dict(pairs)}
     wires = [
         Wire(tuple([(turn, to[start], use) for turn, start, use in queue]), *[to[number] for number in rest])
@@ -199,7 +214,7 @@ def renumbered(_scheme: Scheme, master: Master, pairs: tuple[tuple[int, int], ..
 
 
 def numbers(scheme: Scheme, master: Master) -> set[int]:
-    """Collect the numbers at hand on this master and on the way to it and back."""
+    """Collect the numbers at hand on this master, in messages to it and in its answers."""
     found = {master.counter}
     for queue, *rest in master.wires:
         found.update(start + i for _, start, _ in queue for i in range(scheme.block))
@@ -208,19 +223,20 @@ def numbers(scheme: Scheme, master: Master) -> set[int]:
 
 
 def can_count(wire: Wire) -> bool:
-    """Tell whether this master may still count, or counts, for the client's attempt."""
+    """Return whether this master counts, or may still count, for the client's attempt."""
     return wire.answer is not None or any(use != OLD for _, _, use in wire.queue)
 
 
 def tidy(scheme: Scheme, master: Master) -> Master:
-    """Forget what can have no effect any more, so that equal futures are equal states."""
+    """Remove everything that can have no effect any more, so that equal futures are equal states."""
     counter, keys, wires = master
     tidied = []
     for who, wire in enumerate(wires):
         queue = _useful(scheme, counter, wire.queue)
         if queue and queue[0][0] == 2 and scheme.asks_key:
             if keys[-1] != (scheme.clients + who if queue[0][2] == OLD else who):
-                queue = queue[1:]  # a token never comes back
+                # A token never comes back.
+                queue = queue[1:]
         wire = wire._replace(queue=queue)
         if not can_count(wire):
             wire = Wire(queue)
@@ -233,7 +249,7 @@ def tidy(scheme: Scheme, master: Master) -> Master:
 
 
 def _useful(scheme: Scheme, counter: int, queue: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Leave out messages that cannot raise the counter, unless their answer counts or round 2 needs their key."""
+    """Drop messages that cannot raise the counter, unless their answer counts or round 2 needs their key."""
     if not queue or (scheme.losses and scheme.lost_as == "zero"):
         return queue
     kept: list[Message] = []
@@ -245,7 +261,7 @@ def _useful(scheme: Scheme, counter: int, queue: tuple[Message, ...]) -> tuple[M
 
 
 def _without(scheme: Scheme, keys: tuple[int, ...], who: int) -> tuple[int, ...]:
-    """Take a client's attempt out of the order of keys; its key itself may stand."""
+    """Remove a client's attempt from the order of keys; its key itself may stay."""
     if who not in keys:
         return keys
     return (*[key for key in keys[:-1] if key != who], scheme.clients + who if keys[-1] == who else keys[-1])

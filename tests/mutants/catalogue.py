@@ -29,13 +29,15 @@ class Mutant:
     threads: str = ""
 
 
-BATCH, FAMILY = "protocol/batch.py", "protocol/family.py"
-QUORUM, HOLD, POLICY, BALLOT = "protocol/quorum.py", "protocol/hold.py", "protocol/policy.py", "protocol/ballot.py"
-COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "protocol/commands.py", "protocol/scripts.py", "protocol/family_scripts.py"
-WAITING, RENEWAL, FAIR = "protocol/waiting.py", "protocol/renewal.py", "protocol/fair.py"
-GUARD, FOREIGN, OUTCOME = "protocol/guard.py", "protocol/foreign.py", "protocol/outcome.py"
-LEASE, ATTEMPT = "protocol/lease.py", "protocol/attempt.py"
-TURNS, CONTENTION = "protocol/turns.py", "protocol/contention.py"
+BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
+QUORUM, HOLD, POLICY, BALLOT = "quorum/quorum.py", "quorum/hold.py", "quorum/policy.py", "votes/ballot.py"
+COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
+UNITS = "votes/units.py"
+WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
+EVIDENCE, EFFECTS, GUARD_STATE = "guard/evidence.py", "guard/effects.py", "guard/state.py"
+FOREIGN, OUTCOME = "quorum/kinds/foreign.py", "quorum/outcome.py"
+LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
+TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -86,7 +88,7 @@ MUTANTS = (
     Mutant(
         "half of the masters are a quorum",
         "50",
-        POLICY,
+        UNITS,
         "    return masters // 2 + 1\n",
         "    return max(1, masters // 2)\n",
     ),
@@ -168,8 +170,9 @@ MUTANTS = (
         "a cancelled acquire leaves its key",
         "3, 20, 44",
         AIO,
-        "            command = hold.abandon(ticket)  # a release behind whatever was sent\n",
-        "            hold.free()\n",
+        "            self.abandon(hold, ticket)\n",
+        "            leaves = hold.ticket is ticket\n            hold.free()\n            if leaves:\n"
+        "                self.leave_line(hold)\n",
     ),
     Mutant(
         "what a broken connection owes is forgotten",
@@ -202,7 +205,7 @@ MUTANTS = (
     Mutant(
         "the undo of a semaphore names the next slot",
         "own, issue 4",
-        FAMILY,
+        SEMAPHORE,
         "            self._next = self._any_of(policy, free)\n",
         "            self._next = self._slot = self._any_of(policy, free)\n",
     ),
@@ -261,14 +264,14 @@ MUTANTS = (
         "who passes a lease on releases it, too",
         "D5",
         QUORUM,
-        "lines.pass_on(policy, hold, started):\n        hold.free()\n        return\n    command",
-        "lines.pass_on(policy, hold, started):\n        pass\n    command",
+        "queues.pass_on(policy, hold, started):\n        hold.free()\n        return\n    command",
+        "queues.pass_on(policy, hold, started):\n        pass\n    command",
     ),
     Mutant(
         "who leaves the head calls nobody",
         "26, 27, 31",
         WAITING,
-        "        line = self.lines.get(key)\n        if line is not None and self._call_next(line, now_ns, courteous):\n"
+        "        queue = self.by_key.get(key)\n        if queue is not None and self._call_next(queue, now_ns, courteous):\n"
         "            return\n",
         "        return\n",
     ),
@@ -276,37 +279,37 @@ MUTANTS = (
         "no look but by a push",
         "26, 27, row 32",
         CONTENTION,
-        "    look.watch(min(now + left_ns + jitter, now + longest_ns, until_ns))\n",
+        "    look.watch(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))\n",
         "    look.watch(until_ns)\n",
     ),
     # --- renewal and loss ------------------------------------------------------------------------------------
     Mutant(
         "a loss is not told",
         "22, 25, 30",
-        RENEWAL,
-        "                lost.append((lock, care.why_over(now_ns)))\n            elif care.renewing",
-        "                pass\n            elif care.renewing",
+        UPKEEP,
+        "                lost.append((lock, upkeep.why_over(now_ns)))\n            elif upkeep.renewing",
+        "                pass\n            elif upkeep.renewing",
     ),
     Mutant(
         "a loss that a renewal finds is not told",
         "25, 30",
-        RENEWAL,
-        "                lost.append((lock, FORGOTTEN if forgotten else care.why_over(now_ns)))\n",
+        UPKEEP,
+        "                lost.append((lock, FORGOTTEN if forgotten else upkeep.why_over(now_ns)))\n",
         "                pass\n",
     ),
     Mutant(
         "a lock is renewed without end",
         "1.1, 40",
-        RENEWAL,
+        UPKEEP,
         "        return min(self.ttl_ms, (self.began_ns + self.max_hold_ns - now_ns) // MILLISECOND)\n",
         "        return self.ttl_ms\n",
     ),
     Mutant(
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
-        RENEWAL,
-        "                care.plan(care.renew_ns)\n                kept.append(care)\n",
-        "                care.plan(care.renew_ns)\n                self._push(care)\n",
+        UPKEEP,
+        "                upkeep.plan(upkeep.renew_ns)\n                kept.append(upkeep)\n",
+        "                upkeep.plan(upkeep.renew_ns)\n                self._push(upkeep)\n",
     ),
     # --- fences ----------------------------------------------------------------------------------------------
     Mutant(
@@ -430,46 +433,46 @@ return 1""",
     Mutant(
         "a master that has lost its marker is taken for new",
         "K2, row 3: all",
-        GUARD,
-        """        self._doubt(watched, "it has lost its marker, and maybe locks", sighting)
-        marker, known = self._marker(watched, sighting, False), watched.marker or self._known(0)
+        EFFECTS,
+        """    _quarantine(state, case, "it has lost its marker, and maybe locks")
+    marker, known = state.new_marker(master, report, False), master.marker or state.marker_seen_after(0)
 """,
-        "        marker, known = self._marker(watched, sighting, True), None\n",
+        "    marker, known = state.new_marker(master, report, True), None\n",
     ),
     Mutant(
         "a flush is not heeded",
         "row 33: all",
         ENGINE,
-        "            if link.watched is None:\n                return found.end()\n",
+        "            if link.monitor is None:\n                return found.end()\n",
         "            if True:\n                return found.end()\n",
     ),
     Mutant(
         "a master is kept out for half of the longest ttl",
         "K2",
-        GUARD,
-        "        self._out_ns = guard.max_ttl_ms * MILLISECOND +",
-        "        self._out_ns = guard.max_ttl_ms * MILLISECOND // 2 +",
+        GUARD_STATE,
+        "        self.quarantine_ns = settings.max_ttl_ms * MILLISECOND +",
+        "        self.quarantine_ns = settings.max_ttl_ms * MILLISECOND // 2 +",
     ),
     Mutant(
         "what others have seen a master forget is not believed",
         "K2",
-        GUARD,
-        "            if not marker.new or (self._knew_another(",
-        "            if (self._knew_another(",
+        EVIDENCE,
+        "    if not marker.new or (_was_replaced(",
+        "    if (_was_replaced(",
     ),
     Mutant(
         "a master that failed over and back is trusted although it forgets soon",
         "row 50",
-        GUARD,
-        r"(?ms)^    return marker\.origin\(\)\[0\] == now and not sighting\.promoted.*?$",
-        "    return marker.origin()[0] == now and not sighting.promoted",
+        EVIDENCE,
+        r"(?ms)^    return marker\.origin\(\)\[0\] == now and not report\.promoted.*?$",
+        "    return marker.origin()[0] == now and not report.promoted",
     ),
     # --- the drop-ins' locks -----------------------------------------------------------------------------------
     Mutant(
         "who waits beside a holder whose token was read waits for him",
         "redis-py's hand-over to a worker",
         HOLD,
-        "        return (self.held(now_ns) and not self.shown) or",
+        "        return (self.held(now_ns) and not self.token_exposed) or",
         "        return self.held(now_ns) or",
         foreign=True,
     ),
@@ -493,7 +496,7 @@ return 1""",
         "an attempt outlives the deletion of its key",
         "python-redis-lock's reset",
         OUTCOME,
-        " and not (policy.doubts(hold.lease.since_ns) or lines.deleted(hold))",
+        " and not (policy.doubts(hold.lease.since_ns) or queues.deleted(hold))",
         " and not policy.doubts(hold.lease.since_ns)",
         foreign=True,
     ),

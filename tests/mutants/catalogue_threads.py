@@ -1,4 +1,4 @@
-"""Mutants of the thread driver, its janitor and warden, and the hand-off; `tests.simthreads` finds them."""
+"""Mutants of the thread driver, its background thread, and the hand-off; `tests.simthreads` finds them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import partial
 
 from .catalogue import HOLD, POLICY, TURNS, WAITING, Mutant
 
-CLIENT, DRIVER, JANITOR = "client.py", "drivers/threads.py", "drivers/janitor.py"
-WARDEN, SLEEPER = "drivers/warden.py", "drivers/sleeper.py"
+CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
+LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
 
 _bug = partial(Mutant, threads="any")
 
@@ -16,39 +16,37 @@ THREADS = (
     _bug(
         "a leaving driver promotes nobody",
         "lost promotion",
-        DRIVER,
-        "            del self._role[_ROLE]\n            self._promote()\n",
-        "            del self._role[_ROLE]\n",
+        LEADER,
+        "            del self.role[ROLE]\n            self.promote()\n",
+        "            del self.role[ROLE]\n",
     ),
     _bug(
         "a sleeper that finds a driver does not rouse it",
         "lost wake-up",
-        DRIVER,
-        "            other = self._next_if_mine() if self._ready else None\n            if not self._ready:\n"
-        "                self._rouse()\n            sleeper.sleep(_LAST_LOOK_NS if last_look else left, other)\n",
-        "            other = self._next_if_mine() if self._ready else None\n"
-        "            sleeper.sleep(_LAST_LOOK_NS if last_look else left, other)\n",
+        FOLLOWERS,
+        "        if not self._chain.ready:\n            self._leader.rouse()\n",
+        "",
     ),
     _bug(
         "no look into the inbox before the poll",
         "missing re-check",
-        DRIVER,
-        "        elif not self._inbox and not self._arrivals:\n            fleet.pump(timeout_ns)\n",
+        LEADER,
+        "        elif not self.inbox and not self._arrivals:\n            fleet.pump(timeout_ns)\n",
         "        else:\n            fleet.pump(timeout_ns)\n",
         threads="pushes",
     ),
     _bug(
         "a sleeper is not marked as asleep again",
         "flag not reset",
-        DRIVER,
-        r"(?ms)^            sleeper\.asleep = True  #[^\n]*\n",
+        FOLLOWERS,
+        r"(?ms)^        sleeper\.asleep = True  #[^\n]*\n",
         "",
     ),
     _bug(
         "close leaves queued waiters asleep",
         "close",
-        DRIVER,
-        "        for ballot in self.lines.everybody():\n            if ballot.waiter is not None:\n"
+        CLOSING,
+        "        for ballot in self._queues.everybody():\n            if ballot.waiter is not None:\n"
         "                ballot.waiter.wake()\n",
         "        pass\n",
         threads="closing",
@@ -57,16 +55,16 @@ THREADS = (
         "a thread that ends its call does not wake called waiters",
         "lost wake-up",
         DRIVER,
-        "                self._watch(self._roster.is_closing, effect.until_ns)\n        if called:\n"
-        "            self._wake_called()\n        return None\n",
-        "                self._watch(self._roster.is_closing, effect.until_ns)\n        return None\n",
+        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        if called:\n"
+        "            self._leader.wake_called()\n        return None\n",
+        "                self._watchers.wait(self._connections.is_closing, effect.until_ns)\n        return None\n",
         threads="waiting",
     ),
-    # --- janitor, warden, sleeper ------------------------------------------------------------------------------
+    # --- the background thread ----------------------------------------------------------------------------------
     _bug(
-        "two wardens or janitors may be started",
+        "two background threads may be started",
         "look before instead of after",
-        JANITOR,
+        BACKGROUND,
         "    try:\n        unstarted.pop()\n    except IndexError:\n        return False\n    return True\n",
         "    if len(unstarted) == 0:\n        return False\n    unstarted.pop()\n    return True\n",
     ),
@@ -75,14 +73,14 @@ THREADS = (
         "a turn may join a line that was dissolved",
         "missing re-check",
         WAITING,
-        r"(?ms)^            if self\.lines\.get\(hold\.key\) is line:[^\n]*\n                return\n",
+        r"(?ms)^            if self\.by_key\.get\(hold\.key\) is queue:[^\n]*\n                return\n",
         "            return\n",
     ),
     _bug(
         "a lease given to an abandoned turn stays there",
         "missing re-check",
         WAITING,
-        r"(?ms)^            if turn\.left and turn\.lease is not None:[^\n]*\n",
+        r"(?ms)^            if entry\.left and entry\.lease is not None:[^\n]*\n",
         "            if False:\n",
         threads="waiting",
     ),
@@ -108,8 +106,8 @@ THREADS = (
         "an interrupt leaves a turn in line",
         "interrupt",
         TURNS,
-        "        try:\n            lines.join(policy, turn, now)\n",
-        "        lines.join(policy, turn, now)\n        try:\n",
+        "        try:\n            queues.join(policy, entry, now)\n",
+        "        queues.join(policy, entry, now)\n        try:\n",
         threads="interrupts",
     ),
     _bug(

@@ -1,6 +1,6 @@
 """Deterministic simulation: the real protocol, engine and asyncio driver among model masters, networks and clocks.
 
-One integer, the seed, fixes everything that happens. `world` has the time and the chance; `loop` and `host` run clients
-in it; `network` carries their bytes; `master` and `keyspace` answer them; `plan` draws what is to happen from a seed;
-`schedule` runs it, and `checker` judges what came of it. `python -m tests.sim --help` tells the rest.
+One integer, the seed, fixes everything that happens. `world` has the time and the random numbers. `loop` and `host` run
+clients in it, `network` carries their bytes, and `master` and `keyspace` answer them. `plan` draws a plan from a seed,
+`schedule` runs it, and `checker` judges the result. See `python -m tests.sim --help` for the options.
 """

@@ -20,7 +20,8 @@ from .schedule import Result, run
 from .shrink import shrink
 from .themes import LATER
 
-TOGETHER = 200  # seeds that one job is given at a time
+# The number of seeds that one job runs.
+TOGETHER = 200
 
 
 def choose(name: str) -> None:
@@ -34,7 +35,7 @@ def drawing(foreign: bool, theme: str = "") -> Callable[[int], Plan]:
 
 
 def _some(first: int, last: int, foreign: bool, theme: str) -> tuple[int, int, int, list[Result]]:
-    """Run the schedules of some seeds; return how many, their locks, their steps, and those that went wrong."""
+    """Run the schedules of some seeds; return their number, grants and steps, and the results that broke a rule."""
     drawn = drawing(foreign, theme)
     wrong, grants, steps = [], 0, 0
     for seed in range(first, last):
@@ -105,7 +106,7 @@ def main(
 
 
 def show(console: Console, plan: Plan, small: bool) -> None:
-    """Print a schedule, and what was wrong with it."""
+    """Print a schedule and the rules that it broke."""
     if small:
         plan = shrink(plan)
     result = run(plan, tracing=True)

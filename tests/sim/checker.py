@@ -1,12 +1,12 @@
-"""What must hold, whatever happens; and what must hold while nothing happens that locks are not promised under."""
+"""The rules: some hold in every schedule, others only without the faults under which locks make no promise."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redlatch.protocol import family_scripts, scripts
-from redlatch.protocol.contention import BACKSTOP_NS
-from redlatch.protocol.policy import quorum_of
+from redlatch.quorum.waiting.contention import BACKSTOP_NS
+from redlatch.votes import family_scripts, scripts
+from redlatch.votes.units import quorum_of
 
 from .grants import Grant, certain, fences_back, overlaps
 from .lua import Refusal, Status
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SKEW_NS = family_scripts.SKEW_US * MICROSECOND
 
-# Which scripts acquire, by text and by SHA; all take the token first.
+# The scripts that acquire, by text and by SHA. Each takes the token as its first argument.
 _ACQUIRING = {
     word: script.keys
     for script in (
@@ -36,10 +36,10 @@ class Checker:
     """Keeps the history of one schedule, and judges it.
 
     Args:
-        masters: how many.
-        trusty: whether mutual exclusion is promised under what happens.
-        fenced: whether it is promised that fences go up.
-        idle_ns: for how long a lock may be free while somebody waits for it; 0 is for ever.
+        masters: the number of masters.
+        trusty: whether mutual exclusion is promised under the faults of the plan.
+        fenced: whether fences are promised to increase.
+        idle_ns: how long a lock may be free while a task waits for it; 0 means that there is no limit.
     """
 
     def __init__(self, world: World, masters: int, trusty: bool, fenced: bool, idle_ns: int) -> None:
@@ -48,20 +48,27 @@ class Checker:
         self._trusty = trusty
         self._fenced = fenced
         self._idle_ns = idle_ns
-        self._waiting: dict[str, dict[object, int]] = {}  # who waits for a name, and since when
-        self._freed: dict[str, int] = {}  # when a name was released last
-        self._blocked: dict[bytes, int] = {}  # by key: until when what stays there keeps others out
-        self._taken: dict[bytes, set[int]] = {}  # by token: which masters ever gave it what it asked for
+        # By name: the waiters, and since when each of them waits.
+        self._waiting: dict[str, dict[object, int]] = {}
+        # By name: the time of the last release.
+        self._freed: dict[str, int] = {}
+        # By key: the time until which a leftover value excludes others.
+        self._blocked: dict[bytes, int] = {}
+        # By token: the masters that ever granted its request.
+        self._taken: dict[bytes, set[int]] = {}
         self.grants: list[Grant] = []
-        self.heard: dict[tuple[int, bytes], set[object]] = {}  # by (master, word): the connections on which it came
-        self.stays: set[tuple[int, bytes]] = set()  # (master, word) of what may stay there until its ttl
+        # By (master, word): the connections on which the word arrived.
+        self.heard: dict[tuple[int, bytes], set[object]] = {}
+        # Each (master, word) that may stay on the master until its ttl.
+        self.stays: set[tuple[int, bytes]] = set()
 
     def executed(self, master: Master, words: list[bytes], reply: Any) -> None:
-        """Take note of a command that a master has just executed."""
+        """Record a command that a master has just executed."""
         for key in master.has_no_ttl():
             self._world.violate(f"master {master.index} has {key!r} without a ttl")
         index, name = master.index, words[0].upper()
-        if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):  # which is sent in full then
+        # A client answers NOSCRIPT with the whole script, so nothing stays because of it.
+        if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):
             self._may_stay(master, words)
         elif name == b"SET":
             if isinstance(reply, Status):
@@ -72,13 +79,14 @@ class Checker:
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
             keys = int(_ACQUIRING[words[1]])
             fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
-            self.stays -= {(index, word) for word in words}  # what stays now is of this one
+            # The words that stay from now on are those of this grant.
+            self.stays -= {(index, word) for word in words}
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(words[3 + keys], set()).add(index)
         self._comes(master, words)
 
     def _comes(self, master: Master, words: list[bytes]) -> None:
-        """Take note of a command; one on a connection that was given up may come behind what undoes it."""
+        """Record a command; on a connection that the client gave up, it may arrive after the command that undoes it."""
         late = master.reads_what_was_given_up()
         for word in words:
             heard = self.heard.setdefault((master.index, word), set())
@@ -87,21 +95,21 @@ class Checker:
                 self._may_stay(master, [word])
 
     def _may_stay(self, master: Master, words: list[bytes]) -> None:
-        """Take note that what a command has written, or should have undone, may stay until its ttl."""
+        """Record that a key which a command wrote, or should have undone, may stay until its ttl."""
         for word in words:
             self.stays.add((master.index, word))
             self._blocked[word] = max(self._blocked.get(word, 0), master.end_of(word))
 
     def waits(self, name: str, who: object, since_ns: int) -> None:
-        """Take note that somebody waits for a lock."""
+        """Record that a task waits for a lock."""
         self._waiting.setdefault(name, {})[who] = since_ns
 
     def leaves(self, name: str, who: object) -> None:
-        """Take note that he waits no more."""
+        """Record that a task no longer waits."""
         self._waiting.get(name, {}).pop(who, None)
 
     def released(self, grant: Grant, now_ns: int) -> None:
-        """Take note that a lock was released in time."""
+        """Record that a lock was released in time."""
         self._freed[grant.name] = now_ns
 
     def _look_for_idleness(self, grant: Grant) -> None:
@@ -110,14 +118,15 @@ class Checker:
             since = max(freed, min(waiting.values()), self._blocked.get(grant.name.encode(), 0))
             late = [ns for end, ns in self._world.stragglers if end > since]
             allowed = self._idle_ns + sum(late)
-            if grant.kind == "fair" and late and max(late) >= SKEW_NS:  # a ticket that came so late is to be changed
+            # A ticket that arrived this late is changed afterwards.
+            if grant.kind == "fair" and late and max(late) >= SKEW_NS:
                 allowed += BACKSTOP_NS
             idle = grant.start - since
             if idle > allowed:
                 self._world.violate(f"{grant.name} was free for {idle / MILLISECOND:.3f} ms while somebody waited")
 
     def granted(self, grant: Grant, token: bytes) -> None:
-        """Take note that somebody was told that it has a lock, by so many masters as really gave it this token."""
+        """Record a grant; check that a quorum of masters really granted this token."""
         self.grants.append(grant)
         self._look_for_idleness(grant)
         gave = self._taken.get(token, set())
@@ -125,11 +134,11 @@ class Checker:
             self._world.violate(f"{grant.who} has {grant.name}, which only {sorted(gave)} gave: no quorum")
 
     def taken(self, token: bytes) -> set[int]:
-        """Return the masters that ever gave a token what it asked for."""
+        """Return the masters that ever granted a token's request."""
         return self._taken.get(token, set())
 
     def judge(self) -> None:
-        """Look through the whole history."""
+        """Check the whole history."""
         for grants in certain(self.grants).values():
             wrong = [*overlaps(grants, PERMITS)] if self._trusty else []
             wrong += fences_back(grants, self._trusty) if self._fenced else []

@@ -1,4 +1,4 @@
-"""What can go wrong, by name."""
+"""All faults, by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .world import SECOND, World
 
 
 class Faults:
-    """Makes planned faults happen; `heal` ends those that last.
+    """Makes planned faults happen, and ends those that have a duration.
 
     Args:
-        hosts, masters: whom they befall.
+        hosts, masters: the processes and masters that the faults affect.
     """
 
     def __init__(self, world: World, hosts: list[Host], masters: list[Master]) -> None:
@@ -21,7 +21,7 @@ class Faults:
         self._masters = masters
 
     def plan(self, fault: Fault) -> None:
-        """Have one happen at its time."""
+        """Schedule a fault for its time."""
         self._world.at(int(fault.at * SECOND), self._strike, fault)
 
     def _strike(self, fault: Fault) -> None:
@@ -34,14 +34,14 @@ class Faults:
     # --- the network ---------------------------------------------------------------------------------------
 
     def block(self, client: int, master: int, way: str, seconds: float) -> None:
-        """Let nothing through for a while, on one way or both."""
+        """Block one direction or both for a while."""
         route = self._hosts[client].routes[master]
         for name, one in (("there", route.there), ("back", route.back)):
             if way in (name, "both"):
                 one.blocked_until = max(one.blocked_until, self._later(seconds))
 
     def slow(self, client: int, master: int, seconds: float) -> None:
-        """Make a way longer, for good."""
+        """Increase the delay from the client to the master permanently."""
         self._hosts[client].routes[master].there.usual_ns += int(seconds * SECOND)
 
     def reset(self, client: int, master: int) -> None:
@@ -51,7 +51,7 @@ class Faults:
                 connection.reset()
 
     def cut(self, client: int, master: int, after: int) -> None:
-        """Break a connection as soon as so many bytes more would have got through."""
+        """Break a connection after `after` more bytes."""
         for connection in list(self._hosts[client].connections):
             if connection.master.index == master:
                 connection.cut_after = after
@@ -71,34 +71,34 @@ class Faults:
     # --- masters -------------------------------------------------------------------------------------------
 
     def stop(self, master: int, seconds: float) -> None:
-        """Have it stand still."""
+        """Stop the master for a while."""
         self._masters[master].stop(int(seconds * SECOND))
 
     def restart(self, master: int, seconds: float) -> None:
-        """Kill it, and start it again with its data."""
+        """Kill the master and restart it with its data."""
         self._masters[master].crash(int(seconds * SECOND), keeps=True)
 
     def restart_empty(self, master: int, seconds: float) -> None:
-        """Kill it, and start it again without."""
+        """Kill the master and restart it without its data."""
         self._masters[master].crash(int(seconds * SECOND), keeps=False)
 
     def full(self, master: int, seconds: float) -> None:
-        """Have it at maxmemory."""
+        """Keep the master at maxmemory for a while."""
         self._masters[master].set_full(True)
         self._world.at(self._later(seconds), self._masters[master].set_full, False)
 
     def readonly(self, master: int, seconds: float) -> None:
-        """Have it be a replica."""
+        """Make the master a replica for a while."""
         self._masters[master].set_replica(True)
         self._world.at(self._later(seconds), self._masters[master].set_replica, False)
 
     def loading(self, master: int, seconds: float) -> None:
-        """Have it refuse everything."""
+        """Let the master refuse every command for a while."""
         self._masters[master].set_loading(True)
         self._world.at(self._later(seconds), self._masters[master].set_loading, False)
 
     def forget_scripts(self, master: int) -> None:
-        """SCRIPT FLUSH."""
+        """Run SCRIPT FLUSH."""
         self._masters[master].keys.execute([b"SCRIPT", b"FLUSH"])
 
     def forget_scripts_amid(self, master: int, commands: int) -> None:
@@ -106,11 +106,14 @@ class Faults:
         self._masters[master].scripts_left = commands
 
     def flush(self, master: int) -> None:
-        """FLUSHALL."""
+        """Run FLUSHALL."""
         self._masters[master].keys.flush()
 
     def flush_pushing(self, master: int, _: float = 0.0) -> None:
-        """FLUSHALL, of one that says so: who hears it only with the next pulse may be too late."""
+        """Run FLUSHALL on a master that pushes it.
+
+        Without the push, a client may learn of it too late, with its next pulse.
+        """
         if self._masters[master].pushes:
             self.flush(master)
 
@@ -132,33 +135,33 @@ class Faults:
             self._world.at(self._later(lag + away), self._masters[master].fail_over, 0)
 
     def evict(self, master: int) -> None:
-        """Have one key go, for its room."""
+        """Evict one key, as a full server does."""
         keys = self._masters[master].keys
         for key in sorted(keys.values)[:1]:
             keys.evict(key)
 
     def set_back(self, master: int, seconds: float) -> None:
-        """Set its clock back: its keys stay longer."""
+        """Set the master's clock back, so that its keys stay longer."""
         self._masters[master].clock.step(-int(seconds * SECOND))
 
     def set_forward(self, master: int, seconds: float) -> None:
-        """Set its clock forward: its keys go sooner."""
+        """Set the master's clock forward, so that its keys expire sooner."""
         self._masters[master].set_forward(int(seconds * SECOND))
 
     def freeze(self, master: int, seconds: float) -> None:
-        """Have its clock stand still."""
+        """Stop the master's clock for a while."""
         self._masters[master].freeze(int(seconds * SECOND))
 
     # --- clients -------------------------------------------------------------------------------------------
 
     def pause(self, client: int, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT later."""
+        """Pause the client (SIGSTOP), and resume it later (SIGCONT)."""
         self._hosts[client].pause(int(seconds * SECOND))
 
     def kill(self, client: int) -> None:
-        """SIGKILL."""
+        """Kill the client (SIGKILL)."""
         self._hosts[client].kill()
 
     def set_wall(self, client: int, seconds: float) -> None:
-        """Set its wall clock."""
+        """Step the client's wall clock."""
         self._hosts[client].wall.step(int(seconds * SECOND))

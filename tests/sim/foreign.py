@@ -1,4 +1,4 @@
-"""Locks as drop-ins have them: on keys and with tokens that others know, released elsewhere, and deleted by hand."""
+"""Locks as drop-ins have them: known keys and tokens, releases by other clients, and deletions by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SimForeign(Foreign, SimClient):  # type: ignore[misc]
         """Make the lock of an action.
 
         Args:
-            told: is called when it is lost.
+            told: called when the lock is lost.
         """
         name = action.names[0]
         return self.foreign(
@@ -55,12 +55,13 @@ def key_of(action: Action) -> bytes:
 
 @dataclass
 class Deleted:
-    """A token that somebody has deleted with its key.
+    """A token that was deleted together with its key.
 
     Attributes:
-        at: when, by the world's time.
-        masters: where.
-        by: which client's process has done it; `told`: when that took note of it, -1 where it has not yet.
+        at: the time of the deletion, by the world's time.
+        masters: the masters on which it was deleted.
+        by: the client process that deleted it.
+        told: the time at which that process learned of it; -1 before that.
     """
 
     at: int
@@ -70,13 +71,13 @@ class Deleted:
 
 
 class Deletions:
-    """What was deleted by hand: nobody is promised that he still has it, but who has deleted it knows."""
+    """Deletions by hand. A holder is not promised its lock after one, and the process that deleted it knows of it."""
 
     def __init__(self) -> None:
         self._by_token: dict[bytes, list[Deleted]] = {}
 
     def delete(self, key: bytes, masters: list[Any], by: Host) -> list[Deleted]:
-        """Delete a key on all masters that can be asked; return what was there."""
+        """Delete a key on all masters that are up; return the deleted tokens."""
         found: dict[bytes, Deleted] = {}
         for master in masters:
             if not master.up:
@@ -91,7 +92,7 @@ class Deletions:
         return list(found.values())
 
     def of(self, token: bytes, taken: frozenset[int], quorum: int) -> Deleted | None:
-        """Return the deletion that took a lock away; None where there was none, or a quorum has it all the same."""
+        """Return the deletion that took a lock away; None if there was none, or if a quorum still has the token."""
         for deleted in self._by_token.get(token, ()):
             taken = taken - deleted.masters
             if len(taken) < quorum:

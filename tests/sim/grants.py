@@ -1,4 +1,4 @@
-"""What holders believed, and the rules that their beliefs must keep; for simulated and for real histories."""
+"""When holders believe that they have a lock, and the rules for that; for simulated and for real histories."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .world import MILLISECOND
 
 @dataclass(eq=False)
 class Grant:
-    """What one holder believes: that it has the lock, from when it was told until its deadline or its release.
+    """One holder's belief that it has the lock, from its grant until its deadline or its release.
 
-    Times are nanoseconds by one clock for all.
+    Times are nanoseconds of one clock that all share.
 
     Attributes:
-        who, name, kind: the holder, the lock, and which kind of lock it is.
-        fence: its number, 0 where it has none.
-        asked: when it asked for it.
-        start: when it was told that it has it.
-        token: of its lock.
-        gave: the masters that are known to have given it that when it was told.
-        end: from when on it knows that it may be somebody else's; -1 while that is not known.
+        who, name, kind: the holder, the lock, and the kind of the lock.
+        fence: its fence; 0 if it has none.
+        asked: when the holder asked for the lock.
+        start: when the holder learned that it has the lock.
+        token: the token of the lock.
+        gave: the masters that are known to have granted this token by `start`.
+        end: from when on the holder knows that another may have the lock; -1 while that is unknown.
     """
 
     who: str
@@ -40,7 +40,7 @@ class Grant:
 
 
 def certain(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
-    """Sort out what was believed for any time at all: by name, each in the order in which it began."""
+    """Group the grants that lasted for any time by name, each group in the order of its starts."""
     by_name: dict[str, list[Grant]] = {}
     for grant in sorted(grants, key=lambda grant: grant.start):
         if grant.end > grant.start:
@@ -49,11 +49,11 @@ def certain(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
 
 
 def overlaps(grants: list[Grant], permits: int) -> Iterator[str]:
-    """Tell of holders who believed at the same time what only one of them could have.
+    """Yield the holders that had the lock at the same time although they exclude each other.
 
     Args:
-        grants: of one name, in the order in which they began.
-        permits: how many may hold a "semaphore".
+        grants: the grants of one name, in the order of their starts.
+        permits: how many holders a "semaphore" may have.
     """
     held: list[Grant] = []
     for grant in grants:
@@ -68,11 +68,12 @@ def overlaps(grants: list[Grant], permits: int) -> Iterator[str]:
 
 
 def fences_back(grants: list[Grant], strictly: bool) -> Iterator[str]:
-    """Tell of numbers that went back, or came twice.
+    """Yield the fences that went back, or came twice.
 
     Args:
-        grants: of one name, in the order in which they began.
-        strictly: whether they go up with every holder; else only from one to another that asked when it had begun.
+        grants: the grants of one name, in the order of their starts.
+        strictly: whether fences increase with every holder. If not, a fence must only be greater than those of grants
+            that had started when its holder asked.
     """
     for earlier, later in pairwise([grant for grant in grants if grant.fence]):
         after = strictly or later.asked > earlier.start

@@ -1,4 +1,4 @@
-"""A simulated process: an AsyncClient in a loop and with clocks of its own, which may be paused anywhere, or killed."""
+"""A simulated process: an AsyncClient with a loop and clocks of its own, which can be paused anywhere, or killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from redlatch import AsyncClient, impl
 from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
-from redlatch.protocol.sighting import Errand, Sighting
+from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.wire.connect import SCRIPTS, Traits, longer
 from redlatch.wire.connect import Connection as Dialled
 
@@ -23,10 +23,11 @@ from .world import EPOCH_MS, MICROSECOND, MILLISECOND, SECOND, Drifting, World
 
 TEXTS = {script.sha: script.text for script in SCRIPTS}
 
-# redis-py, which our URLs go through, reads the metadata of its own package for every master: a quarter of a schedule.
+# Our URLs go through redis-py, which reads its own package metadata for every master. That takes a quarter of a
+# schedule.
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # type: ignore[assignment]
 
-# How long the steps of a process take: from one look at the clock to the next, and from one turn to the next.
+# The duration of a process's steps: between two reads of the clock, and between two turns of the loop.
 STEP_NS = 1 * MICROSECOND
 TURN_NS = 10 * MICROSECOND
 
@@ -38,13 +39,14 @@ class Host:
     """One process.
 
     Args:
-        clock: for deadlines, since boot.
-        wall: since 1970.
-        pauses: how likely a step is to be the last for a while.
-        killed: is told when it is killed.
+        clock: the clock for deadlines, since boot.
+        wall: the clock since 1970.
+        pauses: the probability that the process pauses after a step.
+        killed: called when the process is killed.
 
     Attributes:
-        local: the time of the world that this process has reached; it is ahead within a turn, when it was paused there.
+        local: the world's time that this process has reached. It is ahead of the world within a turn, if it was paused
+            there.
     """
 
     def __init__(
@@ -65,29 +67,33 @@ class Host:
         self.pauses = pauses
         self.local = 0
         self.dead = False
-        self.closing = False  # its client closes
-        self.dials_patiently = False  # whether dialling waits for a master that does not respond
+        # Whether its client is closing.
+        self.closing = False
+        # Whether dialling waits for a master that does not respond.
+        self.dials_patiently = False
         self._killed = killed
-        self._written = select.poll()  # by which the bytes that the client has written are found
+        # Reports the sockets to which the client has written bytes.
+        self._written = select.poll()
         self._by_fd: dict[int, Connection] = {}
         self._made: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         self.routes: list[Route] = []
         self.loop = SimLoop(self)
         self.tokens: set[bytes] = set()
-        self._turn_ns = -1  # when the next turn is due
+        # When the next turn is due.
+        self._turn_ns = -1
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def read_clock(self) -> int:
-        """Return nanoseconds since boot; now and then the process is paused before it sees them."""
+        """Return nanoseconds since boot; sometimes the process is paused before it gets them."""
         self.local += STEP_NS
         if self.pauses and self.world.chance.random() < self.pauses:
             self.pause(int(self.world.chance.expovariate(1.0) * 150 * MILLISECOND))
         return self.clock.read(self.local)
 
     def pause(self, ns: int) -> None:
-        """Stand still, as after SIGSTOP."""
+        """Pause the process, as after SIGSTOP."""
         self.world.note(self.local, self.name, f"is paused for {ns / MILLISECOND:.3f} ms")
         self.local = max(self.local, self.world.now) + ns
 
@@ -96,7 +102,7 @@ class Host:
         return EPOCH_MS * 1000 + self.wall.read(self.local) // 1000
 
     def draw_tokens(self) -> list[bytes]:
-        """Return some tokens that nobody has had, each with its client's number."""
+        """Return new tokens that no other process draws, each with its client's number."""
         first = len(self.tokens)
         drawn = [b"t%02d-%06d" % (self.number, place) for place in range(first, first + 50)]
         self.tokens.update(drawn)
@@ -105,7 +111,7 @@ class Host:
     # --- turns ---------------------------------------------------------------------------------------------
 
     def wants_turn(self) -> None:
-        """Take note that there is something to do."""
+        """Record that the loop has something to do."""
         self._turn_at(max(self.world.now, self.local))
 
     def _turn_at(self, ns: int) -> None:
@@ -115,9 +121,11 @@ class Host:
 
     def _turn(self, due_ns: int) -> None:
         if self.dead or due_ns != self._turn_ns:
-            return  # it has had an earlier one
+            # An earlier turn has taken its place.
+            return
         self._turn_ns = -1
-        if self.local > self.world.now:  # it was paused
+        # The process was paused.
+        if self.local > self.world.now:
             self._turn_at(self.local)
             return
         self.local = self.world.now
@@ -133,12 +141,12 @@ class Host:
             self._turn_at(max(self.local, self.clock.when(int(timer * SECOND) + 1)))
 
     def _collect(self) -> None:
-        """Send on what the client has written."""
+        """Send the bytes that the client has written."""
         for fd, _ in self._written.poll(0):
             self._by_fd[fd].collect()
 
     def gain(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+        """Record a new connection."""
         self.connections[connection] = None
         self._made.append(connection)
         fd = connection.far.fileno()
@@ -146,14 +154,14 @@ class Host:
         self._written.register(fd, select.POLLIN)
 
     def lose(self, connection: Connection) -> None:
-        """Take note that a connection is over."""
+        """Record that a connection is over."""
         if self.connections.pop(connection, connection) is None:
             fd = connection.far.fileno()
             del self._by_fd[fd]
             self._written.unregister(fd)
 
     def kill(self) -> None:
-        """Die as after SIGKILL: the kernel closes what was open, and sends what was written."""
+        """Die as after SIGKILL: the kernel closes the open sockets and sends the bytes that were written."""
         self.world.note(self.world.now, self.name, "is killed")
         self._collect()
         self.dead = True
@@ -162,11 +170,12 @@ class Host:
             connection.finish()
 
     def end(self) -> None:
-        """Close what is open still, when the schedule is over."""
+        """Close all sockets that are still open when the schedule is over."""
         self.dead = True
         for connection in self._made:
             connection.far.close()
-            connection.near.close()  # where no client has taken it over
+            # No client closes this end if none has taken it over.
+            connection.near.close()
 
     def answers_at(self, index: int) -> int:
         """Return the time from which a master answers this process."""
@@ -175,15 +184,15 @@ class Host:
 
     # --- connecting ----------------------------------------------------------------------------------------
 
-    def connect(self, index: int, errand: Errand | None, sent_ns: int) -> Dialled:
+    def connect(self, index: int, handshake: GuardHandshake | None, sent_ns: int) -> Dialled:
         """Make a connection to a master whose handshake is over.
 
         Args:
-            errand: what that was to do about the master's marker.
+            handshake: what it does for the guard; None without a guard.
             sent_ns: when it began, by the client's clock.
 
         Raises:
-            OSError, MasterRefused: why it has no vote.
+            OSError, MasterRefused: why the master has no vote.
         """
         master, route = self.masters[index], self.routes[index]
         now = self.world.now
@@ -199,20 +208,18 @@ class Host:
         connection = Connection(self.world, self, master, route)
         self.gain(connection)
         master.welcome(connection, TEXTS)
-        if errand is not None:
-            marker, server_us = master.shake(errand)
+        if handshake is not None:
+            marker, server_us = master.shake(handshake)
             came_ns = self.clock.read(max(now, self.local))
             identity = f"{traits.run_id} {master.info()['master_replid']}"
-            sighting = Sighting(identity, marker, server_us, sent_ns, came_ns, True, master.promoted)
-            if "backlog_ms" in Sighting._fields:
-                sighting = sighting._replace(backlog_ms=master.backlog_ms)
-            traits.sighting = sighting
+            seen = True, master.promoted, master.backlog_ms
+            traits.report = HandshakeReport(identity, marker, server_us, sent_ns, came_ns, *seen)
         self.world.note(now, self.name, f"has {master.name}")
         return Dialled(connection.near, traits)
 
 
 class SimDialler:
-    """Dials in the world's time; as `redlatch.wire.connect.Dialler` does in threads."""
+    """Dials in the world's time, as `redlatch.wire.connect.Dialler` does in threads."""
 
     def __init__(
         self,
@@ -227,47 +234,47 @@ class SimDialler:
         self._ready, self._failed = ready, failed
         self._closed = False
 
-    def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
+    def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds."""
         host = self._host
         begin_ns = max(host.world.now, host.local) + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
         shake_ns = 3 * host.routes[index].there.usual_ns
-        host.world.at(begin_ns + shake_ns, self._try, index, pause, errand, host.clock.read(begin_ns))
+        host.world.at(begin_ns + shake_ns, self._try, index, pause, handshake, host.clock.read(begin_ns))
 
-    def _try(self, index: int, pause: float, errand: Errand | None, sent_ns: int) -> None:
+    def _try(self, index: int, pause: float, handshake: GuardHandshake | None, sent_ns: int) -> None:
         host = self._host
         if self._closed or host.dead:
             return
         answers_ns, late_ns = host.answers_at(index), sent_ns + DIAL_TIMEOUT_NS
         if host.dials_patiently and answers_ns > host.world.now and host.clock.read(host.world.now) < late_ns:
             again_ns = min(answers_ns, host.clock.when(late_ns))
-            host.world.at(again_ns, self._try, index, pause, errand, sent_ns)
+            host.world.at(again_ns, self._try, index, pause, handshake, sent_ns)
             return
         try:
-            dialled = host.connect(index, errand, sent_ns)
+            dialled = host.connect(index, handshake, sent_ns)
         except Exception as error:
             self._failed(index, error)
-            self.start(index, longer(pause), errand and errand.reading())
+            self.start(index, longer(pause), handshake and handshake.repeated())
         else:
             self._ready(index, dialled)
 
     def close(self) -> None:
-        """Dial no more."""
+        """Stop dialling."""
         self._closed = True
 
 
 class SimClient(AsyncClient):
-    """An `AsyncClient` whose time, chance and connections are its host's."""
+    """An `AsyncClient` that takes time, random numbers and connections from its host."""
 
     def __init__(self, host: Host, **options: Any) -> None:
         self._host = host
         super().__init__([f"redis://master-{master.index}" for master in host.masters], **options)
 
     def _policy_of(self, **numbers: Any) -> Any:
-        policies = impl.current.module("protocol.policy")
+        policies = impl.current.module("quorum.policy")
         host = self._host
 
-        class HostClock(policies.Clock):  # type: ignore[misc,name-defined]
+        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc,name-defined]
             def now(self) -> int:
                 return host.read_clock()
 

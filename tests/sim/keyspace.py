@@ -1,4 +1,7 @@
-"""What a Redis or Valkey master stores and answers, as far as redlatch asks: held to real ones by `test_keyspace`."""
+"""The keys and replies of a Redis or Valkey master, for the commands that redlatch sends.
+
+`test_keyspace` compares them with real servers.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,18 @@ OOM = "OOM command not allowed when used memory > 'maxmemory'."
 READONLY = "READONLY You can't write against a read only replica."
 
 READS = frozenset([b"get", b"pttl", b"exists", b"strlen", b"zscore", b"zrange", b"zcount", b"zcard", b"hget", b"hlen"])
-GROWS = frozenset([b"set", b"zadd", b"hset", b"lpush"])  # are refused at maxmemory
+# The server refuses these at maxmemory.
+GROWS = frozenset([b"set", b"zadd", b"hset", b"lpush"])
 WRITES = GROWS | {b"del", b"pexpire", b"zrem", b"zremrangebyscore", b"hdel", b"delifeq", b"delex"}
 
 
 class Keyspace:
-    """Keys, each with when it is over.
+    """The keys, and when each expires.
 
     Args:
         now_us: the master's wall clock, in microseconds since 1970.
-        changed: is told of every key that changed, and of None where all went.
-        dialects: native commands that this server has, of DELIFEQ and DELEX.
+        changed: called with every key that changed, and with None when all keys went.
+        dialects: the native commands that this server has, out of DELIFEQ and DELEX.
     """
 
     def __init__(
@@ -39,15 +43,20 @@ class Keyspace:
         dialects: frozenset[bytes] = frozenset(),
     ) -> None:
         self.values: dict[bytes, Any] = {}
-        self.over: dict[bytes, int] = {}  # the first millisecond after which the key is gone
-        self._aside: tuple[dict[bytes, Any], dict[bytes, int]] = ({}, {})  # the other database
+        # By key: the last millisecond in which it exists.
+        self.over: dict[bytes, int] = {}
+        # The other database, for SWAPDB.
+        self._aside: tuple[dict[bytes, Any], dict[bytes, int]] = ({}, {})
         self.scripts: dict[bytes, bytes] = {}
-        self.full = False  # at maxmemory
+        # Whether the server is at maxmemory.
+        self.full = False
         self.replica = False
         self._now_us = now_us
         self._changed = changed
-        self._us = 0  # the time of the command under way
-        self._in_script = self._begun = False  # whether it is a script, which has written something
+        # The time of the current command.
+        self._us = 0
+        # Whether the current command is a script; whether it has written anything.
+        self._in_script = self._begun = False
         known = READS | WRITES | {b"time", b"eval", b"evalsha", b"script", b"ping"}
         self._known = {
             name: getattr(self, "_" + name.decode())
@@ -68,21 +77,21 @@ class Keyspace:
         (self.values, self.over), self._aside = self._aside, (self.values, self.over)
 
     def copies(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:
-        """Return copies of all keys and of their ends."""
+        """Return copies of all keys and of their expiry times."""
         return {key: copy(value) for key, value in self.values.items()}, dict(self.over)
 
     def flush(self) -> None:
-        """Forget all keys."""
+        """Remove all keys."""
         self.values.clear()
         self.over.clear()
         self._changed(None)
 
     def evict(self, key: bytes) -> None:
-        """Forget one key."""
+        """Remove one key."""
         self._drop(key)
 
     def expire(self, key: bytes) -> None:
-        """Forget a key whose time is over, as the server does by itself now and then."""
+        """Remove a key if it has expired, as the server does by itself now and then."""
         self._us = self._now_us()
         self._look(key)
 
@@ -123,7 +132,7 @@ class Keyspace:
         return True
 
     def _settle(self, key: bytes) -> None:
-        """Forget a collection that is empty; tell of the change."""
+        """Remove a collection that is empty, and report the change."""
         if not self.values[key]:
             self._drop(key)
         else:
@@ -315,7 +324,8 @@ class Keyspace:
         number = _integer(keys)
         if number < 0 or number > len(arguments):
             raise Refusal("ERR Number of keys can't be greater than number of args")
-        self._in_script = True  # at maxmemory what a script has begun to write it may write to the end
+        # At maxmemory, a script that has written something may write to its end.
+        self._in_script = True
         try:
             return run(text, arguments[:number], arguments[number:], self._run)
         finally:

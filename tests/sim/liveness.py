@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from redlatch.protocol.policy import drift_ns
+from redlatch.quorum.waiting.contention import BACKSTOP_NS
+from redlatch.votes.units import drift_ns
 
 from .grants import Grant
-from .parts import PERMITS, Plan
+from .parts import PERMITS, Fault, Plan
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 # The bound is BOUND_NS plus BOUND_WAYS times the delay of a message. In this time a waiter looks, asks, finds that a
@@ -27,7 +28,7 @@ BOUND_WAYS = 60
 LATE_ROUNDS = 4
 
 # Periods that are not judged: after each change of the masters that respond, and after a client's first use
-# (`roster.GRACE`).
+# (`connections.GRACE`).
 DETECTION_NS = 100 * MILLISECOND
 CONTACT_NS = 400 * MILLISECOND
 
@@ -60,21 +61,25 @@ class Wait:
 
 
 class Liveness:
-    """Records all waits, and judges whether any lock was free for too long while somebody waited for it."""
+    """Records all waits, and judges whether any lock was free for too long while a task waited for it."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
         self._plan = plan
         self.bound_ns = BOUND_NS + BOUND_WAYS * plan.far_us * MICROSECOND
         self.waits: list[Wait] = []
-        self.expired: set[Grant] = set()  # grants that ended by their ttl
-        self.spared: set[Grant] = set()  # grants that a deletion ended for their holder, but not on the masters
-        self._first: dict[str, int] = {}  # the first use of each client
+        # Grants that ended by their ttl.
+        self.expired: set[Grant] = set()
+        # Grants that a deletion ended for their holder, but not on the masters.
+        self.spared: set[Grant] = set()
+        # The time of each client's first use.
+        self._first: dict[str, int] = {}
         self._unjudged = [
             (at, at + DETECTION_NS)
             for fault in plan.faults
             for at in (int(fault.at * SECOND), int((fault.at + float(fault.details[-1])) * SECOND))
         ]
+        self._unwatched = _unwatched(plan.faults)
 
     def begin(self, client: str, who: str, names: tuple[str, ...], kind: str, now_ns: int) -> Wait:
         """Record that a task begins to wait."""
@@ -95,13 +100,13 @@ class Liveness:
             self._world.violate(f"{wait.who} waited for {wait.name}, and {took} passed: its timeout was {timeout:g} s")
 
     def judge(self, grants: list[Grant]) -> None:
-        """Look for periods in which a lock was free for too long while somebody waited."""
+        """Look for periods in which a lock was free for too long while a task waited."""
         for wait in self.waits if self._plan.lively else ():
             until = wait.until if wait.until >= 0 else self._world.now
             mine = [grant for grant in grants if grant.name in wait.name.split(" ")]
             rivals = [other for other in self.waits if other.name == wait.name and other.kind == "writer"]
             for since, end in self._free(wait, until, mine, rivals):
-                judged = self._judged(since, end)
+                judged = self._judged(wait, since, end)
                 if judged > self.bound_ns:
                     self._world.violate(
                         f"{wait.name} was free for {judged / MILLISECOND:.3f} ms, from {since / MILLISECOND:.3f} ms on,"
@@ -109,11 +114,12 @@ class Liveness:
                     )
                     return
 
-    def _judged(self, since: int, end: int) -> int:
+    def _judged(self, wait: Wait, since: int, end: int) -> int:
         """Return the length of a period without the parts that do not count: changes of masters, and late messages."""
         late = [(arrives - delay, arrives + LATE_ROUNDS * delay) for arrives, delay in self._world.stragglers]
         judged, at = end - since, since
-        for begins, ends in sorted(self._unjudged + late):
+        unwatched = self._unwatched if wait.kind == "fair" else []
+        for begins, ends in sorted(self._unjudged + unwatched + late):
             judged -= max(0, min(end, ends) - max(at, begins))
             at = max(at, ends)
         return judged
@@ -147,6 +153,21 @@ class Liveness:
             return grant.end
         stays = int(self._plan.ttl * SECOND) if grant in self.spared else 0
         return grant.end + stays + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
+
+
+def _unwatched(faults: tuple[Fault, ...]) -> list[tuple[int, int]]:
+    """Return the periods in which a fair lock may stay free because its first waiter misses pushes.
+
+    That waiter stands in the queues of the masters that answered when it began to wait, and these push its turn. If one
+    of them stops after another master has come back, a quorum of masters responds, but fewer than a quorum push. The
+    waiter asks again after `BACKSTOP_NS`, and the waiters behind it wait for it (docs/safety.md).
+    """
+    later = [
+        int(fault.at * SECOND)
+        for fault in faults
+        if any(other.at < fault.at and other.details[:-1] != fault.details[:-1] for other in faults)
+    ]
+    return [(at, at + BACKSTOP_NS) for at in later]
 
 
 def _unit(names: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""An event loop for one simulated process: it has its host's clock, and turns when the world says so."""
+"""An event loop for one simulated process: it reads its host's clock, and runs when the world calls it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """As much of an event loop as asyncio's tasks and our driver need."""
+    """The parts of an event loop that asyncio's tasks and our driver need."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: list[asyncio.Task[Any]] = []  # all that were ever made
+        # All tasks that were ever made.
+        self.tasks: list[asyncio.Task[Any]] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._made = 0
         self._readers: dict[int, asyncio.Handle] = {}
@@ -63,7 +64,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Let it stand in the heap: it is passed over."""
+        """Leave the timer in the heap; `turn` skips it."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -100,7 +101,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             try:
                 self._poll.unregister(fd)
             except KeyError:
-                pass  # it was not watched
+                # It was not watched.
+                pass
 
     def is_running(self) -> bool:
         return True
@@ -120,7 +122,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- for the host --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Run what is ready now, once."""
+        """Run everything that is ready now, once."""
         events._set_running_loop(self)
         try:
             now = self.time()
@@ -141,11 +143,11 @@ class SimLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(None)
 
     def next_timer(self) -> float | None:
-        """Return when the next timer goes off."""
+        """Return when the next timer is due."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def has_input(self) -> bool:
-        """Tell whether a turn would find a socket ready."""
+        """Return whether a turn would find a socket ready."""
         return bool(self._poll.poll(0))

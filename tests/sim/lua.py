@@ -1,4 +1,4 @@
-"""The scripts' own text, run by Lua 5.1 as the servers run it (`lupa`)."""
+"""Runs the text of the scripts with Lua 5.1, as the servers do (`lupa`)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class Status(str):
 Run = Callable[[list[bytes]], Any]
 
 _lua = LuaRuntime(encoding=None, unpack_returned_tuples=False, register_eval=False, register_builtins=False)
-_prepared: dict[bytes, Any] = {}  # text: function of (call, pcall, keys, arguments)
+# By text: a function of (call, pcall, keys, arguments).
+_prepared: dict[bytes, Any] = {}
 
 
 def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], execute: Run) -> Any:
     """Return the reply of a script.
 
     Args:
-        execute: runs a command for it.
+        execute: runs a command for the script.
     """
 
     def call(*words: Any) -> Any:
@@ -51,7 +52,7 @@ def run(text: bytes, keys: tuple[bytes, ...], arguments: tuple[bytes, ...], exec
 
 
 def _word(word: Any) -> bytes:
-    """Return what a command gets for a word of a script: numbers are written as the servers write them."""
+    """Convert a script's argument to the word that a command gets; numbers are written as the servers write them."""
     if isinstance(word, bytes):
         return word
     if isinstance(word, bool) or not isinstance(word, (int, float)):

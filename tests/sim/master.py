@@ -1,4 +1,4 @@
-"""Model masters: a keyspace behind connections, with a clock of its own, and all that may happen to a master."""
+"""Model masters: a keyspace behind connections, a clock, and every fault that a master can have."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, Reader
 
-from redlatch.protocol import scripts
-from redlatch.protocol.guard import MARKER
-from redlatch.protocol.sighting import Errand
+from redlatch.guard.handshake import GuardHandshake
+from redlatch.guard.marker import MARKER
+from redlatch.votes import scripts
 
 from .keyspace import OK, READS, Keyspace
 from .lua import Refusal, Status
@@ -24,7 +24,7 @@ VERSIONS = {"valkey": ("valkey", "9.0.0"), "redis": ("redis", "8.4.0"), "old": (
 
 LOADING = "LOADING Redis is loading the dataset in memory"
 
-# By how much later than its time a key that nobody touches goes, at most: ten times a second the servers look.
+# The longest time for which an expired key stays without being read: servers look ten times a second.
 SWEEP_NS = 100 * MILLISECOND
 
 
@@ -33,23 +33,26 @@ BACKLOG_MS = 3_600_000
 
 
 class Visitor:
-    """What a master knows of one connection."""
+    """The master's state of one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.reader = Reader()
-        self.waiting: deque[list[bytes]] = deque()  # commands that came while it was stopped
-        self.caching = False  # the next question is noted
-        self.ended = False  # whether its connection ended before the master had read all of it
+        # Commands that arrived while the master was stopped.
+        self.waiting: deque[list[bytes]] = deque()
+        # Whether the master tracks the key of the next read.
+        self.caching = False
+        # Whether the connection ended before the master read all of it.
+        self.ended = False
 
 
 class Master:
     """One of N independent servers.
 
     Args:
-        kind: which server it is, of `VERSIONS`.
-        pushes: whether it tells when a key that was asked about has changed.
-        executed: is told of each command with its reply.
+        kind: the server, of `VERSIONS`.
+        pushes: whether the master pushes the change of a key that a client asked about.
+        executed: called with each command and its reply.
     """
 
     def __init__(
@@ -69,14 +72,22 @@ class Master:
         self.up = True
         self.loading = False
         self.stopped_until = 0
-        self.server = 0  # which of two servers has the address; 1 is the promoted replica
-        self.starts = [0, 0]  # how often each server was started
-        self.histories = 0  # how often the replication id changed
-        self.promoted = False  # whether it still reports that it was a replica
-        self.backlog_ms = BACKLOG_MS  # for how long it reports this
-        self.doubted = False  # whether clients may keep it out
-        self.swapped = False  # whether some keys were out of reach for a while, so that nobody could delete them
-        self.scripts_left = 0  # how many more commands it executes before it forgets its scripts; 0 means never
+        # Which of two servers has the address; 1 is the promoted replica.
+        self.server = 0
+        # How often each server was started.
+        self.starts = [0, 0]
+        # How often the replication id changed.
+        self.histories = 0
+        # Whether the master still reports that it was a replica.
+        self.promoted = False
+        # How long it reports this.
+        self.backlog_ms = BACKLOG_MS
+        # Whether clients may keep the master out.
+        self.doubted = False
+        # Whether some keys were out of reach for a while, so that no client could delete them.
+        self.swapped = False
+        # After how many more commands the master forgets its scripts; 0 means never.
+        self.scripts_left = 0
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
         self._executed = executed
@@ -85,11 +96,11 @@ class Master:
 
     @property
     def name(self) -> str:
-        """How it is called in traces."""
+        """Its name in traces."""
         return f"master {self.index}"
 
     def info(self) -> dict[str, str]:
-        """Return what INFO says of it."""
+        """Return its reply to INFO."""
         server, version = VERSIONS[self.kind]
         return {
             "run_id": f"{self.index:04x}{self.server:x}{self.starts[self.server]:035x}",
@@ -109,33 +120,34 @@ class Master:
         self.visitors[connection] = Visitor(connection)
         self.keys.scripts.update(scripts)
 
-    def shake(self, errand: Errand) -> tuple[bytes | None, int]:
+    def shake(self, handshake: GuardHandshake) -> tuple[bytes | None, int]:
         """Do what a handshake asks for about the marker; return it, and the clock in microseconds since 1970."""
-        if errand.new:
-            kept = b"%d" % errand.kept_ms
-            arguments = errand.key, errand.old, errand.new, kept, b"%d" % errand.made_us
+        if handshake.write is not None:
+            old, new, made_us = handshake.write
+            arguments = handshake.key, old, new, b"%d" % handshake.kept_ms, b"%d" % made_us
             written = self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
             if isinstance(written, Refusal):
                 raise written
-        marker = self.keys.execute([b"GET", errand.key])
+        marker = self.keys.execute([b"GET", handshake.key])
         if isinstance(marker, Refusal):
             raise marker
         return marker, self._now_us()
 
     def forget(self, connection: Connection) -> None:
-        """Take note that a connection has ended."""
+        """Record that a connection has ended."""
         visitor = self.visitors.get(connection)
         if visitor is None:
             return
         for noted in self._tracked.values():
             noted.pop(visitor, None)
-        if visitor.waiting and self.up:  # it is stopped: it will read these commands before it sees the end
+        # The master is stopped. It will read these commands before it sees the end.
+        if visitor.waiting and self.up:
             visitor.ended = True
         else:
             del self.visitors[connection]
 
     def receive(self, connection: Connection, data: bytes) -> None:
-        """Take bytes from a connection."""
+        """Receive bytes from a connection."""
         visitor = self.visitors.get(connection)
         if visitor is None:
             return
@@ -166,7 +178,7 @@ class Master:
             visitor.connection.answer(b"".join(replies))
 
     def _forget_amid(self) -> None:
-        """Forget the scripts when `scripts_left` commands were executed, even in the middle of a batch."""
+        """Forget the scripts after `scripts_left` commands, even in the middle of a batch."""
         if self.scripts_left > 0:
             self.scripts_left -= 1
             if self.scripts_left == 0:
@@ -179,28 +191,32 @@ class Master:
             return OK
         caching, visitor.caching = visitor.caching, False
         reply = Refusal(LOADING) if self.loading else self.keys.execute(words)
-        if caching and name in READS and not self.loading:  # not before: the command may have found the key expired
+        # Only after the command: it may have found the key expired.
+        if caching and name in READS and not self.loading:
             self._tracked.setdefault(words[1], {})[visitor] = None
         self._executed(self.index, words, reply)
         return reply
 
     @property
     def reading(self) -> Connection | None:
-        """The connection of the command that is executed."""
+        """The connection of the current command."""
         return None if self._asking is None else self._asking.connection
 
     def reads_what_was_given_up(self) -> bool:
-        """Tell whether the client of the command that is executed has closed its end since, and goes on without it."""
+        """Return whether the current command's client has given up the connection, but goes on without it."""
         connection = self.reading
         return connection is not None and connection.near.fileno() < 0 and not connection.host.closing
 
     def end_of(self, key: bytes) -> int:
-        """Return at which time of the world the ttl of a key is over, and 0 where there is none."""
+        """Return the world's time at which the ttl of a key is over; 0 if it has none."""
         over = self.keys.over.get(key)
         return 0 if over is None else self.clock.when((over + 1 - EPOCH_MS) * MILLISECOND)
 
     def _changed(self, key: bytes | None) -> None:
-        """Tell who asked about a key that has changed; who changed it itself is not told (NOLOOP), nor kept."""
+        """Push a changed key to the clients that track it, and stop tracking it.
+
+        The client that changed the key gets no push (NOLOOP).
+        """
         if key is not None:
             due = self.end_of(key)
             if due:
@@ -218,7 +234,7 @@ class Master:
                 visitor.connection.answer(push)
 
     def excuse(self) -> None:
-        """Let clients give their connections up, and keep it out: there is cause to."""
+        """Allow clients to give their connections up and to keep this master out: they have a reason."""
         self.doubted = True
         for connection in self.visitors:
             connection.excused = True
@@ -227,10 +243,10 @@ class Master:
         if self.up and key in self.keys.over:
             self.keys.expire(key)
 
-    # --- what may happen to it -----------------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------------------
 
     def stop(self, ns: int) -> None:
-        """Let it stand still for a while, as after SIGSTOP or in a long script; what comes is read afterwards."""
+        """Stop for a while, as after SIGSTOP or in a long script; bytes that arrive are read afterwards."""
         self.stopped_until = max(self.stopped_until, self.world.now + ns)
         self.world.at(self.stopped_until, self._go_on)
 
@@ -240,7 +256,7 @@ class Master:
                 self._serve(visitor)
 
     def crash(self, down_ns: int, keeps: bool) -> None:
-        """Die and start again after a while, with all keys (an AOF that is written always) or with none."""
+        """Die and restart after `down_ns`, with all keys (an AOF that is always written) or with none."""
         self.up = False
         self.starts[self.server] += 1
         self.histories += 1
@@ -305,17 +321,17 @@ class Master:
         self.keys.replica = replica
 
     def set_loading(self, loading: bool) -> None:
-        """Refuse everything, as while a dataset is read."""
+        """Refuse every command, as while the server loads a dataset."""
         self.excuse()
         self.loading = loading
 
     def set_forward(self, ns: int) -> None:
-        """Set its clock forward."""
+        """Set the clock forward."""
         self.excuse()
         self.clock.step(ns)
 
     def freeze(self, ns: int) -> None:
-        """Have its clock stand still for a while."""
+        """Stop the clock for a while."""
         self.excuse()
         self.clock.freeze(self.world.now)
         self.world.at(self.world.now + ns, self._thaw)

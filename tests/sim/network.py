@@ -1,6 +1,6 @@
-"""Connections between clients and masters: bytes in order, late, or never; and cut off anywhere.
+"""Connections between clients and masters: bytes arrive in order, late, or never, and may be cut off anywhere.
 
-A client has one end of a real socket pair, so that the real system calls, compiled or not, are what reads and writes.
+A client has one end of a real socket pair, so that real system calls read and write, compiled or not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Way:
     """One direction between a client and a master, over all their connections.
 
     Attributes:
-        usual_ns: how long bytes take, at least.
-        blocked_until: until when nothing gets through; it is sent again then (TCP).
+        usual_ns: the minimum delay of bytes.
+        blocked_until: until when nothing gets through. Blocked bytes are sent again then, as TCP does.
     """
 
     def __init__(self, usual_ns: int) -> None:
@@ -41,14 +41,14 @@ class Way:
 
 
 class Route:
-    """Both ways between one client and one master."""
+    """Both directions between one client and one master."""
 
     def __init__(self, there_ns: int, back_ns: int) -> None:
         self.there, self.back = Way(there_ns), Way(back_ns)
 
 
 class Connection:
-    """One connection, from when its handshake is over.
+    """One connection, after its handshake.
 
     Attributes:
         far: our end of the client's socket.
@@ -67,27 +67,34 @@ class Connection:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.open = True
-        self.used = self.excused = False  # whether the client has sent anything; whether it has cause to give it up
-        self.cut_after = -1  # so many bytes more get to the master, and then it breaks
-        self._severed = False  # whether it breaks behind bytes that are on their way: no later ones arrive
+        # Whether the client has sent anything; whether it has a reason to give the connection up.
+        self.used = self.excused = False
+        # How many more bytes get to the master before the connection breaks; -1 means that it does not.
+        self.cut_after = -1
+        # Whether the connection breaks after the bytes in transit, so that no later ones arrive.
+        self._severed = False
         self.astray = False
         self.held_until = 0
         self._held: list[bytes] = []
         self.left = -1
-        self.strays: tuple[int, int] | None = None  # arguments of `go_astray`, called at the client's next write
+        # Arguments of `go_astray`, which the client's next write calls.
+        self.strays: tuple[int, int] | None = None
         self._last_there = self._last_back = 0
-        self._coming: deque[bytes] = deque()  # replies that are on their way
-        self._rest = b""  # of a reply that comes in two pieces
+        # Replies in transit.
+        self._coming: deque[bytes] = deque()
+        # The second piece of a reply that arrives in two.
+        self._rest = b""
 
     def collect(self) -> None:
-        """Take what the client has written, and send it on."""
+        """Take the bytes that the client has written, and send them on."""
         if not self.open:
             return
         try:
             data = self.far.recv(ROOM)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # the client closed its end with bytes unread
+        except ConnectionResetError:
+            # The client closed its end without reading all bytes.
             data = b""
         self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
         self.used = self.used or bool(data)
@@ -104,7 +111,7 @@ class Connection:
             self.go_astray(*self.strays)
 
     def finish(self) -> None:
-        """Close it behind what was written, for a client that is dead."""
+        """Close the connection after the written bytes, for a client that is dead."""
         self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
         self.world.at(self._last_there, self._arrive, b"")
 
@@ -164,7 +171,8 @@ class Connection:
         """
         if not self.open:
             return
-        self.collect()  # first send what the client has written
+        # First send what the client has written.
+        self.collect()
         if not self.open or self._severed:
             return
         self.world.note(self.world.now, self.host.name, f"loses {self.master.name}, which does not see it")
@@ -192,10 +200,12 @@ class Connection:
         if not self.open:
             return
         data = self._coming.popleft()
-        if self._rest:  # nothing overtakes it
+        # Nothing overtakes the second piece.
+        if self._rest:
             self._rest += data
             return
-        if self.world.chance.random() < 0.02 and len(data) > 1:  # in two pieces
+        # Sometimes a reply arrives in two pieces.
+        if self.world.chance.random() < 0.02 and len(data) > 1:
             cut = self.world.chance.randrange(1, len(data))
             data, self._rest = data[:cut], data[cut:]
             self.world.at(self.world.now + 20 * MICROSECOND, self._come_back_whole)
@@ -210,12 +220,16 @@ class Connection:
             self.world.note(self.world.now, self.host.name, f"< {self.master.name}", data)
             try:
                 self.far.send(data)
-            except OSError:  # the client has closed it
+            except OSError:
+                # The client has closed its end.
                 return
             self.host.wants_turn()
 
     def reset(self) -> None:
-        """Break: what is on its way is lost, but for the beginning of a reply, perhaps; and both ends are told."""
+        """Break the connection for both ends.
+
+        Bytes in transit are lost, but the client may get the beginning of a reply.
+        """
         if self.open:
             self.world.note(self.world.now, self.host.name, f"loses {self.master.name}")
             coming = b"".join(self._coming)
@@ -225,7 +239,7 @@ class Connection:
             self.host.wants_turn()
 
     def close(self) -> None:
-        """Be over, for the master and for us; the client's end is its own to close."""
+        """End the connection for the master and for us; the client closes its own end."""
         self.open = False
         self.host.lose(self)
         self.far.close()

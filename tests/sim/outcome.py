@@ -9,8 +9,8 @@ from .world import MILLISECOND, SECOND
 # The world's time for everything that a plan contains.
 SPAN_NS = 20 * SECOND
 
-# An attempt with a chosen token that got no answer is not undone (see `protocol.foreign.Given`): its key stays until
-# its ttl. A schedule may take as much longer as this many of them make it.
+# An attempt with a chosen token that got no answer is not undone (see `quorum.kinds.foreign.Given`): its key stays
+# until its ttl. A schedule may take as much longer as this many of them make it.
 LOST_ATTEMPTS = 3
 
 # How much later than its deadline a loss may be reported.

@@ -1,18 +1,18 @@
-"""The parts of a plan, as data: uses of locks, and faults."""
+"""The parts of a plan as data: uses of locks, and faults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from redlatch.protocol.family_scripts import SKEW_US
+from redlatch.votes.family_scripts import SKEW_US
 
-# Kinds of locks, and which may share a name.
+# The kinds of locks, grouped by which kinds may share a name.
 EXCLUSIVE = ("plain", "fence", "rlock", "multi", "many")
 FAMILIES = (EXCLUSIVE, EXCLUSIVE, ("fair",), ("reader", "writer"), ("semaphore",))
 PERMITS = 2
 
-# Kinds of locks of the drop-ins, and what their users also do.
+# The kinds of locks of the drop-ins, and the deletion by hand that their users also do.
 FOREIGN = ("plain", "given", "signalled")
 DELETE = "delete"
 
@@ -40,7 +40,7 @@ class Action:
     """One use of a lock by one task.
 
     Attributes:
-        kind: of lock; see `FAMILIES`.
+        kind: the kind of lock; see `FAMILIES`.
         names: its names; only "multi" and "many" have more than one.
         ttl, timeout, hold: seconds; a timeout of None means no limit.
         extends: its extensions; the first one begins halfway.
@@ -72,7 +72,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong at a time, in seconds; `what` is a method of `faults.Faults`."""
+    """A fault at a time, in seconds; `what` is a method of `faults.Faults`."""
 
     at: float
     what: str
@@ -115,11 +115,12 @@ class Plan:
     lively: bool = False
 
     def idle_ns(self) -> int:
-        """Return how long a lock may be free while somebody waits for it; 0 means that no bound is known."""
+        """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""
         walls = [ahead for _, ahead, _, _ in self.clients]
-        alike = max(walls) - min(walls) < SKEW_US / 1e6  # else a ticket in a fair queue may be corrected late
+        # With more skew, a ticket in a fair queue may be corrected late.
+        alike = max(walls) - min(walls) < SKEW_US / 1e6
         # A key with a chosen token may stay on a master whose reply was late. Only one process knows of a deletion.
-        # A waiter in the client of a holder with a shown token is not notified after the holder extends the lock.
+        # A waiter in the client of a holder with an exposed token is not notified after the holder extends the lock.
         actions = [action for _, actions in self.tasks for action in actions]
         stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
         quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike and not stays

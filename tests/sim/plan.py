@@ -1,4 +1,4 @@
-"""What is to happen in one schedule, drawn from its seed; as data, so that a failing one can be made smaller."""
+"""The plan of one schedule, drawn from its seed. It is data, so that a failing plan can be made smaller."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from .parts import DELETE, EXCLUSIVE, FAMILIES, FOREIGN, PERMITS, Action, Extens
 
 __all__ = ["DELETE", "FOREIGN", "PERMITS", "Action", "Extension", "Fault", "Plan", "draw", "draw_foreign"]
 
-# What a schedule is about: nothing in particular; locks that nobody releases in time, by clocks as wrong as may be;
-# scripts that masters forget, and calls that are cancelled meanwhile; calls that are cancelled as locks are released; a
-# master that forgets a lock which stands on a bare quorum, and processes that come only then.
+# The themes. "anything": no special theme. "racing": no holder releases its lock in time, and clocks are as wrong as
+# allowed. "flushing": masters forget scripts, and calls are cancelled meanwhile. "leaving": calls are cancelled while
+# locks are released. "forgetting": a master forgets a lock that stands on a bare quorum, and processes ask only then.
 THEMES, WEIGHTS = ("anything", "racing", "flushing", "leaving", "forgetting"), (58, 18, 8, 9, 7)
 
-# Clocks go wrong by less than half of what the locks allow for (1 %), each.
+# Each clock goes wrong by less than half of what the locks allow for (1 %).
 DRIFT = 0.004
 
 
 def draw_foreign(seed: int) -> Plan:
-    """Draw a plan of drop-ins: that of the seed, with the kinds of locks that they have, and what their users do.
+    """Draw a plan of drop-ins: the plan of the seed, with the drop-ins' kinds of locks and the actions of their users.
 
-    Some are about locks that are released elsewhere and nothing else; some about chosen tokens, and servers that forget
-    scripts; some about keys that are deleted by hand.
+    Some plans are only about locks that another client releases. Others are about chosen tokens and servers that forget
+    scripts, and others about keys that are deleted by hand.
     """
     plan = draw(seed)
     chance = random.Random(f"foreign {seed}")
     theme = chance.choices(("anything", "handing", "flushing", "deleting"), (30, 25, 25, 20))[0]
     # A late release deletes the key of a later attempt that chose the same token: the server cannot distinguish them.
     # So no connection goes astray in plans with chosen tokens. With such a token, a key may also stay on a silent
-    # master until its ttl; nothing else is promised. So may one that another process releases: its release may reach
-    # a silent master before the command that acquires.
+    # master until its ttl; nothing else is promised. The same holds for a lock that another process releases: its
+    # release may reach a silent master before the command that acquires.
     if plan.prompt and theme == "flushing":
         theme = "anything"
     dropped = Plan.FORGETFUL if plan.trusty else frozenset[str]()
@@ -47,7 +47,8 @@ def draw_foreign(seed: int) -> Plan:
         (client, tuple(_foreign(chance, action, clients, theme, chosen) for action in actions))
         for client, actions in plan.tasks
     ]
-    if any(fault.what == "kill" for fault in faults):  # a lock whose releaser is killed would be renewed for ever
+    # A lock would be renewed for ever if the client that releases it was killed.
+    if any(fault.what == "kill" for fault in faults):
         tasks = [
             (client, tuple(replace(action, renew=action.renew and action.here) for action in actions))
             for client, actions in tasks
@@ -67,11 +68,13 @@ def _foreign(chance: random.Random, action: Action, clients: range, theme: str, 
     elif theme == "deleting" and chance.random() < 0.25:
         kind = DELETE
     shown, elsewhere = chance.random() < 0.5, chance.choice((None, None, *clients))
-    if not shown and not (kind == "given" and chance.random() < 0.3):  # who has chosen a token need not read it
+    # A caller that chose the token need not read it.
+    if not shown and not (kind == "given" and chance.random() < 0.3):
         elsewhere = None
     if theme == "handing":
         action = replace(action, extends=(), renew=False)
-    elif theme == "flushing":  # which is about everybody at once, again and again
+    elif theme == "flushing":
+        # This theme is about all clients at once, again and again.
         elsewhere, action = None, replace(action, timeout=None, cancel=None, hold=min(action.hold, 0.001))
     if chosen:
         action = replace(action, extends=tuple(replace(extension, strays=()) for extension in action.extends))
@@ -98,7 +101,8 @@ DRAWN = {
 def draw(seed: int, theme: str = "") -> Plan:
     """Draw a plan with a theme of `themes.LATER`; by default, some seeds without another theme draw one."""
     plan, first = _draw(random.Random(f"plan {seed}"), seed)
-    chance = random.Random(f"late {seed}")  # a second generator: new themes do not change the first plan
+    # A second generator: new themes do not change the first plan.
+    chance = random.Random(f"late {seed}")
     if not theme and first == "anything":
         theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
     if theme:
@@ -113,7 +117,8 @@ def _draw(chance: random.Random, seed: int) -> tuple[Plan, str]:
     masters = chance.choice((1, 1, 3, 3, 3, 5, 2))
     clients = chance.choice((1, 2, 2, 3, 3, 4))
     names = tuple((f"name-{number}", chance.choice(FAMILIES)) for number in range(chance.choice((1, 1, 1, 2, 3))))
-    ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))  # in six seconds nothing goes by itself
+    # Within 6.0 s no key expires by itself.
+    ttl = chance.choice((0.03, 0.1, 0.1, 0.4, 6.0))
     theme = chance.choices(THEMES, WEIGHTS)[0]
     if theme == "leaving":
         ttl = 6.0
@@ -183,7 +188,8 @@ def _action(
         cancels = None, chance.uniform(0, 4e-6 * far_us)
     elif theme == "leaving":
         holds = (0.001,)
-        cancels = None, holds[0] + chance.uniform(2e-6, 1e-5) * far_us  # about when who came first releases it
+        # The cancel comes at about the time at which the first holder releases the lock.
+        cancels = None, holds[0] + chance.uniform(2e-6, 1e-5) * far_us
     name, kinds = chance.choice(names)
     kind = chance.choice(kinds)
     chosen = [name]
@@ -230,7 +236,8 @@ def _fault(chance: random.Random, masters: int, clients: int, span: float, trust
         ("kill", (client,)),
         ("set_wall", (client, chance.uniform(-5, 5))),
     ]
-    if trusty:  # a minority may forget: it is kept out
+    # A minority may forget its keys, because the guard keeps it out.
+    if trusty:
         forgetful = chance.randrange(max(1, (masters - 1) // 2))
         if masters > 2:
             kinds += [("restart_empty", (forgetful, seconds / 3)), ("flush_pushing", (forgetful,))]

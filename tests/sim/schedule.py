@@ -1,4 +1,4 @@
-"""Runs a plan: the world, its masters and clients, what the clients do, and the judgement."""
+"""Runs a plan: the world, its masters and clients, the clients' actions, and the judgement."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import Any
 
 from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
 from redlatch.compat.shared import shown_token
-from redlatch.protocol.guard import MARKER
-from redlatch.protocol.hold import HELD
-from redlatch.protocol.sighting import KEPT_MS, Marker
+from redlatch.guard.marker import KEPT_MS, MARKER, Marker
+from redlatch.quorum.hold import HELD
 
 from .checker import Checker
 from .faults import Faults
@@ -32,10 +31,11 @@ from .world import MICROSECOND, SECOND, Drifting, World
 
 # The world's time to finish what is left, once all faults are over.
 REST_NS = 4 * SECOND
-QUEUE = b"\0queue"  # how the key of a queue ends (see `fair`)
+# The suffix of the key of a queue (see `fair`).
+QUEUE = b"\0queue"
 
-# More events than this are no schedule but somebody who goes round and round. The longest of 700,000 had 43,000: three
-# processes polled masters that do not push, while killed processes' locks lasted 18 s.
+# A schedule with more events is an endless loop. The longest of 700,000 schedules had 43,000 events: three processes
+# polled masters that do not push, while the locks of killed processes lasted 18 s.
 MOST_STEPS = 80_000
 
 
@@ -59,7 +59,8 @@ def run(plan: Plan, tracing: bool = False) -> Result:
     """Run a plan."""
     enabled, logger = gc.isenabled(), logging.getLogger("redlatch")
     level = logger.level
-    gc.disable()  # what it would finalize, and when, is not the seed's choice
+    # The seed does not decide what the collector finalizes, and when.
+    gc.disable()
     logger.setLevel(logging.CRITICAL + 1)
     try:
         return _Schedule(plan, tracing).run()
@@ -105,12 +106,15 @@ class _Schedule:
         if plan.known:
             self._mark_all()
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
-        self.held: dict[Grant, tuple[Host, Any]] = {}  # what was not released yet, and through which lock
-        self.told: list[Any] = []  # locks whose loss was told
-        self.working: dict[int, Host] = {}  # the tasks that have not ended, by number
+        # The grants that were not released yet, each with its process and its lock object.
+        self.held: dict[Grant, tuple[Host, Any]] = {}
+        # The locks whose loss was reported.
+        self.told: list[Any] = []
+        # By number: the process of each task that has not ended.
+        self.working: dict[int, Host] = {}
 
     def _mark_all(self) -> None:
-        """Have everybody's markers on the masters, as after any use of them."""
+        """Put the guard's markers on all masters, as any earlier use of them does."""
         addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
         for master in self.masters:
             mine = f"master-{master.index}:6379"
@@ -126,14 +130,17 @@ class _Schedule:
         for number, (client, actions) in enumerate(plan.tasks):
             self.working[number] = self.hosts[client]
             self._start(self.hosts[client], partial(self._work, f"task {number}", client, actions), number)
-        longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")  # keys stay longer then
-        longer += sum(action.hold for _, actions in plan.tasks for action in actions)  # perhaps one after the other
+        # A master whose clock is set back keeps its keys longer.
+        longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")
+        # The holders may come one after another.
+        longer += sum(action.hold for _, actions in plan.tasks for action in actions)
         if any(action.kind == "given" for _, actions in plan.tasks for action in actions):
             longer += LOST_ATTEMPTS * plan.ttl
         world.run(SPAN_NS + int(longer * SECOND), self.working)
         for number, host in self.working.items():
             world.violate(f"task {number} of {host.name} never ended")
-        world.run(world.now + REST_NS)  # what is owed to a master that was away is sent when it is back
+        # Clients send their pending releases when a master is back.
+        world.run(world.now + REST_NS)
         self._look_for_leftovers()
         for host, client in zip(self.hosts, self.clients, strict=True):
             if not host.dead:
@@ -156,17 +163,17 @@ class _Schedule:
             trace=tuple(world.trace),
         )
 
-    # --- what is looked at ---------------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------------------
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
         self.checker.executed(self.masters[index], words, reply)
 
     def _look_for_leftovers(self) -> None:
-        """Nobody holds anything any more: of a client that lives no token stands on any master.
+        """Check that no token of a living client is left on any master, now that no client holds a lock.
 
-        Unless that master has answered a command of the token with an error, or has read one on a connection that the
-        client had given up, or is kept out, or was swapped for another database: then it may stay until its ttl. (That
-        of a queue is longer than all others.)
+        A token may stay until its ttl in four cases: the master answered a command of the token with an error; it read
+        a command on a connection that the client had given up; it is kept out; or it was swapped for another database.
+        (The ttl of a queue is longer than all others.)
         """
         tokens = {token: host.name for host in self.hosts if not host.dead for token in host.tokens}
         for master in self.masters:
@@ -184,7 +191,7 @@ class _Schedule:
                             continue
                         self.world.violate(f"{tokens[found]} has left {key!r} on {master.name}")
 
-    # --- what clients do -----------------------------------------------------------------------------------
+    # --- the clients' actions ------------------------------------------------------------------------------
 
     def _start(self, host: Host, work: Callable[[], Any], number: int = -1) -> None:
         def begin() -> None:
@@ -287,13 +294,13 @@ class _Schedule:
                 self.checker.leaves(action.names[0], name)
 
     async def _delete(self, name: str, client: int, action: Action) -> None:
-        """Delete a lock by hand, whoever has it, and say so a little later, as the drop-ins' resets do."""
+        """Delete a lock by hand, whatever its holder, and report it a little later, as the drop-ins' resets do."""
         host = self.hosts[client]
         self._say(client, name, f"deletes {action.names[0]}")
         found = self.deletions.delete(key_of(action), self.masters, host)
         await asyncio.sleep(action.hold / 10)
         face = self.clients[client]
-        head = face._driver.lines.heads.get(key_of(action))
+        head = face._driver.queues.heads.get(key_of(action))
         face.broken(key_of(action))
         if head is not None and head.held(host.clock.read(host.local)):
             self.world.violate(f"{host.name} goes on holding {action.names[0]}, which it has deleted itself")
@@ -301,11 +308,12 @@ class _Schedule:
             deleted.told = host.local
 
     def _hand_on(self, name: str, client: int, action: Action, lock: Any) -> None:
-        """Have another client release a lock by its token, when and if it can."""
+        """Let another client release a lock by its token, if it can."""
         assert action.elsewhere is not None
         token, other, host = lock.token, self.clients[action.elsewhere], self.hosts[action.elsewhere]
         self._say(client, name, f"leaves its release to {host.name}")
-        for master in self.masters:  # which may be dead, or in vain
+        # The other process may be dead, or its release may fail.
+        for master in self.masters:
             self.checker.stays.add((master.index, token))
 
         async def release() -> None:
@@ -318,7 +326,8 @@ class _Schedule:
             if not host.dead and not host.closing:
                 self._start(host, release)
 
-        self.world.at(self.hosts[client].local, arrives)  # which is later than now where it was paused
+        # If the process was paused, its local time is later than the world's time.
+        self.world.at(self.hosts[client].local, arrives)
 
     async def _extend_often(self, client: int, name: str, action: Action, lock: Any, parts: list[Any]) -> None:
         """Extend the lock as often as planned. A failed or cancelled extension does not prevent the next one."""
@@ -338,13 +347,19 @@ class _Schedule:
                     raise
 
     async def _extend(self, client: int, name: str, lock: Any, parts: list[Any], ttl: float) -> None:
-        """An extension that comes when the lock has run out does not count, whatever the masters say."""
+        """Extend the lock.
+
+        An extension that arrives after the lock has run out does not count, whatever the masters reply.
+        """
         host = self.hosts[client]
         self._say(client, name, f"extends it to {ttl:g} s")
-        holds = [part._hold for part in parts if not (part._care and part._care.renews) and not part._hold.extending]
+        holds = [
+            part._hold for part in parts if not (part._upkeep and part._upkeep.renews) and not part._hold.extending
+        ]
         before = {hold: (hold.lease.asked_ns, hold.deadline_ns) for hold in holds}
 
-        def look() -> None:  # after each step, for a second extension may verify the first
+        # Called after each step, because a second extension may verify the first.
+        def look() -> None:
             for hold, (asked, deadline) in before.items():
                 if hold.lease.asked_ns != asked and hold.lease.asked_ns + hold.elapsed_ns >= deadline:
                     self.world.violate(f"{name} of {host.name} has extended {hold.name} when it had run out")
@@ -353,11 +368,13 @@ class _Schedule:
         await Watched(lock.extend(ttl), look)
 
     async def _see_the_loss(self, client: int, name: str, lock: Any) -> None:
-        """A lock whose validity is over has been told of, as soon as its process runs again."""
+        """Check that the loss of a lock past its deadline was reported, as soon as its process runs again."""
         host, deadline = self.hosts[client], lock._hold.deadline_ns
         if host.clock.read(host.local) > deadline + LATE_NS:
-            await asyncio.sleep(0.001)  # it may have been paused until now
-            if lock not in self.told and not lock._hold.lost_ns:  # a deleted one's is told by its old deadline
+            # The process may have been paused until now.
+            await asyncio.sleep(0.001)
+            # The loss of a deleted lock is reported by its old deadline.
+            if lock not in self.told and not lock._hold.lost_ns:
                 self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
 
     async def _use_many(self, name: str, client: int, action: Action) -> None:
@@ -369,7 +386,8 @@ class _Schedule:
         finally:
             if wait is not None and self.liveness is not None:
                 self.liveness.end(wait, asked, self.hosts[client].local, 0.0)
-                self.liveness.waits.remove(wait)  # a single attempt is no wait
+                # A single attempt is no wait.
+                self.liveness.waits.remove(wait)
         pairs = [(self._granted(name, client, action, lock, asked), lock) for lock in locks if lock is not None]
         try:
             await asyncio.sleep(action.hold)
@@ -410,7 +428,8 @@ class _Schedule:
         self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), action.kind, fence, asked, host.local)
         grant.token = hold.token
-        if action.kind != "given":  # which may have been asked for more than once
+        # The client may have asked for a chosen token more than once.
+        if action.kind != "given":
             grant.gave = frozenset(self.checker.taken(hold.token))
         deleted = self._deleted(grant)
         if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
@@ -436,11 +455,12 @@ class _Schedule:
                     self.liveness.spared.add(grant)
 
     def _released_at_last(self) -> None:
-        """Those who were killed have held what they held until then; what was deleted by hand is promised to nobody."""
+        """End the grants of killed processes, and shorten the grants that were deleted by hand."""
         for grant, (host, lock) in self.held.items():
             self._end(grant, host, lock)
         self.held.clear()
-        for grant in self.checker.grants:  # only now: who is paused has ended it when others had not deleted it yet
+        # Only now: a paused process may have ended its grant before another process deleted the key.
+        for grant in self.checker.grants:
             deleted = self._deleted(grant)
             if deleted is not None:
                 grant.end = max(grant.start, min(grant.end, deleted.at))
@@ -448,7 +468,7 @@ class _Schedule:
                     self.liveness.spared.discard(grant)
 
     def _end(self, grant: Grant, host: Host, lock: Any) -> None:
-        """Note until when a holder believed that it has the lock."""
+        """Record until when a holder believed that it has the lock."""
         grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
 
     def _deleted(self, grant: Grant) -> Deleted | None:
@@ -456,11 +476,12 @@ class _Schedule:
         return self.deletions.of(grant.token, grant.gave, self.checker.quorum)
 
     def _clean_up(self) -> None:
-        """Leave nothing to the garbage collector that would warn."""
+        """Close what the garbage collector would warn about."""
         for host in self.hosts:
             for task in host.loop.tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    with suppress(BaseException):  # what it does when it ends is of no interest any more
+                    # The errors of a task that is closed here do not matter.
+                    with suppress(BaseException):
                         task.get_coro().close()  # type: ignore[union-attr]
             host.end()

@@ -1,4 +1,4 @@
-"""Makes a failing plan small: whatever can be left out is, as long as the same rule breaks."""
+"""Makes a failing plan small: it leaves out every part without which the same rule still breaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .schedule import run
 
 
 def shrink(plan: Plan) -> Plan:
-    """Return the smallest plan that was found to break the rule that this one breaks; itself if it breaks none."""
+    """Return the smallest plan found that breaks the same rule; the plan itself if it breaks none."""
     rule = _broken(plan)
     if not rule:
         return plan
@@ -26,7 +26,7 @@ def shrink(plan: Plan) -> Plan:
 
 
 def _broken(plan: Plan) -> str:
-    """Return which rule breaks first, without names and numbers."""
+    """Return the rule that breaks first, without names and numbers."""
     wrong = run(plan).wrong
     return "".join(letter for letter in wrong[0].split(":")[0] if letter.isalpha() or letter == " ") if wrong else ""
 

@@ -1,4 +1,4 @@
-"""The model master is held to real ones: the same random commands, the same replies."""
+"""Compares the model master with real servers: the same random commands must get the same replies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from conftest import SERVERS
 from hiredis import PushNotification, Reader, ReplyError
 
 from redlatch import embedded
-from redlatch.protocol import commands, family_scripts, scripts
-from redlatch.protocol.commands import pack
+from redlatch.votes import commands, family_scripts, scripts
+from redlatch.votes.commands import pack
 from sim.keyspace import Keyspace
 from sim.lua import Refusal, Status
 from sim.master import Master
@@ -27,8 +27,10 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
 VALUES = [b"", b"x", b"y", b"7", b"123456789"]
 MEMBERS = [b"m1", b"m2", b"w", b"0", b"1"]
 SCORES = [b"0", b"1", b"2", b"1.5", b"-3", b"inf", b"200000", b"1800000000000"]
-COMMANDS = 36_000  # for each kind of server
-TOGETHER = 200  # of them in one round trip
+# The number of commands for each kind of server.
+COMMANDS = 36_000
+# The number of commands in one round trip.
+TOGETHER = 200
 
 # The model reads its clock a little earlier than the server.
 LATE_MS = 5_000
@@ -75,7 +77,7 @@ def words(chance: random.Random) -> list[bytes]:
 
 
 def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> list[bytes]:
-    """Draw the call of one of our scripts, on keys of its own and with arguments that suit it."""
+    """Draw the call of one of our scripts, with keys and arguments that suit it."""
     script = chance.choice(SCRIPTS)
     family = script in family_scripts.ALL
     key = b"%d-" % SCRIPTS.index(script) + key if not family or chance.random() < 0.1 else family_key(script) + key
@@ -116,7 +118,7 @@ def family_key(script: scripts.Script) -> bytes:
 
 
 class Server:
-    """A real server, asked over a bare socket."""
+    """A connection to a real server over a bare socket."""
 
     def __init__(self, url: str, protocol: int) -> None:
         host, port = url.removeprefix("redis://").split("/")[0].split(":")
@@ -126,7 +128,7 @@ class Server:
         self.ask([[b"HELLO", b"%d" % protocol]])
 
     def ask(self, asked: list[list[bytes]]) -> list[Any]:
-        """Return the reply to each command; keep what is pushed meanwhile."""
+        """Return the reply to each command; keep the pushes that arrive meanwhile."""
         self.sock.sendall(b"".join([pack(*command) for command in asked]))
         replies: list[Any] = []
         while len(replies) < len(asked):
@@ -142,7 +144,7 @@ class Server:
 
 @pytest.fixture(params=list(SERVERS))
 def call(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Server]]:
-    """Call a server of every kind in turn, in RESP2 or RESP3."""
+    """Connect to a server of each kind in turn, in RESP2 or RESP3."""
     program = SERVERS[request.param]
     if program is None:
         pytest.skip(f"there is no {request.param} server here")
@@ -157,15 +159,16 @@ def call(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Server]]:
 
 
 def natives(server: Server) -> frozenset[bytes]:
-    """Return which native commands it has."""
+    """Return the native commands that the server has."""
     asked = {b"delifeq": [b"DELIFEQ", b"no", b"no"], b"delex": [b"DELEX", b"no", b"IFEQ", b"no"]}
     return frozenset(name for name, words in asked.items() if not isinstance(server.ask([words])[0], ReplyError))
 
 
 def plain(reply: Any) -> Any:
-    """Return a reply of either as what can be compared: of an error its kind."""
+    """Convert a reply of the model or of a server to a value that can be compared; an error becomes its kind."""
     if isinstance(reply, (Refusal, ReplyError)):
-        within = re.search(r" -([A-Z]+) ", str(reply))  # Redis 6 has what failed in a script behind other words
+        # Redis 6 puts other words before the error of a command in a script.
+        within = re.search(r" -([A-Z]+) ", str(reply))
         return ("error", within[1] if within else str(reply).split(" ")[0])
     if isinstance(reply, Status):
         return reply.encode()
@@ -173,7 +176,7 @@ def plain(reply: Any) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Tell whether two replies are the same, but for the time that has passed between them."""
+    """Return whether two replies are equal, apart from the time that passed between them."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
     if one == other:
@@ -217,7 +220,7 @@ def test_keys_go_when_their_time_is_over(call: Callable[[int], Server]) -> None:
 
 
 class Told:
-    """A connection of the model master that keeps what it is pushed."""
+    """A connection of the model master that keeps the pushes it gets."""
 
     def __init__(self) -> None:
         self.reader, self.pushes = Reader(), []
@@ -230,7 +233,7 @@ class Told:
 
 
 def test_the_model_pushes_as_real_servers_do(call: Callable[[int], Server]) -> None:
-    """Three clients ask, note what they asked about, and change keys; each is told of the same changes."""
+    """Three clients read keys, track them, and change keys; the model and the server push the same changes."""
     chance = random.Random(1)
     servers = [call(3) for _ in range(3)]
     master = Master(World(0), 0, Drifting(0, 1.0), "old", True, lambda *told: None)
@@ -258,14 +261,15 @@ def test_the_model_pushes_as_real_servers_do(call: Callable[[int], Server]) -> N
             client.pushes.clear()
 
 
-def test_who_finds_a_key_expired_is_told_of_the_next_one(call: Callable[[int], Server]) -> None:
+def test_a_client_that_finds_a_key_expired_gets_a_push_for_its_next_value(call: Callable[[int], Server]) -> None:
     world, note = World(0), commands.Note().payload(commands.FULL_TEXT)
     master = Master(world, 0, Drifting(0, 1.0), "old", True, lambda *told: None)
     asking, other, client, rival = call(3), call(3), Told(), Told()
     asking.ask([[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]])
     for each in (client, rival):
         master.welcome(each, {})  # type: ignore[arg-type]
-    for _ in range(5):  # the server looks for expired keys now and then; mostly the question finds this one
+    # The server looks for expired keys now and then. Mostly the read finds that this one has expired.
+    for _ in range(5):
         other.ask([[b"SET", b"a", b"x", b"PX", b"3"]])
         master.receive(rival, pack(b"SET", b"a", b"x", b"PX", b"3"))  # type: ignore[arg-type]
         time.sleep(0.006)
@@ -282,7 +286,10 @@ def test_who_finds_a_key_expired_is_told_of_the_next_one(call: Callable[[int], S
 
 @pytest.mark.parametrize("refusal", ["full", "replica"])
 def test_the_model_refuses_as_real_servers_do(call: Callable[[int], Server], refusal: str) -> None:
-    """At maxmemory, and as a replica: what grows, or all writes, and scripts at the command that does."""
+    """Compare replies at maxmemory, which refuses commands that grow, and on a replica, which refuses all writes.
+
+    Scripts fail at the first refused command.
+    """
     chance = random.Random(2)
     server = call(2)
     model = Keyspace(lambda: time.time_ns() // 1000, lambda key: None, natives(server))

@@ -1,4 +1,4 @@
-"""While a quorum of masters responds, a waiter gets a free lock soon, whatever the ttl: the rule and past failures."""
+"""While a quorum of masters responds, a waiter soon gets a free lock, whatever the ttl: the rule and past failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules by the thousand, on both implementations; the rest is for `python -m tests.sim`."""
+"""Thousands of schedules on both implementations; `python -m tests.sim` runs more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from sim.plan import draw, draw_foreign
 from sim.schedule import run, simulate
 from sim.themes import LATER
 
-SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1  # what sanitizers make of it
+# Sanitizers make everything slower.
+SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 # Plans that show a limit of what docs/safety.md promises.
 NOT_PROMISED = {"row 50: swapped"}
 PLANS = {name: plan for name, plan in found.load().items() if not plan.prompt and name not in NOT_PROMISED}
@@ -25,7 +26,7 @@ SEEDS = {"c": 6_000 // SLOWER, "python": 2_000 // SLOWER}
 
 @pytest.fixture(autouse=True)
 def own_garbage() -> Iterator[None]:
-    """Have the clients of a schedule, some of them killed, collected here, and not in a test that looks at garbage."""
+    """Collect the clients of a schedule here, some of them killed, and not in a test that looks at garbage."""
     yield
     gc.collect()
 
@@ -50,7 +51,7 @@ def test_a_plan_that_once_broke_a_rule_breaks_none(implementation: impl.Implemen
     assert not run(PLANS[name]).wrong
 
 
-def test_row_50_a_swap_that_no_pulse_has_seen_yet_may_let_two_holders_in_as_documented() -> None:
+def test_row_50_a_swap_before_the_next_pulse_may_allow_two_holders_as_documented() -> None:
     assert "holders" in run(found.load()["row 50: swapped"]).wrong[0]
 
 
@@ -65,7 +66,7 @@ def test_a_seed_fixes_everything_that_happens(implementation: impl.Implementatio
         assert simulate(seed) == simulate(seed)
 
 
-def test_compiled_and_pure_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_and_pure_run_the_same_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         both = impl.load("c"), impl.load("python")
     except ImportError:

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from .parts import FAMILIES, Action, Extension, Fault, Plan
 
-# Whether exclusion is promised although SWAPDB replaced the keys of a minority: clients notice it only with their next
-# pulse.
+# Whether exclusion is promised after SWAPDB replaced the keys of a minority. It is not: clients notice a swap only with
+# their next pulse.
 SWAPS_ARE_PROMISED = False
 
-# Themes for seeds that have no other one, each with its percentage of them. "astray": connections break for the client
-# alone while locks are extended, so that old bytes arrive late. "stopped": masters do not respond while several clients
-# want the same lock. The others: a master forgets a lock that stands on a bare quorum, by SWAPDB, by one or two
-# fail-overs that clients can see, or by two that they cannot see.
+# The themes of seeds that have no other theme, each with its percentage of those seeds. "astray": connections break for
+# the client alone while locks are extended, so that old bytes arrive late. "stopped": masters do not respond while
+# several clients want the same lock. In the other three, a master forgets a lock that stands on a bare quorum: by
+# SWAPDB, by one or two fail-overs that clients can see, or by two that they cannot see.
 LATER = {"astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
 
 # The sets of lock kinds that a "stopped" schedule may use.
@@ -27,7 +27,7 @@ TOGETHER = (
     ("plain", "fence", "rlock"),
 )
 
-# Kinds of which several may wait in one client. Masters push no change that a client makes itself. So when a
+# The kinds of which several may wait in one client. Masters push no change that a client makes itself. So when a
 # multi-lock, reader or writer undoes an attempt, another waiter of the same client sees that only at its next look,
 # within a second.
 SIDE_BY_SIDE = {"plain", "fence", "fair", "rlock", "many", "semaphore"}
@@ -133,7 +133,8 @@ def _extender(
     strays = [] if flushing else chance.sample(range(masters), masters // 2 + 1)
     late = tuple((master, chance.choice((0.005, 0.05, 0.1, 0.2)), chance.choice((-1, -1, 100))) for master in strays)
     extends = [Extension(round(short, 3), 0.0, hasty, late), Extension(round(long, 3), chance.choice((0.0, 0.0, 0.01)))]
-    if chance.random() < 0.7:  # so that late bytes have time to take effect
+    # The pause gives late bytes time to take effect.
+    if chance.random() < 0.7:
         extends.append(Extension(round(long, 3), long * chance.choice((0.3, 0.7))))
     return Action(
         kind=kind,
@@ -162,7 +163,8 @@ def stopped(chance: random.Random, plan: Plan) -> Plan:
     pushes = chance.random() < 0.8
     clients = chance.choice((2, 2, 3, 4))
     faults = [*_silence(chance, masters, clients, silent, chance.choice((0.0, chance.uniform(0, 0.6))))]
-    if not quorum and chance.random() < 0.3:  # later, other masters are silent
+    # Other masters are silent later.
+    if not quorum and chance.random() < 0.3:
         faults = [replace(fault, details=(*fault.details[:-1], 1.0)) for fault in faults]
         faults += _silence(chance, masters, clients, silent, faults[-1].at + 1.1)
     return replace(
@@ -186,7 +188,7 @@ def stopped(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _silence(chance: random.Random, masters: int, clients: int, silent: int, at: float) -> list[Fault]:
-    """Draw masters that are silent for long: they are stopped, or the network blocks one direction."""
+    """Draw masters that are silent for a long time: they are stopped, or the network blocks one direction."""
     chosen = chance.sample(range(masters), silent)
     if chance.random() < 0.7:
         return [Fault(at, "stop", (master, 3.0)) for master in chosen]

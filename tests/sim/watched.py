@@ -1,4 +1,4 @@
-"""Looks at something after each step of a coroutine."""
+"""Calls a function after each step of a coroutine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Watched:
     """Awaits a coroutine.
 
     Args:
-        look: is called whenever the coroutine waits for something, and when it has ended.
+        look: called whenever the coroutine waits for something, and when it has ended.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], look: Callable[[], None]) -> None:
@@ -31,7 +31,8 @@ class Watched:
                 self._look()
             try:
                 yield awaited
-            except BaseException as error:  # a cancellation, which is the coroutine's to answer
+            except BaseException as error:
+                # The coroutine handles its own cancellation.
                 step = partial(self._coroutine.throw, error)
             else:
                 step = partial(self._coroutine.send, None)

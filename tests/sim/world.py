@@ -1,4 +1,4 @@
-"""The time, the chance, and what happens when."""
+"""The time, the random numbers, and the order of events."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ EPOCH_MS = 1_800_000_000_000
 
 
 class World:
-    """Runs events in the order of their time; of two at once the one that was made first.
+    """Runs events in the order of their times; events of the same time run in the order in which they were made.
 
     Args:
-        seed: fixes all chance.
-        tracing: whether what is noted is kept, to be read.
+        seed: fixes all random numbers.
+        tracing: whether notes are kept as readable lines.
 
     Attributes:
-        now: nanoseconds since the beginning, by no one's clock.
-        wrong: what broke a rule, in the order in which it was seen.
-        stragglers: when bytes arrive that take far longer than others, and how long they take.
+        now: nanoseconds since the beginning; no process reads this clock.
+        wrong: the broken rules, in the order in which they were seen.
+        stragglers: for bytes that take far longer than others: (arrival, delay).
     """
 
     def __init__(self, seed: int, tracing: bool = False) -> None:
@@ -40,12 +40,12 @@ class World:
         self._digest = blake2b(digest_size=8)
 
     def at(self, ns: int, call: Callable[..., object], *args: Any) -> None:
-        """Have something called at a time."""
+        """Call something at a time."""
         self._made += 1
         heapq.heappush(self._events, (max(ns, self.now), self._made, call, args))
 
     def run(self, until_ns: int, while_any: object = True) -> None:
-        """Let happen what happens until then, or until nothing is left that is worth going on for."""
+        """Run events until a time, or until `while_any` is empty."""
         events = self._events
         while events and events[0][0] <= until_ns and while_any:
             self.now, _, call, args = heapq.heappop(events)
@@ -55,18 +55,18 @@ class World:
             self.now = max(self.now, until_ns)
 
     def note(self, ns: int, who: str, what: str, data: bytes = b"") -> None:
-        """Take note of what happened: part of the history that the digest stands for."""
+        """Record an event; the digest covers all of them."""
         self._digest.update(b"%d %b %b %b\n" % (ns, who.encode(), what.encode(), data))
         if self._tracing:
             self.trace.append(f"{ns / MILLISECOND:12.6f} ms  {who:<10} {what} {_shown(data)}".rstrip())
 
     def violate(self, rule: str) -> None:
-        """Take note of a broken rule."""
+        """Record a broken rule."""
         self.note(self.now, "RULE", rule)
         self.wrong.append(rule)
 
     def digest(self) -> str:
-        """Return what two runs share only if the same happened in both."""
+        """Return a hash that is equal for two runs only if the same events happened in both."""
         return self._digest.hexdigest()
 
 
@@ -78,11 +78,11 @@ def _shown(data: bytes) -> str:
 
 
 class Drifting:
-    """A clock that goes wrong by a rate, steps, and may stand still; it counts nanoseconds.
+    """A clock with a wrong rate that can be stepped and frozen; it counts nanoseconds.
 
     Args:
         ahead_ns: by how much it is ahead at the beginning.
-        rate: how many of its seconds a second has.
+        rate: how many of its seconds pass in one second.
     """
 
     def __init__(self, ahead_ns: int, rate: float) -> None:
@@ -91,28 +91,28 @@ class Drifting:
         self._frozen_ns = -1
 
     def read(self, now_ns: int) -> int:
-        """Return what it shows at a time of the world."""
+        """Return its reading at a time of the world."""
         if self._frozen_ns >= 0:
             return self._frozen_ns
         return self._ahead_ns + int(now_ns * self.rate)
 
     def when(self, shown_ns: int) -> int:
-        """Return at which time of the world it shows that at least, if nothing befalls it until then."""
+        """Return the first time of the world at which it reads at least `shown_ns`, unless it is stepped before."""
         when = int((shown_ns - self._ahead_ns) / self.rate)
         while self._ahead_ns + int(when * self.rate) < shown_ns:
             when += 1
         return when
 
     def step(self, by_ns: int) -> None:
-        """Set it forward, or back."""
+        """Step it forward, or back."""
         self._ahead_ns += by_ns
 
     def freeze(self, now_ns: int) -> None:
-        """Have it stand still."""
+        """Stop it."""
         self._frozen_ns = self.read(now_ns)
 
     def thaw(self, now_ns: int) -> None:
-        """Let it go on, from where it stood: it stays behind, for a jump would end what was begun meanwhile."""
+        """Continue from where it stopped. It stays behind, because a jump would end keys that were set meanwhile."""
         stood_ns, self._frozen_ns = self._frozen_ns, -1
         if stood_ns >= 0:
             self.step(stood_ns - self.read(now_ns))

@@ -161,7 +161,7 @@ class End:
         self.told: Callable[[], object] | None = None  # called when the other end writes or closes
         self.watchers: list[Thread] = []
 
-    def stir(self) -> None:
+    def notify_watchers(self) -> None:
         kernel = State.kernel
         if kernel is not None:
             for thread in self.watchers:
@@ -186,7 +186,7 @@ class End:
             raise BlockingIOError(errno.EAGAIN, "it is full")
         peer.came.append(bytes(data))
         peer.size += len(data)
-        peer.stir()
+        peer.notify_watchers()
         if peer.told is not None:
             peer.told()
         return len(data)
@@ -195,7 +195,7 @@ class End:
         if self.open:
             self.open = False
             if self.peer is not None:
-                self.peer.stir()
+                self.peer.notify_watchers()
                 if self.peer.told is not None:
                     self.peer.told()
 

@@ -13,7 +13,6 @@ from sim.network import Connection
 from sim.world import MICROSECOND, Drifting
 
 from redlatch import Client, impl
-from redlatch.protocol.sighting import Errand
 from redlatch.wire import connect
 
 from . import fakes
@@ -117,7 +116,7 @@ class ThreadHost(Host):
     def interrupted(self) -> None:
         """Let a client close its connections if an operation on them was cut short."""
         for client in self.clients:
-            fleet = client._driver._fleet
+            fleet = client._driver._leader.fleet
             if fleet is not None and (fleet.torn or fleet.wires.taken):
                 for connection in self.connections:
                     connection.excused = True
@@ -132,7 +131,7 @@ class ThreadHost(Host):
         self.dead = True
 
 
-def dial(address: Any, timeout: float, tracking: bool = True, errand: Errand | None = None) -> Any:
+def dial(address: Any, timeout: float, tracking: bool = True, extension: Any = None) -> Any:
     """Connect to a simulated master; replaces `redlatch.wire.connect.dial`."""
     kernel = fakes.State.kernel
     assert kernel is not None and kernel.current is not None
@@ -141,7 +140,7 @@ def dial(address: Any, timeout: float, tracking: bool = True, errand: Errand | N
     sent_ns = host.read_clock()
     kernel.sleep(3 * host.routes[index].there.usual_ns)
     kernel.gates.enter()
-    made = host.connect(index, errand, sent_ns)
+    made = host.connect(index, extension, sent_ns)
     kernel.gates.enter()
     return made
 
@@ -162,10 +161,10 @@ class ThreadClient(Client):
         return masters
 
     def _policy_of(self, **numbers: Any) -> Any:
-        policies = impl.current.module("protocol.policy")
+        policies = impl.current.module("quorum.policy")
         host, enter = self._host, self._host.kernel.gates.enter
 
-        class HostClock(policies.Clock):  # type: ignore[misc,name-defined]
+        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc,name-defined]
             def now(self) -> int:
                 shown = host.read_clock()
                 enter()

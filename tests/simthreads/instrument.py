@@ -16,17 +16,19 @@ from typing import Any
 
 # The instrumented modules: all that run in several threads.
 CLIENT = "redlatch.client"
-PACKAGES = ("redlatch.drivers.", "redlatch.protocol.", "redlatch.wire.", "redlatch.locks.")
+PACKAGES = tuple(f"redlatch.{package}." for package in ("drivers", "votes", "quorum", "guard", "wire", "locks"))
 LEFT_OUT = ("redlatch.drivers.aio",)
 
 # Modules with state that threads share: a switch here finds more than a switch in the engine.
 HOT = (
-    "redlatch.drivers.janitor",
+    "redlatch.drivers.background",
+    "redlatch.drivers.followers",
+    "redlatch.drivers.leader",
     "redlatch.drivers.sleeper",
     "redlatch.drivers.threads",
-    "redlatch.drivers.warden",
-    "redlatch.protocol.hold",
-    "redlatch.protocol.waiting",
+    "redlatch.drivers.wake_chain",
+    "redlatch.quorum.hold",
+    "redlatch.quorum.waiting.queues",
 )
 
 GATES = "redlatch.drivers.simulated"

@@ -43,116 +43,116 @@ def bring_back(row: Row, package: Path) -> None:
 
 
 _LINES_CALL_NEXT = '''\
-    def _call_next(self, line: Line, now_ns: int, courteous: bool) -> bool:
+    def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""
         while True:
-            turn = _next(line)
-            if turn is None:
+            entry = _next(queue)
+            if entry is None:
                 return False
-            line.move(now_ns)
-            turn.courteous = courteous
-            self.called.append(turn.ballot)
-            self.heads[turn.hold.key] = turn.hold  # and no call until it is decided, too
-            turn.ballot.decided = True
-            _discard(line, turn)
-            if not turn.left or self.heads.get(turn.hold.key) is not turn.hold:  # else its owner has called nobody
+            queue.move(now_ns)
+            entry.courteous = courteous
+            self.called.append(entry.ballot)
+            self.heads[entry.hold.key] = entry.hold  # and no call until it is decided, too
+            entry.ballot.decided = True
+            _discard(queue, entry)
+            if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:  # else its owner has called nobody
                 return True
 '''
 
 _LINES_PASS_ON = '''\
     def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
-        """Give the lease of a hold that is being released to the next in line; tell whether somebody took it.
+        """Give the lease of a hold that is being released to the next in queue; tell whether somebody took it.
 
         Not when its tenure is over: other processes wait for it, too.
         """
-        line = self.lines.get(hold.key)
-        if line is None or self.heads.get(hold.key) is not hold:
+        queue = self.by_key.get(hold.key)
+        if queue is None or self.heads.get(hold.key) is not hold:
             return False
         # An extension may reach the masters behind the next one's own.
         busy = hold.extending is not None
         over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.passed >= policy.tenure_count
         if busy or over or policy.doubts(hold.lease.asked_ns):
             return False
-        turn = _next(line)
-        if turn is None or not hold.may_pass_to(turn.hold):
+        entry = _next(queue)
+        if entry is None or not hold.may_pass_to(entry.hold):
             return False
-        line.move(now_ns)
+        queue.move(now_ns)
         lease = hold.lease.handed_on()
-        self.called.append(turn.ballot)
+        self.called.append(entry.ballot)
         hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
-        if hold.shown:  # since we looked
+        if hold.token_exposed:  # since we looked
             hold.state = RELEASING
             return False
-        self.heads[hold.key] = turn.hold
-        turn.giver = hold
-        turn.lease = lease
-        turn.ballot.decided = True
-        _discard(line, turn)
-        if turn.left and turn.take() is not None:  # its owner has left while we gave it, and will not find it
+        self.heads[hold.key] = entry.hold
+        entry.giver = hold
+        entry.lease = lease
+        entry.ballot.decided = True
+        _discard(queue, entry)
+        if entry.left and entry.take() is not None:  # its owner has left while we gave it, and will not find it
             hold.state = RELEASING
-            self.leave(turn.hold, now_ns, False)
+            self.leave(entry.hold, now_ns, False)
             return False
         return True
 '''
 
 _LINES_CALL = """\
-    def _call(self, ballot: Ballot) -> None:
+    def call(self, ballot: Ballot) -> None:
         ballot.yes = max(ballot.yes, ballot.quorum)  # so that a watch that begins only now ends at once
         if not ballot.decided:
             self.called.append(ballot)
             ballot.decided = True
 """
 
-_DRIVER_PROMOTE = '''\
-    def _promote(self) -> None:
-        """Wake a sleeper to drive; where nobody sleeps, do what is left."""
-        while self._sleepers:
-            sleeper = self._sleepers.popleft()
+_LEADER_PROMOTE = '''\
+    def promote(self) -> None:
+        """Wake a sleeper to lead; if no thread sleeps, do what is left."""
+        while self.sleepers:
+            sleeper = self.sleepers.popleft()
             if sleeper.asleep and not sleeper.decided:
                 sleeper.wake()
                 return
-        self._wake_next()  # with nobody to drive, each passes it on when it leaves
-        if self._inbox or self._arrivals:
-            self._serve()
+        self._chain.wake_next()  # while no thread leads, each passes it on when it leaves
+        if self.inbox or self._arrivals:
+            self.serve()
 '''
 
-_DRIVER_CLOSE = '''\
+_CLOSE = '''\
     def close(self) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection."""
-        if self._roster.closing:
+        if self._connections.closing:
             return
-        if self._role.get(_ROLE) == threading.get_ident():
-            self._refuse_nested()
-        self._roster.retire()
-        self._note_progress()
-        if self._fleet is None or self._roster.forked:
-            self._roster.close()
+        leader = self._leader
+        if leader.has_role():
+            leader.refuse_nested()
+        self._connections.retire()
+        self._watchers.notify()
+        if leader.fleet is None or self._connections.forked:
+            self._connections.close()
             return
-        me = threading.get_ident()
-        while self._role.setdefault(_ROLE, me) != me:
-            self._fleet.wires.wake()  # whoever drives leaves: it sees that the client is closing
+        while not leader.take_role():
+            leader.fleet.wires.wake()  # the leader sees that the client is closing, and leaves
             time.sleep(0.0005)
         try:
-            self._take_all()
-            self._fleet.abandon()
+            leader.take_all()
+            leader.fleet.abandon()
             self._wake_waiters()  # who leave the masters' queues
             until = self._clock.now() + DRAIN_NS
-            while (owing := self._fleet.owing()) or self.lines.everybody() or self._asking() or self._inbox:
+            while (owing := leader.fleet.owing()) or self._queues.everybody() or self._asking() or leader.inbox:
                 left = until - self._clock.now()
                 if left <= 0:
                     break
-                self._await_replies(left if owing else min(left, MILLISECOND))
-                self._take_all()
+                leader.await_replies(left if owing else min(left, MILLISECOND))
+                leader.take_all()
         finally:
-            self._roster.close()
-            self._role.pop(_ROLE, None)
-            self._wake_all()
-            while self._sleepers:
-                self._sleepers.popleft().wake()
+            self._connections.close()
+            leader.role.clear()
+            self._chain.wake_all()
+            while leader.sleepers:
+                leader.sleepers.popleft().wake()
             self._wake_waiters()
-            self._janitor.ring()  # it ends
-            self._warden.ring(0)  # it, too, when nothing is held any more
-        self._roster.mourn()
+            self._background.read_later()  # it ends,
+            self._background.attend_by(0)  # when nothing is held any more
+        self._connections.notify_lost()
 '''
 
 _DIALLER = '''\
@@ -182,23 +182,23 @@ class Dialler:
         self._tracking = tracking
         self._closed = threading.Event()
 
-    def start(self, index: int, pause: float = 0.0, errand: Errand | None = None) -> None:
-        """Begin to dial master `index`, after `pause` seconds; `errand` as for `dial`."""
+    def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
+        """Begin to dial master `index`, after `pause` seconds; `extension` as for `dial`."""
         if not self._closed.is_set():
             # Not threading.Thread, whose start() waits on an Event: Ctrl-C there may leave the Event locked.
-            _thread.start_new_thread(self._run, (index, pause, errand))
+            _thread.start_new_thread(self._run, (index, pause, extension))
 
     def close(self) -> None:
         """Have every dialling thread end after its current try; harmless when repeated."""
         self._closed.set()
 
-    def _run(self, index: int, pause: float, errand: Errand | None) -> None:
+    def _run(self, index: int, pause: float, extension: HandshakeExtension | None) -> None:
         while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
             try:
-                connection = dial(self._masters[index], self._timeout, self._tracking, errand)
+                connection = dial(self._masters[index], self._timeout, self._tracking, extension)
             except Exception as error:  # whatever keeps a master from voting is that master's cause
                 self._failed(index, error)
-                errand = errand and errand.reading()  # what it was to write may be true no more
+                extension = extension and extension.repeated()
             else:
                 self._ready(index, connection)
                 return
@@ -211,22 +211,22 @@ ROWS = (
         "waiting",
         "never ended",
         (
-            ("protocol/waiting.py", "Lines._call_next", _LINES_CALL_NEXT),
-            ("protocol/waiting.py", "Lines.pass_on", _LINES_PASS_ON),
-            ("protocol/waiting.py", "Lines._call", _LINES_CALL),
+            ("quorum/waiting/queues.py", "WaitQueues._call_next", _LINES_CALL_NEXT),
+            ("quorum/waiting/queues.py", "WaitQueues.pass_on", _LINES_PASS_ON),
+            ("quorum/waiting/watches.py", "Watches.call", _LINES_CALL),
         ),
     ),
     Row(
         "row_41_two_threads_promote_the_last_sleeper",
         "waiting",
         "IndexError: pop from an empty deque",
-        (("drivers/threads.py", "Driver._promote", _DRIVER_PROMOTE),),
+        (("drivers/leader.py", "Leader.promote", _LEADER_PROMOTE),),
     ),
     Row(
         "row_46_close_waits_for_the_role_of_a_dead_thread",
         "shutdown",
         "interpreter's end never ended",
-        (("drivers/threads.py", "Driver.close", _DRIVER_CLOSE),),
+        (("drivers/closing.py", "Closing.close", _CLOSE),),
     ),
     Row(
         "row_47_a_fork_while_masters_are_dialled",

@@ -23,8 +23,7 @@ from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
 from redlatch.drivers import lifetime
-from redlatch.protocol.guard import MARKER
-from redlatch.protocol.sighting import KEPT_MS, Marker
+from redlatch.guard.marker import KEPT_MS, MARKER, Marker
 
 from . import fakes
 from .host import ThreadClient, ThreadHost
@@ -159,8 +158,8 @@ class _Schedule:
             host.end()
         fakes.State.kernel = None
         for client in self.made:
-            client._driver._roster.forked = True  # so that its finalizer sends nothing
-        for name, made in (("_rosters", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
+            client._driver._connections.forked = True  # so that its finalizer sends nothing
+        for name, made in (("_all_connections", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
             if hasattr(lifetime, name):
                 setattr(lifetime, name, made())
 
@@ -305,10 +304,10 @@ class _Schedule:
         self._start(host, "child", partial(self._be_child, host, client))
 
     def _be_child(self, host: ThreadHost, client: int) -> None:
-        with _only(lifetime, "_rosters", self.clients[client]._driver._roster):
+        with _only(lifetime, "_all_connections", self.clients[client]._driver._connections):
             for call in fakes.State.at_fork:
                 call()
-        if self.clients[client]._driver._fleet is not None:
+        if self.clients[client]._driver._leader.fleet is not None:
             try:
                 self.clients[client].lock("of the parent").acquire(timeout=0.1)
             except ClientUnusable:

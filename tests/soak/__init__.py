@@ -1,1 +1,1 @@
-"""Real processes on real masters, with a fault every few seconds, for as long as is wanted: `python -m tests.soak`."""
+"""Real processes on real masters, with a fault every few seconds, for any length of time: `python -m tests.soak`."""

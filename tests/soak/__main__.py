@@ -20,7 +20,7 @@ from soak.run import soak
 @click.option("--every", default=3.0, show_default=True, help="Seconds from one fault to the next.")
 @click.option("--seed", default=0, show_default=True, help="Of the faults.")
 def main(hours: float, masters: int, processes: int, every: float, seed: int) -> None:
-    """Tell every minute how it goes; anything that went wrong fails it."""
+    """Print the progress every minute; fail if anything goes wrong."""
     result = soak(hours * 3600, masters, processes, every, seed, click.echo)
     click.echo(json.dumps(result.figures, indent=2))
     for wrong in result.wrong[:20]:

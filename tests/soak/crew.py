@@ -1,4 +1,4 @@
-"""The processes of a soak, and what they say."""
+"""The processes of a soak, and their reports."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ BUILDS = ("c", "c", "c", "python") if len(builds()) > 1 else ("python",)
 
 
 class Worker:
-    """One process, and the thread that reads what it says."""
+    """One process, and the thread that reads its reports."""
 
     def __init__(self, number: int, who: str, arguments: list[str], crew: Crew) -> None:
         self.number = number
-        self.sizes: list[tuple[int, int]] = []  # bytes and descriptors, again and again
+        # One pair of bytes and descriptors for each report.
+        self.sizes: list[tuple[int, int]] = []
         face, build = FACES[number % len(FACES)], BUILDS[number % len(BUILDS)]
         self.label = f"{face}, {build}"
         self.process = subprocess.Popen(
@@ -46,7 +47,8 @@ class Worker:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.endswith("}\n"):  # else it was killed in the middle of it
+            # A killed process may leave a partial line.
+            if line.endswith("}\n"):
                 self._take(json.loads(line))
 
     def _take(self, said: dict[str, Any]) -> None:
@@ -60,7 +62,7 @@ class Worker:
         self._errors += [line for line in self.process.stderr if not line.startswith(("master ", "the clock of"))]
 
     def finish(self) -> list[str]:
-        """Wait for its end; return what went wrong in it."""
+        """Wait for its end; return its errors."""
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
@@ -80,12 +82,13 @@ class Crew:
     """All processes.
 
     Args:
-        size: how many.
-        arguments: of each, but for who it is and its face.
+        size: the number of processes.
+        arguments: the arguments of each process, without its name and its face.
     """
 
     def __init__(self, size: int, arguments: list[str], chance: random.Random) -> None:
-        self.grants: deque[Grant] = deque()  # what they were told since the last look
+        # The grants that were reported since the last look.
+        self.grants: deque[Grant] = deque()
         self.wrong: list[str] = []
         self._arguments = arguments
         self._chance = chance
@@ -97,17 +100,20 @@ class Crew:
         return Worker(number, f"w{self._hired}", self._arguments, self)
 
     def stop(self) -> int:
-        """SIGSTOP one; return its number."""
+        """Stop one process (SIGSTOP); return its number."""
         number = self._chance.randrange(len(self.workers))
         self.workers[number].process.send_signal(signal.SIGSTOP)
         return number
 
     def resume(self, number: int) -> None:
-        """SIGCONT one."""
+        """Resume a process (SIGCONT)."""
         self.workers[number].process.send_signal(signal.SIGCONT)
 
     def replace(self) -> None:
-        """SIGKILL one of the first half, and start another one; the others live to the end, to see how they grow."""
+        """Kill a process of the first half (SIGKILL) and start another one.
+
+        The processes of the other half live to the end, so that their growth can be measured.
+        """
         number = self._chance.randrange((len(self.workers) + 1) // 2)
         worker = self.workers[number]
         worker.process.kill()
@@ -115,7 +121,7 @@ class Crew:
         self.workers[number] = self._hire(number)
 
     def end(self) -> None:
-        """Have all end, and wait for them."""
+        """End all processes, and wait for them."""
         for worker in self.workers:
             worker.process.send_signal(signal.SIGCONT)
             assert worker.process.stdin is not None

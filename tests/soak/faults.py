@@ -1,4 +1,4 @@
-"""What befalls the masters and the processes of a soak, one after another."""
+"""The faults of the masters and the processes in a soak."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from .crew import Crew
 
 
 class Trouble:
-    """Makes faults, and ends those that last. Masters forget one at a time, each when the one before may vote again.
+    """Makes faults, and ends those that last.
+
+    Masters forget one at a time: the next one only when the previous one may vote again.
 
     Args:
-        away: seconds for which a master that has forgotten is kept out.
+        away: the seconds for which a master that has forgotten is kept out.
     """
 
     def __init__(self, fleet: embedded.Masters, crew: Crew, chance: random.Random, away: float) -> None:
@@ -26,7 +28,8 @@ class Trouble:
         self._crew = crew
         self._chance = chance
         self._away = away
-        self._all_there = time.monotonic() + 2 * away  # new processes come first
+        # New processes come first.
+        self._all_there = time.monotonic() + 2 * away
         self._mends: list[tuple[float, Callable[[], object]]] = []
         self.counts: Counter[str] = Counter()
         self._kinds: tuple[Callable[[int], object], ...] = (
@@ -55,7 +58,7 @@ class Trouble:
         kind(self._chance.randrange(len(self._fleet.urls)))
 
     def mend(self, everything: bool = False) -> None:
-        """End what has lasted long enough."""
+        """End the faults that have lasted long enough."""
         due = [mend for mend in self._mends if everything or mend[0] <= time.monotonic()]
         self._mends = [mend for mend in self._mends if mend not in due]
         for _, call in due:
@@ -68,7 +71,7 @@ class Trouble:
         return redis.Redis.from_url(self._fleet.urls[index], retry=None, socket_timeout=5)
 
     def _try(self, index: int, *words: object) -> None:
-        """Tell a master something; one that stands still, or is down just now, is left alone."""
+        """Send a command to a master; ignore the error of a master that is stopped or down."""
         try:
             with self._ask(index) as server:
                 server.execute_command(*words)  # type: ignore[no-untyped-call]
@@ -80,26 +83,26 @@ class Trouble:
             self._fleet.resume(index)
 
     def stop_master(self, index: int) -> None:
-        """SIGSTOP."""
+        """Stop a master (SIGSTOP)."""
         self._fleet.pause(index)
         self._later(self._chance.choice((0.05, 0.5, 2.0)), lambda: self._resume(index))
 
     def stop_two_masters(self, index: int) -> None:
-        """SIGSTOP, two of them."""
+        """Stop two masters (SIGSTOP)."""
         self.stop_master(index)
         self.stop_master((index + 1) % len(self._fleet.urls))
 
     def stop_process(self, index: int) -> None:
-        """SIGSTOP a worker, for up to longer than its locks live."""
+        """Stop a worker (SIGSTOP), sometimes for longer than the ttl of its locks."""
         number = self._crew.stop()
         self._later(self._chance.choice((0.1, 1.0, 3.0)), lambda: self._crew.resume(number))
 
     def kill_process(self, index: int) -> None:
-        """SIGKILL a worker, and start another one."""
+        """Kill a worker (SIGKILL), and start another one."""
         self._crew.replace()
 
     def forget_scripts(self, index: int) -> None:
-        """SCRIPT FLUSH."""
+        """Run SCRIPT FLUSH."""
         self._try(index, "SCRIPT", "FLUSH")
 
     def cut_connections(self, index: int) -> None:
@@ -107,25 +110,25 @@ class Trouble:
         self._try(index, "CLIENT", "KILL", "TYPE", "normal")
 
     def fill(self, index: int) -> None:
-        """Have a master at maxmemory."""
+        """Keep a master at maxmemory for a while."""
         self._try(index, "CONFIG", "SET", "maxmemory", "1")
         self._later(1.0, lambda: self._try(index, "CONFIG", "SET", "maxmemory", "0"))
 
     def pause_writes(self, index: int) -> None:
-        """Have a master answer no write for a while."""
+        """Let a master answer no write for a while."""
         self._try(index, "CLIENT", "PAUSE", "700", "WRITE")
 
     def replicate(self, index: int) -> None:
-        """Have a master become a replica of another one, and a master again, with that one's keys."""
+        """Make a master a replica of another one, and then a master again, with the other's keys."""
         other = self._fleet.urls[(index + 2) % len(self._fleet.urls)]
         self._try(index, "REPLICAOF", "127.0.0.1", other.rpartition(":")[2])
         self._later(1.0, lambda: self._try(index, "REPLICAOF", "NO", "ONE"))
 
     def restart(self, index: int) -> None:
-        """SIGKILL a master, and start it again empty."""
+        """Kill a master (SIGKILL), and restart it empty."""
         self._fleet.kill(index)
         self._later(self._chance.choice((0.0, 0.5)), lambda: self._fleet.start(index))
 
     def flush(self, index: int) -> None:
-        """FLUSHALL."""
+        """Run FLUSHALL."""
         self._try(index, "FLUSHALL")

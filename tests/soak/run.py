@@ -1,4 +1,4 @@
-"""Runs a soak, and judges what its processes were told."""
+"""Runs a soak, and judges the grants of its processes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ TTL = 1.5
 NAMES = "one,two,three"
 SECOND = 1_000_000_000
 
-# What was told that long ago is complete: a process is stopped for 3 s at most, and a lock lives for TTL.
+# Older reports are complete: a process is stopped for at most 3 s, and a lock lives for TTL.
 SETTLED_NS = 15 * SECOND
 
-# A process grows for a while: what it has after so many reports is held against what it has at the end.
+# A process grows for a while. Its size after this many reports is compared with its size at the end.
 WARM = 6
 
 
 @dataclass
 class Result:
-    """What came of it: figures for a reader, and whatever went wrong."""
+    """The result of a soak: figures for a reader, and the broken rules."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
 class Judge:
-    """Looks through a history that grows, and forgets what is settled."""
+    """Judges a history that grows, and drops the grants that are settled."""
 
     def __init__(self) -> None:
         self.grants = self.overlaps = self.fences = 0
@@ -45,7 +45,7 @@ class Judge:
         self._open: list[Grant] = []
 
     def look(self, fresh: list[Grant], until_ns: int) -> None:
-        """Judge what began before `until_ns`; the rest waits, with what it may overlap."""
+        """Judge the grants that began before `until_ns`; keep the rest, with the grants that it may overlap."""
         history = certain([*self._open, *fresh])
         self._open = []
         for grants in history.values():
@@ -54,7 +54,8 @@ class Judge:
             self.overlaps += len(double)
             self.fences += len(back)
             self.wrong += double + back
-            kept = settled[-1:]  # the next one's neighbour
+            # Keep the last one, to compare it with the next grant.
+            kept = settled[-1:]
             self.grants += len(settled) - len(kept)
             self._open += kept + grants[len(settled) :]
 
@@ -97,7 +98,7 @@ def soak(
 def _go_on(
     seconds: float, every: float, trouble: Trouble, crew: Crew, judge: Judge, tell: Callable[[str], object]
 ) -> None:
-    """Make faults until the time is over; judge, and tell how it goes, every minute."""
+    """Make faults until the time is over; every minute, judge the history and report the progress."""
     began = time.monotonic()
     next_fault, next_look = began + every, began + 60.0
     while (now := time.monotonic()) < began + seconds:
@@ -120,13 +121,15 @@ def _go_on(
 
 
 def _taken(crew: Crew) -> list[Grant]:
-    return [crew.grants.popleft() for _ in range(len(crew.grants))]  # others append meanwhile
+    # Other threads append meanwhile.
+    return [crew.grants.popleft() for _ in range(len(crew.grants))]
 
 
 def grown(worker: Worker) -> tuple[int, int] | None:
-    """Return by how much a process has grown since it was warm, in bytes and in descriptors; least against least.
+    """Return by how much a process has grown since it was warm, in bytes and in descriptors.
 
-    The least of some, since what it has at one moment is a matter of chance. None where it has not lived for long.
+    The smallest of several sizes is compared, since a single size is random. None if the process has not lived for
+    long.
     """
     warm, late = worker.sizes[WARM : 2 * WARM], worker.sizes[-WARM:]
     if len(worker.sizes) < 3 * WARM:
@@ -136,7 +139,7 @@ def grown(worker: Worker) -> tuple[int, int] | None:
 
 
 def _left(urls: list[str]) -> list[str]:
-    """Return what is wrong with what is left on the masters: a lock that nobody holds, a key without a ttl."""
+    """Return what is wrong on the masters after the end: a lock without a holder, or a key without a ttl."""
     time.sleep(2 * TTL)
     wrong = []
     for url in urls:

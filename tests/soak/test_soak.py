@@ -1,4 +1,4 @@
-"""A hundred seconds of the soak; and that its judge sees what it is there to see. For longer: `make soak HOURS=1`."""
+"""A hundred seconds of the soak, and a test of its judge. For a longer run: `make soak HOURS=1`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sim.grants import Grant
 
 from soak.run import Judge, soak
 
-SECONDS = 100.0  # a process counts as warm after half a minute, and is measured for a minute
+# A process counts as warm after half a minute, and is measured for a minute.
+SECONDS = 100.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sizes of processes are read from /proc")
@@ -18,14 +19,15 @@ def test_a_hundred_seconds_of_faults_break_nothing() -> None:
     assert not result.wrong
     assert result.figures["grants"] > 1000
     assert sum(result.figures["faults"].values()) >= SECONDS / 3 - 2
-    assert len(result.figures["growth (KiB, descriptors)"]) >= 4  # those that are never killed
+    # These are the processes that are never killed.
+    assert len(result.figures["growth (KiB, descriptors)"]) >= 4
 
 
 def grant(who: str, fence: int, start: int, end: int) -> Grant:
     return Grant(who, "x", "fence", fence, start, start, end)
 
 
-def test_the_judge_sees_overlaps_and_numbers_that_go_back_over_its_looks() -> None:
+def test_the_judge_finds_overlaps_and_decreasing_fences_across_its_looks() -> None:
     judge = Judge()
     judge.look([grant("a", 5, 0, 100), grant("b", 6, 200, 300)], 250)
     assert (judge.grants, judge.wrong) == (1, [])

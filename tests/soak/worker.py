@@ -1,7 +1,7 @@
-"""A process that uses locks and writes down what it was told as it goes: a line of JSON for each grant.
+"""A process that uses locks and writes one line of JSON for each of its grants.
 
-Its arguments: who it is, the masters, the names, the ttl, and "threads" or "asyncio". It ends with its standard input.
-Now and then it writes how much memory and how many descriptors it has.
+Its arguments: its name, the masters, the lock names, the ttl, and "threads" or "asyncio". It ends when its standard
+input ends. Now and then it writes its memory and its number of descriptors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 from redlatch import AsyncClient, Client, Guard, LockError
 from redlatch.wire.net import now_ns
 
-WIDTH = 4  # tasks, or threads
+# The number of tasks or threads.
+WIDTH = 4
 REPORT_SECONDS = 5.0
 
 over = threading.Event()
@@ -35,7 +36,7 @@ def say(line: dict[str, Any]) -> None:
 
 
 def report() -> None:
-    """Write how big this process is, every few seconds, until it ends."""
+    """Write the size of this process every few seconds, until it ends."""
     while not over.wait(REPORT_SECONDS):
         gc.collect()
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -43,7 +44,7 @@ def report() -> None:
 
 
 class Use:
-    """One use of a lock: which, and for how long."""
+    """One use of a lock: its kind, its name and its duration."""
 
     def __init__(self, client: Any, chance: random.Random, names: list[str], ttl: float) -> None:
         self.kind = chance.choice(("plain", "fence", "fence", "fair"))
@@ -59,19 +60,19 @@ class Use:
         self.start = 0
 
     def begin(self) -> None:
-        """Take note that the lock was had."""
+        """Record that the lock was acquired."""
         self.start = now_ns()
         self.fence = self.lock.fence or 0
 
     def end(self, who: str) -> None:
-        """Write down until when it was: now, or until its deadline."""
+        """Write the end of the grant: now, or the deadline if that is earlier."""
         end = min(now_ns(), self.lock.deadline_ns)
         line = {"who": who, "name": self.name, "kind": self.kind, "fence": self.fence, "asked": self.asked}
         say(line | {"start": self.start, "end": end})
 
 
 def work(client: Client, who: str, names: list[str], ttl: float) -> None:
-    """Use locks in a thread until it is over."""
+    """Use locks in a thread until the process ends."""
     chance = random.Random()
     while not over.is_set():
         use = Use(client, chance, names, ttl)
@@ -87,12 +88,13 @@ def work(client: Client, who: str, names: list[str], ttl: float) -> None:
 
 
 async def work_soon(client: AsyncClient, who: str, names: list[str], ttl: float) -> None:
-    """Use locks in a task until it is over."""
+    """Use locks in a task until the process ends."""
     chance = random.Random()
     while not over.is_set():
         use = Use(client, chance, names, ttl)
         try:
-            async with asyncio.timeout(chance.choice((3.0, 3.0, 0.01))):  # some are cancelled wherever they are
+            # Some tasks are cancelled at any step.
+            async with asyncio.timeout(chance.choice((3.0, 3.0, 0.01))):
                 if await use.lock.acquire(timeout=2.0):
                     use.begin()
                     try:
@@ -109,7 +111,7 @@ async def work_soon(client: AsyncClient, who: str, names: list[str], ttl: float)
 
 
 async def release(lock: Any) -> None:
-    """Release a lock, if there is anything to release."""
+    """Release a lock, if it is held."""
     try:
         await lock.release()
     except LockError:
@@ -117,7 +119,7 @@ async def release(lock: Any) -> None:
 
 
 async def work_all(who: str, urls: list[str], names: list[str], ttl: float) -> None:
-    """Use locks in some tasks until it is over."""
+    """Use locks in some tasks until the process ends."""
     async with AsyncClient(urls, ttl=ttl, guard=Guard(max_ttl=ttl)) as client:
         await asyncio.gather(*(work_soon(client, f"{who}-{number}", names, ttl) for number in range(WIDTH)))
 

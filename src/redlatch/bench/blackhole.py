@@ -1,4 +1,4 @@
-"""A network that swallows: a relay before a master that passes bytes on, until it lets everything vanish."""
+"""A relay in front of a master. It forwards all bytes until `swallow`, and then drops everything."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from urllib.parse import urlsplit
 
 
 class BlackHole:
-    """A relay on loopback, while it is entered.
+    """A relay on loopback; it runs while the context manager is entered.
 
-    Before `swallow` it passes on what comes. After it, connections stay open and nothing passes, and whoever connects
-    anew waits without an answer, as behind a firewall that drops packets.
+    Before `swallow` it forwards all bytes. After `swallow`, connections stay open but no byte passes. A new connection
+    attempt gets no answer, as behind a firewall that drops packets.
 
     Args:
-        url: the master.
+        url: the URL of the master.
+
+    Attributes:
+        url: the URL of the relay.
     """
 
     def __init__(self, url: str) -> None:
@@ -36,10 +39,11 @@ class BlackHole:
         return self
 
     def swallow(self) -> None:
-        """Let nothing pass from here on."""
+        """Drop everything from now on."""
         self._swallowing = True
         self._thread.join()
-        self._listener.listen(0)  # the kernel answers no SYN when the queue is full, and we fill it
+        # Fill the listener's queue. The kernel does not answer a SYN when the queue is full.
+        self._listener.listen(0)
         for _ in range(3):
             queued = socket.socket()
             queued.setblocking(False)
@@ -73,7 +77,8 @@ class BlackHole:
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         data = b""
-        with suppress(OSError):  # one side has gone, and so must the other
+        # If one side has closed its connection, close the other too.
+        with suppress(OSError):
             data = source.recv(1 << 16)
             sink.sendall(data)
         if not data:

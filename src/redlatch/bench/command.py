@@ -1,4 +1,4 @@
-"""The command line of `redlatch bench`: its options, what it prints, what it writes and its exit status."""
+"""The command line of `redlatch bench`: its options, its output, its files and its exit status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from redlatch.bench.run import NoSuchScenario, Settings, run_race
 from redlatch.bench.tables import machine_line, scenario_table
 from redlatch.errors import ConfigurationError
 
-WIDTH = 140  # columns where there is no terminal
-INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+# The number of columns when the output is not a terminal.
+WIDTH = 140
+
+# The exit status that shells report for a program ended by Ctrl-C.
+INTERRUPTED = 130
 
 
 class Display:
-    """The tables on stdout, and the progress on stderr."""
+    """Shows the tables on stdout, and the progress on stderr."""
 
     def __init__(self) -> None:
         self.console = Console()
@@ -34,16 +37,16 @@ class Display:
         self._task: TaskID | None = None
 
     def start(self, turns: int) -> None:
-        """Show a bar of so many turns."""
+        """Show a progress bar for this number of turns."""
         self._task = self.bar.add_task("starting masters", total=turns)
 
     def progress(self, what: str, turns: int) -> None:
-        """Show what was run, and move the bar."""
+        """Show the name of the last turns, and move the bar by their number."""
         if self._task is not None:
             self.bar.update(self._task, advance=turns, description=what)
 
     def announce(self, news: dict[str, Any]) -> None:
-        """Show the machine, a note, or a scenario's figures."""
+        """Show the machine, a note, or the figures of a scenario."""
         if "note" in news:
             self.console.print(news["note"], highlight=False, markup=False)
         elif "machine" in news:
@@ -57,27 +60,28 @@ class Display:
 @click.option(
     "--masters", type=click.IntRange(min=3, max=32), default=5, show_default=True, help="Masters in the quorum."
 )
-@click.option("--only", metavar="NAME", default="", help="Only the scenarios whose name has this in it.")
+@click.option("--only", metavar="NAME", default="", help="Run only the scenarios whose name contains NAME.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for latest.json and the plots: bench/results, or build/bench for a race that is not the whole one.",
+    help="Folder for latest.json and the plots. Default: bench/results, or build/bench with --quick or --only.",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures there too."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to this file."
 )
 def bench(quick: bool, masters: int, only: str, results: Path | None, json_file: Path | None) -> None:
     """Race redlatch, its peers and the physical floor.
 
-    All run on real masters that the race starts on loopback, in interleaved rounds of one run: what is shown is the
-    median of the rounds, and ratios with the smallest and the largest. It takes seven minutes. Peers that are not
-    installed are named and left out; pip install 'redlatch[bench]' brings them. The exit status is 1 when a contender
+    All run on real masters that the race starts on loopback, in interleaved rounds. The tables show the median of the
+    rounds, and each ratio with its smallest and largest round. The race takes seven minutes. Peers that are not
+    installed are listed and left out; pip install 'redlatch[bench]' installs them. The exit status is 1 if a contender
     failed.
     """
     settings = Settings(masters, quick, only)
     display = Display()
     begin = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it leaves no process and no file either
+    # Handle SIGTERM like Ctrl-C, so that it leaves no process and no file either.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with display.bar:
             display.start(sum(scenario.turns for scenario in settings.scenarios()))
@@ -95,7 +99,7 @@ def bench(quick: bool, masters: int, only: str, results: Path | None, json_file:
 
 
 def write(figures: dict[str, Any], results: Path, json_file: Path | None, console: Console) -> None:
-    """Write latest.json and the plots, and say which."""
+    """Write latest.json and the plots, and print their names."""
     results.mkdir(parents=True, exist_ok=True)
     files = [results / "latest.json", *([json_file] if json_file else [])]
     for path in files:

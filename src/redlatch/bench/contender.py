@@ -1,16 +1,20 @@
-"""What all contenders have in common: how a run is ordered, and the registry by whose names scenarios call them.
+"""The base of all contenders: the orders that they obey, and the registry of their names.
 
 A contender is a lock client with `open`, `acquire`, `release` and `close`; a cycle is one acquire and one release. It
-runs in a process of its own (`serve.py`) and obeys orders, one per line:
+runs in its own process (`serve.py`) and obeys orders, one per line, with these modes:
 
     cycle       one caller                              threads, tasks      WIDTH callers at once, on distinct names
-    batch       one caller, WIDTH locks in one call     memory              as many locks as the amount says, all held
-    beside      one caller, and a thread of the same process that computes;  spin: that thread alone
-    hot         WIDTH callers, here and in other processes, that all want one name;  hold: and keep it for a millisecond
-    relay       the same, where nobody asks again before another one has had it
-    rested      one caller, who rests before each cycle for as long as an owner in a relay keeps the lock
+    batch       one caller, WIDTH locks in one call     memory              AMOUNT locks, all held
+    beside      one caller, beside a computing thread   spin                the computing thread alone
+    hot         WIDTH callers in each process, all for one name
+    hold        the same, and each owner keeps the lock for a millisecond
+    relay       the same for 2 ms, and a caller asks again only after another caller has had the lock
+    rested      one caller that rests before each cycle for as long as an owner in a relay keeps the lock
 
-A cycle that does not get its lock ends the process: a lock refused in microseconds must not improve anybody's figure.
+A cycle that does not get its lock ends the process, because a refusal in microseconds must not improve the figures.
+
+Longer than a module should be: the contenders for threads and for asyncio stand side by side, as each run of one must
+match a run of the other.
 """
 
 from __future__ import annotations
@@ -31,21 +35,23 @@ from redlatch.bench.order import HOT, NAP, Answer, Order, Spinner, timed, timed_
 REGISTRY: dict[str, tuple[type[Contender], dict[str, Any]]] = {}
 TTL = 10.0
 TTL_MS = 10_000
-TOGETHER = 64  # tasks that fill the memory
+
+# The number of locks that the mode "memory" acquires at once.
+TOGETHER = 64
 
 AnyContender = TypeVar("AnyContender", bound="Contender")
 
 
 class Refused(Exception):
-    """A lock that nobody else holds was not granted."""
+    """A lock that has no other holder was not granted."""
 
 
 class Absent(Exception):
-    """What was asked for is not there, for the reason in the message; that is nobody's failure."""
+    """A contender or a mode is not available; the message gives the reason. This is not a failure."""
 
 
 def contender(name: str, **attributes: Any) -> Callable[[type[AnyContender]], type[AnyContender]]:
-    """Register a class under the name that scenarios use, with what is special about its objects there."""
+    """Register a class under the name that scenarios use, with the attributes of its objects under this name."""
 
     def register(cls: type[AnyContender]) -> type[AnyContender]:
         REGISTRY[name] = cls, attributes
@@ -55,53 +61,61 @@ def contender(name: str, **attributes: Any) -> Callable[[type[AnyContender]], ty
 
 
 class Contender:
-    """A lock client for threads."""
+    """A lock client for threads.
 
-    module: ClassVar[str] = ""  # what it imports; where it cannot be imported, the contender is absent
-    package: ClassVar[str] = ""  # what pip installs it by
-    limit: ClassVar[str] = ""  # where it can be installed at all
+    Attributes:
+        module: the module that it imports; if the import fails, the contender is absent.
+        package: the name of its package for pip.
+        limit: the requirements of the package, for the message that it is absent.
+        modes: the modes that it has.
+        client: the client that `open` connects; it is kept for all rounds.
+    """
+
+    module: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    limit: ClassVar[str] = ""
     modes: tuple[str, ...] = ("cycle", "threads", "batch", "memory", "beside", "spin", "rested", *HOT)
 
-    client: Any  # what `open` connects, kept for all rounds
+    client: Any
 
     def open(self, urls: list[str]) -> Any:
         """Connect to the masters."""
         raise NotImplementedError
 
     def lock(self, name: str) -> Any:
-        """Return an object with `acquire(blocking=)` and `release()`, where the client has such."""
+        """Return an object with `acquire(blocking=)` and `release()`, if the client has such objects."""
         raise NotImplementedError
 
     def acquire(self, name: str) -> Any:
-        """Acquire the lock called name and return what `release` needs, or raise Refused."""
+        """Acquire the lock with this name and return the argument for `release`, or raise Refused."""
         lock = self.lock(name)
         if not lock.acquire(blocking=False):
             raise Refused(name)
         return lock
 
     def take(self, name: str) -> Any:
-        """Wait for the lock called name, for however long, and return what `release` needs."""
+        """Wait for the lock with this name without a limit, and return the argument for `release`."""
         lock = self.lock(name)
         lock.acquire()
         return lock
 
     def release(self, held: Any) -> Any:
-        """Release what `acquire` or `take` returned."""
+        """Release a lock; the argument is the result of `acquire` or `take`."""
         held.release()
 
     def acquire_many(self, names: list[str]) -> Any:
-        """Acquire many locks in one call, or raise Absent where there is none."""
+        """Acquire many locks in one call, or raise Absent if the client has no such call."""
         raise Absent(f"{self.package} has no call for many locks")
 
     def release_many(self, held: Any) -> Any:
-        """Release what `acquire_many` returned."""
+        """Release many locks; the argument is the result of `acquire_many`."""
         raise NotImplementedError
 
     def close(self) -> Any:
-        """Close what `open` opened, where the client asks for it."""
+        """Close the client, if it needs that."""
 
     def serve(self, urls: list[str], lines: TextIO, answer: Callable[[Answer], None]) -> None:
-        """Obey the lines until they end."""
+        """Run the order of each line until the lines end."""
         self.open(urls)
         for line in lines:
             try:
@@ -116,13 +130,13 @@ class Contender:
         return run(order)
 
     def known(self, mode: str) -> str:
-        """Return the mode if this contender has it."""
+        """Return the mode if this contender has it, else raise Absent."""
         if mode not in self.modes:
             raise Absent(f"it has no mode {mode}")
         return mode
 
     def cycle(self, name: str) -> None:
-        """Acquire and release the lock called name."""
+        """Acquire and release the lock with this name."""
         self.release(self.acquire(name))
 
     def run_cycle(self, order: Order) -> Answer:
@@ -165,7 +179,8 @@ class Contender:
     run_hold = run_relay = run_hot
 
     def run_batch(self, order: Order) -> Answer:
-        self.cycle_many(order, "first")  # raises Absent before any clock runs
+        # This raises Absent before the clock runs, if the client has no such call.
+        self.cycle_many(order, "first")
         names = order.start()
         latencies = timed(lambda name: self.cycle_many(order, name), order, names[0])
         return order.summary([latencies], order.width)
@@ -176,7 +191,8 @@ class Contender:
 
     def run_beside(self, order: Order) -> Answer:
         with Spinner() as spinner:
-            time.sleep(0.02)  # until it spins
+            # Wait until the thread spins.
+            time.sleep(0.02)
             names = order.start()
             before = spinner.spins
             latencies = timed(self.cycle, order, names[0])
@@ -219,24 +235,24 @@ class AsyncContender(Contender):
         await self.close()
 
     async def acquire(self, name: str) -> Any:
-        """Acquire the lock called name and return what `release` needs, or raise Refused."""
+        """Acquire the lock with this name and return the argument for `release`, or raise Refused."""
         lock = self.lock(name)
         if not await lock.acquire(blocking=False):
             raise Refused(name)
         return lock
 
     async def take(self, name: str) -> Any:
-        """Wait for the lock called name, for however long, and return what `release` needs."""
+        """Wait for the lock with this name without a limit, and return the argument for `release`."""
         lock = self.lock(name)
         await lock.acquire()
         return lock
 
     async def release(self, held: Any) -> None:
-        """Release what `acquire` or `take` returned."""
+        """Release a lock; the argument is the result of `acquire` or `take`."""
         await held.release()
 
     async def cycle_async(self, name: str) -> None:
-        """Acquire and release the lock called name, in no more frames than its user has."""
+        """Acquire and release the lock with this name, with as few stack frames as a user's code has."""
         lock = self.lock(name)
         if not await lock.acquire(blocking=False):
             raise Refused(name)
@@ -251,7 +267,8 @@ class AsyncContender(Contender):
             return await timed_async(self.cycle_async, order, name)
 
         tasks = [asyncio.create_task(work(name)) for name in names]
-        await asyncio.sleep(0)  # now all of them wait at the line
+        # After this, all tasks wait at the barrier.
+        await asyncio.sleep(0)
         order.begin()
         await line.wait()
         return order.summary(await asyncio.gather(*tasks))
@@ -277,7 +294,8 @@ class AsyncContender(Contender):
 
         tasks = [asyncio.create_task(compete(caller)) for caller in callers]
 
-        def dismiss() -> None:  # with the fixed pauses of some peers it takes seconds until each has had its turn
+        # With the fixed pauses of some peers, it takes seconds until each caller has had its turn.
+        def dismiss() -> None:
             for task, caller in zip(tasks, callers, strict=True):
                 caller.running = False
                 if caller.waiting:
@@ -307,33 +325,33 @@ class AsyncContender(Contender):
         return {"mode": order.mode, "bytes_per_lock": (resident_bytes() - before) / len(second)}
 
     async def _hold(self, names: list[str]) -> list[Any]:
-        """Acquire all these locks, some at a time."""
+        """Acquire all these locks, TOGETHER at a time."""
         held = []
         for begin in range(0, len(names), TOGETHER):
             held += await asyncio.gather(*(self.acquire(name) for name in names[begin : begin + TOGETHER]))
         return held
 
     async def close(self) -> None:
-        """Close what `open` opened, where the client asks for it."""
+        """Close the client, if it needs that."""
 
 
 def rate(spinner: Spinner, before: int, order: Order) -> float:
-    """Return how many spins per second were made since the order began."""
+    """Return the spins per second since the order began."""
     return (spinner.spins - before) / ((time.perf_counter_ns() - order.started_ns) / 1e9)
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has in RAM, when all garbage is gone."""
+    """Return the bytes of RAM that this process uses, after a garbage collection."""
     gc.collect()
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
-        raise Absent("this system does not tell a process its memory in /proc") from None
+        raise Absent("this system has no /proc/self/statm with the memory of a process") from None
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes event loops of the kind that is named."""
+    """Return a function that makes event loops: "asyncio", or the `new_event_loop` of the named module."""
     if name == "asyncio":
         return asyncio.new_event_loop
     try:

@@ -1,6 +1,6 @@
-"""The scenarios of the drop-ins: each peer's own interface, with the peer behind it and with redlatch.
+"""The scenarios of the drop-ins: the interface of each peer, with the peer's own code and with redlatch behind it.
 
-Peers race only where they have locks: those that ask a quorum on so many masters as there are, the others on one.
+Peers that ask a quorum race on all masters. The other peers lock on a single master, so they race on one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from redlatch.bench.rounds import Entry, Ratio, Scenario
 
 WORKERS = 64
 
-# By contender: what it is called, and whether it has tasks and no threads.
+# The peers that ask a quorum, and the peers of a single master. The value is True if the peer is for asyncio.
 OF_A_QUORUM = {"redlock-py": False, "pottery": False, "pottery-aio": True, "aioredlock": True}
 OF_ONE = {"redis-py": False, "redis-py-aio": True, "python-redis-lock": False}
 
 
 def drop_in_scenarios(masters: int) -> list[Scenario]:
-    """Return the scenarios, for a quorum of so many masters and for one."""
+    """Return the scenarios, for a quorum of this number of masters and for one master."""
     made = []
     for count in (masters, 1):
         made.append(scenario(f"drop-in-n{count}", f"Drop-ins, one caller, N={count}", count))
@@ -28,7 +28,13 @@ def drop_in_scenarios(masters: int) -> list[Scenario]:
 
 
 def scenario(name: str, title: str, masters: int, of_threads: str = "cycle", of_tasks: str = "cycle") -> Scenario:
-    """Return one: every peer that runs on so many masters, and its drop-in."""
+    """Return a scenario of every peer for this number of masters, and its drop-in.
+
+    Args:
+        name, title: of the scenario.
+        masters: the number of masters.
+        of_threads, of_tasks: the mode of peers for threads, and of peers for asyncio.
+    """
     entries = []
     for contender, asynchronous in (OF_ONE if masters == 1 else OF_A_QUORUM).items():
         mode = of_tasks if asynchronous else of_threads

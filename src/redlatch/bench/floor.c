@@ -1,22 +1,23 @@
 /*
- * floor: what an acquire and a release cost when nothing but the kernel and the servers is in the way.
+ * floor: measures an acquire and a release whose only costs are those of the kernel and the servers.
  *
  *     cc -O2 -std=c11 -o floor floor.c
  *     floor [options] MASTER...             one run, one JSON line
  *     floor --stdin [options] MASTER...     one run per line of stdin ("cycle 2000", "pipeline 0.5s 1024"), until EOF
  *
- * Theory of operation.  Every master is sent exactly the same bytes, so there is one log of commands (as bytes in
- * `stream`, as entries in `ring`) and each link is only a pair of cursors into it: how far it has been written, and
- * which command its next reply belongs to.  A reply therefore always votes for the oldest command its own link has
- * not answered, however late it is; it can never be taken for a newer one.  A command is decided by the quorum-th
- * good reply.  A decided SET is followed by its release, a decided release ends the cycle.  The mode "cycle" is this
- * with one cycle in flight, "pipeline" is it with many, written in batches of a quarter of the depth or more.
+ * Theory of operation.  The program sends exactly the same bytes to every master.  So there is one log of commands, as
+ * bytes in `stream` and as entries in `ring`.  Each link is only a pair of cursors into the log: how far it has been
+ * written, and the command of its next reply.  A reply therefore always votes for the oldest command that its own link
+ * has not answered.  However late a reply is, the program never takes it for the reply to a newer command.  The
+ * quorum-th good reply decides a command.  A decided SET is followed by its release, and a decided release ends the
+ * cycle.  The mode "cycle" runs one cycle at a time.  The mode "pipeline" runs many at once, and writes them in batches
+ * of a quarter of the depth or more.
  *
- * The figure is honest because nothing is assumed: each reply, also one that comes after the decision, must be
- * exactly "+OK" or ":1"; a run ends, and its time stops, when every master has answered everything.  Anything else
- * ends the program with status 1 and a message.
+ * The figure is honest because the program assumes nothing.  Each reply, also one after the decision, must be exactly
+ * "+OK" or ":1".  A run and its time end when every master has answered every command.  Anything else ends the program
+ * with status 1 and a message.
  *
- * It is one file, longer than the house likes, so that "no dependencies" can be read off one command line.
+ * It is one file, longer than other files here, so that one command line shows that it has no dependencies.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,35 +44,43 @@ enum { INBOX = 1 << 16, SILENCE_MS = 5000, RING_MIN = 1 << 16 };
 typedef enum { SET, RELEASE } Kind;
 static const char *const GOOD[] = {[SET] = "+OK", [RELEASE] = ":1"};
 
-/* What a server compares and deletes by: Valkey 9, Redis 8.4, any. */
+/* The command that compares and deletes: DELIFEQ of Valkey 9, DELEX of Redis 8.4, or a Lua script on any server. */
 typedef enum { UNKNOWN, DELIFEQ, DELEX, LUA } Release;
 static const char *const RELEASES[] = {"unknown", "delifeq", "delex", "lua"};
 
-typedef struct {                    /* one connection, as cursors into the log */
+/* One connection, as cursors into the log. */
+typedef struct {
     const char *address;
     int fd;
-    size_t written;                 /* bytes of stream that the kernel has taken */
-    uint64_t answered;              /* commands answered; the next reply is for ring[answered] */
-    size_t held;                    /* bytes of an unfinished reply at the front of inbox */
+    /* The number of bytes of `stream` that the kernel has accepted. */
+    size_t written;
+    /* The number of answered commands; the next reply belongs to ring[answered]. */
+    uint64_t answered;
+    /* The number of bytes of an unfinished reply at the front of `inbox`. */
+    size_t held;
     char inbox[INBOX];
 } Link;
 
-typedef struct {                    /* one command in the log */
+/* One command in the log. */
+typedef struct {
     uint32_t slot;
     uint8_t kind;
     uint8_t votes;
 } Command;
 
-typedef struct {                    /* one cycle in flight */
+/* One cycle in flight. */
+typedef struct {
     int64_t started_ns;
-    Kind next;                      /* the command to submit when it comes out of `ready` */
+    /* The command to submit when the slot leaves `ready`. */
+    Kind next;
     char key[40];
     char token[TOKEN_LENGTH + 1];
 } Slot;
 
 typedef struct {
     const char *mode;
-    uint64_t cycles;                /* 0: until the seconds are over */
+    /* The number of cycles; 0 to run for `seconds`. */
+    uint64_t cycles;
     double seconds;
     uint32_t depth;
 } Order;
@@ -88,7 +97,8 @@ static size_t stream_length;
 static Command *ring;
 static uint64_t ring_size, submitted;
 static Slot *slots;
-static uint32_t *ready;             /* a queue of slots; at most `depth` are in it */
+/* A queue of slots; it contains at most `depth` slots. */
+static uint32_t *ready;
 static uint64_t ready_head, ready_tail;
 
 static int64_t *samples;
@@ -128,7 +138,8 @@ static double cpu_seconds(void)
     return u.ru_utime.tv_sec + u.ru_stime.tv_sec + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-static uint64_t random64(void)      /* xorshift128+: tokens here need to differ, not to be secret */
+/* xorshift128+ is enough here: the tokens must differ, but need not be secret. */
+static uint64_t random64(void)
 {
     uint64_t a = random_state[0], b = random_state[1];
     random_state[0] = b;
@@ -166,7 +177,8 @@ static int dial_tcp(const char *address)
     char host[256];
     if (snprintf(host, sizeof host, "%s", address) >= (int)sizeof host)
         die("%s: address too long", address);
-    host[strcspn(host, "/")] = 0;   /* a URL may name database 0 */
+    /* A URL may end with the number of the database, 0. */
+    host[strcspn(host, "/")] = 0;
     char *colon = strrchr(host, ':');
     if (!colon)
         die("%s: expected host:port, a path or a redis:// or unix:// URL", address);
@@ -190,7 +202,8 @@ static const char *after(const char *text, const char *prefix)
     return strncmp(text, prefix, length) ? NULL : text + length;
 }
 
-static void load_script(Link *link)  /* before the socket is made non-blocking */
+/* Call this before the socket becomes non-blocking. */
+static void load_script(Link *link)
 {
     static const char body[] = "if redis.call('get',KEYS[1])==ARGV[1] "
                                "then return redis.call('del',KEYS[1]) else return 0 end";
@@ -205,7 +218,8 @@ static void load_script(Link *link)  /* before the socket is made non-blocking *
     memcpy(script_sha, reply + 5, 40);
 }
 
-static bool knows(Link *link, const char *text)   /* whether the server answers ":0" for a key that is not there */
+/* Returns whether the server answers ":0" to this command, whose key does not exist. */
+static bool knows(Link *link, const char *text)
 {
     char reply[256];
     size_t length = strlen(text), held = 0;
@@ -214,13 +228,14 @@ static bool knows(Link *link, const char *text)   /* whether the server answers 
     do {
         ssize_t got = recv(link->fd, reply + held, sizeof reply - held, 0);
         if (got <= 0)
-            die("%s: no answer when asked for its commands", link->address);
+            die("%s: no answer to a test of its commands", link->address);
         held += got;
     } while (reply[held - 1] != '\n' && held < sizeof reply);
     return held == 4 && !memcmp(reply, ":0\r\n", 4);
 }
 
-static void choose_release(Link *link)   /* all masters are sent the same bytes, so all must choose the same */
+/* All masters get the same bytes, so the choice must be the same for all. */
+static void choose_release(Link *link)
 {
     Release found = LUA;
     if (!script_only && knows(link, "*3\r\n$7\r\nDELIFEQ\r\n$5\r\nfloor\r\n$5\r\ntoken\r\n"))
@@ -228,7 +243,8 @@ static void choose_release(Link *link)   /* all masters are sent the same bytes,
     else if (!script_only && knows(link, "*4\r\n$5\r\nDELEX\r\n$5\r\nfloor\r\n$4\r\nIFEQ\r\n$5\r\ntoken\r\n"))
         found = DELEX;
     if (release != UNKNOWN && found != release)
-        die("%s: releases by %s, others by %s", link->address, RELEASES[found], RELEASES[release]);
+        die("%s: it releases by %s and the masters before it by %s; use --release=lua",
+            link->address, RELEASES[found], RELEASES[release]);
     release = found;
 }
 
@@ -298,7 +314,8 @@ static void submit(uint32_t index)
     ring[submitted++ % ring_size] = (Command){.slot = index, .kind = slot->next};
 }
 
-static void flush(void)             /* one write per master; what the kernel does not take waits for POLLOUT */
+/* Makes one write per master. The bytes that the kernel does not accept wait for POLLOUT. */
+static void flush(void)
 {
     size_t least = stream_length;
     for (int i = 0; i < masters; i++) {
@@ -313,7 +330,8 @@ static void flush(void)             /* one write per master; what the kernel doe
         if (link->written < least)
             least = link->written;
     }
-    if (least == stream_length || least > ring_size * COMMAND_MAX) {   /* forget what every master has been sent */
+    /* Drop the bytes that all masters have got. */
+    if (least == stream_length || least > ring_size * COMMAND_MAX) {
         memmove(stream, stream + least, stream_length - least);
         stream_length -= least;
         for (int i = 0; i < masters; i++)
@@ -326,15 +344,17 @@ static void keep_sample(int64_t ns)
     if (sample_count == sample_room) {
         sample_room = sample_room ? sample_room * 2 : 1 << 20;
         samples = allocate(samples, sample_room, sizeof *samples);
-        memset(samples + sample_count, 0, (sample_room - sample_count) * sizeof *samples);   /* no page faults later */
+        /* Touch the memory now, so that later there are no page faults. */
+        memset(samples + sample_count, 0, (sample_room - sample_count) * sizeof *samples);
     }
     samples[sample_count++] = ns;
 }
 
-static uint32_t vote(Link *link, const char *line, size_t length)   /* returns 1 when this ends a cycle */
+/* Counts a reply. Returns 1 if it ends a cycle, else 0. */
+static uint32_t vote(Link *link, const char *line, size_t length)
 {
     if (link->answered == submitted)
-        die("%s: a reply nobody asked for: %.*s", link->address, (int)length, line);
+        die("%s: a reply to no command: %.*s", link->address, (int)length, line);
     Command *command = &ring[link->answered++ % ring_size];
     const char *good = GOOD[command->kind];
     if (length != strlen(good) || memcmp(line, good, length))
@@ -349,7 +369,8 @@ static uint32_t vote(Link *link, const char *line, size_t length)   /* returns 1
     return slot->next == SET;
 }
 
-static uint32_t receive(Link *link)  /* returns how many cycles ended */
+/* Returns the number of cycles that ended. */
+static uint32_t receive(Link *link)
 {
     ssize_t got = recv(link->fd, link->inbox + link->held, INBOX - link->held, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -389,7 +410,7 @@ static uint32_t pump(void)
 
 static void prepare(uint32_t depth)
 {
-    /* how far a master may fall behind */
+    /* The number of commands by which a master may fall behind. */
     ring_size = 4 * (uint64_t)depth < RING_MIN ? RING_MIN : 4 * (uint64_t)depth;
     ring = allocate(ring, ring_size, sizeof *ring);
     slots = allocate(slots, depth, sizeof *slots);
@@ -398,14 +419,15 @@ static void prepare(uint32_t depth)
     submitted = stream_length = sample_count = 0;
     ready_head = ready_tail = 0;
     for (int i = 0; i < masters; i++)
-        links[i].answered = links[i].written = 0;   /* drain() left every link with nothing outstanding */
+        /* drain() has left no link with an outstanding command. */
+        links[i].answered = links[i].written = 0;
     for (uint32_t i = 0; i < depth; i++) {
         slots[i].next = SET;
         ready[ready_tail++] = i;
     }
 }
 
-/* Sends what is ready, as far as the ring has room and while new cycles may start. Returns how many cycles started. */
+/* Submits the ready slots while the ring has room and new cycles may start. Returns the number of started cycles. */
 static uint64_t submit_ready(uint64_t may_start)
 {
     uint64_t room = ring_size - (submitted - slowest_answered()), started = 0;
@@ -414,7 +436,8 @@ static uint64_t submit_ready(uint64_t may_start)
         uint32_t index = ready[ready_head++ % MAX_DEPTH];
         if (slots[index].next == SET) {
             if (started == may_start)
-                continue;           /* the run is over for this slot */
+                /* The run is over for this slot. */
+                continue;
             slots[index].started_ns = now;
             started++;
         }
@@ -465,7 +488,8 @@ static void report(const Order *order)
     fflush(stdout);
 }
 
-static void read_amount(Order *order, const char *text)   /* "2000" are cycles, "0.5s" are seconds */
+/* "2000" is a number of cycles, "0.5s" is a number of seconds. */
+static void read_amount(Order *order, const char *text)
 {
     char *rest;
     double value = strtod(text, &rest);

@@ -1,6 +1,6 @@
-"""Compile `floor.c`, the race's measure, for this machine.
+"""Compile `floor.c`, the race's reference, for this machine.
 
-It is compiled for every race: half a second costs less than a stale program would.
+Every race compiles it again. This takes half a second, and a program of an older source cannot be used by mistake.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ SOURCE = Path(__file__).with_name("floor.c")
 
 
 class NoFloor(Exception):
-    """There is no floor here; the message says why in one line."""
+    """The floor cannot be compiled; the message gives the reason in one line."""
 
 
 def compile_floor(folder: Path) -> Path:
     """Compile the floor.
 
     Args:
-        folder: where to put the program.
+        folder: the folder for the program.
 
     Returns:
-        The program.
+        The path of the program.
 
     Raises:
-        NoFloor: there is no C compiler ($CC, else cc), or it failed.
+        NoFloor: there is no C compiler ($CC, or else cc), or it failed.
     """
     compiler = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(compiler[0]) is None:
         raise NoFloor(f"no C compiler called {compiler[0]} is here")
     program = folder / "floor"
     command = [*compiler, "-O2", "-std=c11", "-o", str(program), str(SOURCE)]
-    environment = {**os.environ, "TMPDIR": str(folder)}  # what an interrupted compiler leaves goes with the folder
+    # The files that an interrupted compiler leaves behind are removed with the folder.
+    environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()

@@ -1,4 +1,4 @@
-"""Where a scenario takes place: masters on TCP, on unix sockets, behind TLS, and sick ones."""
+"""The grounds of the scenarios: masters on TCP, on unix sockets, behind TLS, and sick masters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from redlatch.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Ground:
-    """Masters that run.
+    """A set of running masters.
 
     Args:
-        urls: lists of URLs by the names that entries use; "all" are the fleet's own masters, a number is so many.
+        urls: lists of URLs by the names that entries use: "all" for the fleet's own masters, "3" for three masters.
         pids: the processes of the fleet's own masters.
-        spoil: makes what has to be sick so, when all have connected.
+        spoil: makes the chosen masters sick; called when all contenders have connected. None if all stay healthy.
     """
 
     urls: dict[str, list[str]]
@@ -36,7 +36,7 @@ Wanted = frozenset[str]
 
 @contextmanager
 def loopback(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """The race's own fleet on loopback TCP; more masters are started where an entry wants more."""
+    """Yield the race's own fleet on loopback TCP; start more masters if an entry needs more."""
     urls = {"all": fleet.urls}
     with ExitStack() as stack:
         for name in wanted - {"all"}:
@@ -47,17 +47,17 @@ def loopback(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
 
 @contextmanager
 def unix(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """As many masters on unix sockets as the fleet has; "tcp" is the fleet."""
+    """Yield as many masters on unix sockets as the fleet has; "tcp" is the fleet itself."""
     with embedded.masters(len(fleet.urls), unix=True) as urls:
         yield Ground({"all": urls, "tcp": fleet.urls}, [])
 
 
 @contextmanager
 def tls(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """As many masters behind TLS as the fleet has; "tcp" are others of the same program without it.
+    """Yield as many masters behind TLS as the fleet has; "tcp" are masters of the same program without TLS.
 
     Raises:
-        Absent: no server that is here was built with TLS, or no certificate can be made.
+        Absent: no installed server was built with TLS, or no certificate can be made.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlatch-")))
@@ -67,17 +67,18 @@ def tls(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
         ):
             try:
                 urls = stack.enter_context(embedded.masters(len(fleet.urls), server=server, config=directives))
-            except ConfigurationError:  # this one was built without TLS
+            except ConfigurationError:
+                # This server was built without TLS.
                 continue
             plain = stack.enter_context(embedded.masters(len(fleet.urls), server=server))
             yield Ground({"all": [trusting(url, directives) for url in urls], "tcp": plain}, [])
             return
-        raise Absent("no server that is here was built with TLS; a valkey-server or redis-server on PATH may be")
+        raise Absent("no installed server was built with TLS; put a valkey-server or redis-server with TLS on PATH")
 
 
 @contextmanager
 def sickbed(fleet: embedded.Masters, wanted: Wanted) -> Iterator[Ground]:
-    """Yield the fleet, and lists in which masters that will be made sick replace one or two of its own.
+    """Yield the fleet, and lists in which one or two of its masters are replaced by masters that will become sick.
 
     "three" lists three masters of the fleet; "stopped-1-of-3" lists two of them and one that will be stopped.
     """

@@ -1,8 +1,8 @@
-"""The scenarios where everybody wants one name: who races whom, how wide, and for how long.
+"""The scenarios in which all callers want one name: their entries, widths and times.
 
-What counts is owner changes more than cycles: a greedy caller that takes the lock ten times in a row has changed its
-owner once. The p50 and the p99 are those of a hand-off, from the release of one owner to the acquire of the next. The
-slowest peers change the owner five times a second, so that all run for a time and none for a number of cycles.
+Owner changes count more than cycles: a caller that takes the lock ten times in a row has changed its owner once. The
+p50 and the p99 are those of a hand-off, from the release of one owner to the acquire of the next. The slowest peers
+change the owner five times a second. So all run for a fixed time, and not for a number of cycles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAIR_THREADS = Entry("redlatch, fair=True", "redlatch-fair-c")
 
 
 def hot_scenarios(masters: int) -> list[Scenario]:
-    """Return the scenarios of one hot name, on one master and for a quorum of so many."""
+    """Return the scenarios of one hot name, for a quorum of this number of masters and for one master."""
     counts = (masters, 1)
     return [
         *(tasks(count) for count in counts),
@@ -44,12 +44,12 @@ def hot_scenarios(masters: int) -> list[Scenario]:
 
 
 def everybody(entries: tuple[Entry, ...], masters: int, **settings: Any) -> tuple[Entry, ...]:
-    """Return the entries with the same mode, width and number of processes, on so many masters."""
+    """Return the entries with the same settings, such as mode, width and number of processes, on these masters."""
     return tuple(replace(entry, masters="1" if masters == 1 else "all", **settings) for entry in entries)
 
 
 def of_one_name(name: str, title: str, entries: tuple[Entry, ...], base: Entry, rounds: int = 3) -> Scenario:
-    """Return a scenario that counts owner changes, against those of one peer."""
+    """Return a scenario that counts owner changes, with ratios to those of one peer."""
     ratios = (Ratio(f"changes / {base.contender}", "changes_per_s", base.label),)
     return Scenario(
         f"hot-{name}", title, entries, ratios, rounds=rounds, spare=0, seconds=0.25, columns=COLUMNS, ranges=True
@@ -69,7 +69,7 @@ def tasks(masters: int) -> Scenario:
 
 
 def threads(masters: int) -> Scenario:
-    """Return the scenario of some threads of one process."""
+    """Return the scenario of a few threads of one process."""
     ours, pure = Entry("redlatch", "redlatch-c"), Entry("redlatch pure", "redlatch-python")
     peers = (REDIS_PY, EAGER, LIST) if masters == 1 else (REDLOCK, POTTERY)
     entries = everybody((ours, *peers) if masters == 1 else (ours, pure, *peers), masters, mode="hot", width=THREADS)
@@ -78,7 +78,7 @@ def threads(masters: int) -> Scenario:
 
 
 def processes(masters: int) -> Scenario:
-    """Return the scenario of some processes with one caller each; each release goes to the masters."""
+    """Return the scenario of a few processes with one caller each; each release goes to the masters."""
     peers = (REDIS_PY, EAGER, LIST) if masters == 1 else (REDLOCK,)
     entries = everybody((FAIR, FAIR_THREADS, TURNS, TURNS_THREADS, *peers), masters, mode="hot", processes=PROCESSES)
     title = f"One hot name, {PROCESSES} processes of one caller, N={masters}"
@@ -86,12 +86,13 @@ def processes(masters: int) -> Scenario:
 
 
 def relay(masters: int) -> Scenario:
-    """Return the scenario of two processes of which one waits while the other holds, against a cycle that is alone.
+    """Return the scenario of two processes of which one waits while the other holds, compared with a single caller.
 
-    While the owner keeps the lock for 2 ms everything sleeps, and each message then has to wake a core. So there is
-    also a cycle that begins after such a rest.
+    While the owner keeps the lock for 2 ms, all processes sleep, and each message then has to wake a core. So the
+    scenario also has a cycle that begins after such a rest.
     """
-    peers = (LIST,) if masters == 1 else (REDLOCK,)  # the others look again after a fixed time, too
+    # The other peers also poll at a fixed interval, so one peer stands for all.
+    peers = (LIST,) if masters == 1 else (REDLOCK,)
     ours = (Entry("redlatch asyncio", "redlatch-aio-c"), Entry("redlatch", "redlatch-c"))
     entries = everybody(
         tuple(
@@ -117,7 +118,7 @@ def relay(masters: int) -> Scenario:
 
 
 def queue(masters: int) -> Scenario:
-    """Return the scenario of what more waiters cost the masters: nothing, as of a process only one asks."""
+    """Return the scenario of the masters' load with more waiters: equal, because only one waiter of a process asks."""
     entries = tuple(
         replace(entry, label=f"N={count}, {width} tasks in each", width=width)
         for count in (masters, 1)
@@ -138,7 +139,7 @@ def queue(masters: int) -> Scenario:
 
 
 def hold(masters: int) -> Scenario:
-    """Return the scenario of owners that keep the lock for a millisecond: for which share of the time it is held."""
+    """Return the scenario of owners that keep the lock for a millisecond; it measures the share of time it is held."""
     entries = tuple(
         replace(entry, label=f"{entry.label}, N={count}")
         for count, which in (
@@ -188,7 +189,7 @@ def stopped(masters: int) -> Scenario:
 
 
 def split() -> Scenario:
-    """Return the scenario of rivals that start at one moment, acted out: see `split`."""
+    """Return the scenario of rivals that start at one moment, in a simulation: see `split`."""
     ways: tuple[tuple[str, str, tuple[int, ...]], ...] = (
         ("redlatch", "split-redlatch", RIVALS),
         ("plain jitter", "split-jitter", RIVALS),
@@ -202,7 +203,7 @@ def split() -> Scenario:
     base = "plain jitter, {width} rivals"
     return Scenario(
         "hot-split",
-        "Rounds and time to a winner, of rivals that start at one moment, acted out, N=5",
+        "Rounds and time to a winner, of rivals that start at one moment, simulated, N=5",
         entries,
         (Ratio("p50 / jitter", "p50_us", base), Ratio("p99 / jitter", "p99_us", base)),
         rounds=3,

@@ -1,6 +1,7 @@
-"""How long a program waits for a client that it imports and makes: a cycle of these contenders is a Python process.
+"""The time that a program needs to import and make a client. A cycle of these contenders is a Python process.
 
-The client is made but not connected, because some packages import at the first use what others import at once.
+The process makes the client but does not connect it. It makes it, because some packages import modules only at the
+first use.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class ImportTime(Contender):
     statement = "pass"
 
     def open(self, urls: list[str]) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Do nothing, because these contenders use no masters."""
 
     def acquire(self, name: str) -> None:
         subprocess.run([sys.executable, "-c", self.statement], check=True, stderr=subprocess.DEVNULL)
 
     def release(self, held: object) -> None:
-        """Do nothing: the process is over."""
+        """Do nothing, because the process has ended."""
 
 
 def statement(module: str, package: str, text: str) -> None:

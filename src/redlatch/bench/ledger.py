@@ -1,8 +1,8 @@
-"""Who is inside: what the callers of a hot name, in however many processes, write while they hold its lock.
+"""The ledger: memory that the callers of a hot name share, and write to while they hold the lock.
 
-It is memory that all processes of a contender share. Nothing in it is atomic, because the lock is what keeps it in
-order: an owner that finds another inside, or is no longer inside itself when it leaves, has seen an overlap, and two
-owners that count at once lose a count, which is missing in the end.
+All processes of a contender share it. Its operations are not atomic: the lock must keep them in order. An owner sees an
+overlap if it finds another owner inside, or if it is no longer noted as inside when it leaves. Two owners that count at
+once lose a count, and that count is missing at the end.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import mmap
 from time import perf_counter_ns
 
-# The cells: who is inside, who was the last owner, when that one released, and how many were inside so far.
+# The cells: the owner that is inside, the last owner, the time of its release, and the number of entries so far.
 INSIDE, LAST, RELEASED_NS, ENTRIES = range(4)
+
 SIZE = 4 * 8
-LOOK_ROUND = 128  # turns after which an owner lets the others run while it is inside, so that they could show
+
+# The number of turns after which an owner lets the other callers run while it is inside, so that an overlap could show.
+LOOK_ROUND = 128
 
 
 class Ledger:
@@ -27,26 +30,26 @@ class Ledger:
         self.cells = memoryview(mmap.mmap(file, SIZE)).cast("Q")
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Set all cells to 0."""
         for cell in range(len(self.cells)):
             self.cells[cell] = 0
 
 
 class Caller:
-    """One of those who want the hot name, and what it has seen.
+    """One caller of the hot name, and its observations.
 
     Args:
-        ledger: shared by all callers.
-        number: from 1, another for each caller.
-        end_ns: when the run is over; what comes later is not measured.
+        ledger: the ledger of all callers.
+        number: the number of this caller, from 1 and unique.
+        end_ns: the end of the run; later events are not measured.
 
     Attributes:
-        entries: how often it was inside.
-        turns: how often within the run.
-        handoffs_ns: from the release of another one to its own acquire, for each change of owner within the run.
-        held_ns: for how long it was inside within the run.
-        overlaps: how often it saw another one inside.
-        running: whether the run is not over.
+        entries: how often the caller was inside.
+        turns: how often it was inside within the run.
+        handoffs_ns: the times from another caller's release to its own acquire, for each owner change within the run.
+        held_ns: the time that it was inside within the run.
+        overlaps: how often it saw another caller inside.
+        running: whether the run goes on.
         waiting: whether it waits for the lock.
     """
 
@@ -60,7 +63,7 @@ class Caller:
         self.running, self.waiting = True, False
 
     def enter(self) -> None:
-        """Note that the lock is ours."""
+        """Note that this caller has acquired the lock."""
         now, cells = perf_counter_ns(), self._cells
         if cells[INSIDE]:
             self.overlaps += 1
@@ -74,11 +77,11 @@ class Caller:
         self._entered_ns = now
 
     def looks_round(self) -> bool:
-        """Whether the others are to run while we are inside."""
+        """Return whether this caller must let the others run while it is inside."""
         return self.entries % LOOK_ROUND == 0
 
     def leave(self) -> None:
-        """Note that the lock is about to be released."""
+        """Note that this caller is about to release the lock."""
         cells = self._cells
         if cells[INSIDE] != self._number:
             self.overlaps += 1
@@ -93,5 +96,5 @@ class Caller:
             self.running = False
 
     def was_last(self) -> bool:
-        """Whether nobody else has had the lock since, while the run is on."""
+        """Return whether the run goes on and no other caller has had the lock since."""
         return self._cells[LAST] == self._number and perf_counter_ns() < self._end_ns

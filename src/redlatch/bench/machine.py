@@ -1,4 +1,4 @@
-"""What a race was measured on: the class of the machine and the versions, nothing that names it."""
+"""The machine of a race: its class and the installed versions, but no name of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import redis
 from redlatch.bench import ours, peers
 from redlatch.bench.contender import REGISTRY
 
-CONTENDERS = (ours, peers)  # each registers its own
+# The modules that register the contenders.
+CONTENDERS = (ours, peers)
 
 
 def machine_class(url: str) -> dict[str, Any]:
-    """Return what kind of machine this is, without its name.
+    """Return the class of this machine, without its name.
 
     Args:
-        url: one of the masters, for the version of the server.
+        url: the URL of one master, to ask for the server's version.
     """
     with redis.Redis.from_url(url) as master:
         info: dict[str, Any] = master.info("server")
@@ -36,7 +37,7 @@ def machine_class(url: str) -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of all contenders that are installed, and of what they stand on."""
+    """Return the versions of all installed contenders, of hiredis and of uvloop."""
     found = {}
     for name in sorted({cls.package for cls, _ in REGISTRY.values()} | {"hiredis", "uvloop"} - {""}):
         try:

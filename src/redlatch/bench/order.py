@@ -1,4 +1,4 @@
-"""One run of a contender: what was ordered, the clock it is measured with, and its figures."""
+"""One run of a contender: its order, its clock and its figures."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from redlatch.bench.ledger import Caller, Ledger
 Answer = dict[str, Any]
 NEVER = 1 << 62
 
-# The modes in which all callers want one name, and the seconds that each owner keeps it. In a relay nobody asks again
-# before another one has had the lock: so the next owner has always been waiting when it is released.
+# The modes in which all callers want one name, and the seconds that each owner keeps it. In a relay, a caller asks
+# again only after another caller has had the lock. So the next owner always waits already when the lock is released.
 HOT = {"hot": 0.0, "hold": 0.001, "relay": 0.002}
-NAP = 0.0005  # seconds between two looks of a relay's last owner
+
+# The seconds between two checks of a relay's last owner.
+NAP = 0.0005
 
 
 class Order:
-    """One line of stdin, and the clock that its run is measured with.
+    """One line of stdin, and the clock of its run.
 
     Args:
         line: "MODE AMOUNT [WIDTH]"; the amount is a number of cycles ("2000") or of seconds ("0.5s"). A mode in `HOT`
-            has three words more: the descriptor of the ledger, the number of this process, and when to begin.
+            has three more words: the descriptor of the ledger, the number of this process, and the start in ns.
     """
 
     count = 0
@@ -35,7 +37,8 @@ class Order:
     def __init__(self, line: str) -> None:
         mode, amount, *more = line.split()
         self.mode = mode
-        self.rest = HOT["relay"] if mode == "rested" else 0.0  # seconds before each cycle, which are not measured
+        # The seconds of rest before each cycle, which are not measured.
+        self.rest = HOT["relay"] if mode == "rested" else 0.0
         self.width, *self._hot = (int(word) for word in more or ["1"])
         timed_run = amount.endswith("s")
         self.seconds = float(amount[:-1]) if timed_run else 0.0
@@ -43,27 +46,28 @@ class Order:
         self.cycles_each = NEVER if timed_run else max(1, self.amount // self.width)
 
     def begin(self) -> None:
-        """Start the clock and the count of CPU time: now, and again when all callers stand at the line."""
+        """Start the clock and the count of CPU time. Call it again when all callers are ready to start."""
         self.cpu_before = cpu_seconds()
         self.started_ns = perf_counter_ns()
         self.end_ns = self.started_ns + int(self.seconds * 1e9) if self.seconds else NEVER
 
     def start(self) -> list[str]:
-        """Start all counters and return the prefix of each caller's names, used by nobody before."""
+        """Start all counters and return a new prefix for the names of each caller."""
         Order.count += 1
         self.begin()
         return [f"bench:{os.getpid()}:{Order.count}:{i}:" for i in range(self.width)]
 
     def holds(self) -> tuple[list[str], list[str]]:
-        """Return the names of the locks to hold: half as many as ordered, and then as many as ordered.
+        """Return the names of the locks to hold, in two lists: half the ordered number, and then the ordered number.
 
-        The first half fills what a process that has just started has free, so that the rest needs memory of its own.
+        The locks of the first list fill the free memory of a process that has just started. So the locks of the second
+        list need new memory.
         """
         names = [f"bench:{os.getpid()}:held:{number}" for number in range(self.amount * 3 // 2)]
         return names[: self.amount // 2], names[self.amount // 2 :]
 
     def contest(self) -> tuple[str, list[Caller]]:
-        """Start all counters, and return the hot name and its callers of this process."""
+        """Start all counters; return the hot name, and the callers of this process."""
         ledger, process, start_ns = self._hot
         self.begin()
         self.started_ns = start_ns
@@ -73,11 +77,11 @@ class Order:
         return f"bench:hot:{start_ns}", [Caller(cells, first + i, self.end_ns) for i in range(self.width)]
 
     def until_start(self) -> float:
-        """Return how many seconds there are until all processes begin."""
+        """Return the seconds until all processes begin."""
         return max(0.0, (self.started_ns - perf_counter_ns()) / 1e9)
 
     def hot_answer(self, callers: list[Caller]) -> Answer:
-        """Return what the callers of this process have seen, for `team` to make figures of."""
+        """Return the observations of this process's callers; `team` makes figures from them."""
         return {
             "mode": self.mode,
             "width": self.width,
@@ -94,8 +98,8 @@ class Order:
         """Return the figures of a run.
 
         Args:
-            results: each caller's latencies in nanoseconds.
-            cycles_each: cycles that one of these latencies stands for.
+            results: the latencies of each caller in nanoseconds.
+            cycles_each: the number of cycles in each of these latencies.
         """
         seconds = (perf_counter_ns() - self.started_ns) / 1e9
         cpu = cpu_seconds() - self.cpu_before
@@ -114,13 +118,13 @@ class Order:
 
 
 def percentiles(sorted_ns: list[int]) -> Answer:
-    """Return the p50 and the p99 of nanoseconds, in microseconds."""
+    """Return the p50 and the p99 of times in nanoseconds, converted to microseconds."""
     count = len(sorted_ns)
     return {"p50_us": sorted_ns[count // 2] / 1e3, "p99_us": sorted_ns[count * 99 // 100] / 1e3}
 
 
 def fairness(shares: list[int]) -> float:
-    """Return Jain's index of the shares: 1 where all are equal, 1/n where one of n has everything, 0 for no shares.
+    """Return Jain's index of the shares: 1 if all are equal, 1/n if one of n has everything, 0 for no shares.
 
     Source: Jain, Chiu, Hawe, A quantitative measure of fairness and discrimination, DEC-TR-301, 1984.
     """
@@ -135,7 +139,7 @@ def cpu_seconds() -> float:
 
 
 def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int]:
-    """Call cycle with a new name each time until the order is done; return the nanoseconds of each."""
+    """Call `cycle` with a new name each time until the order is done; return the nanoseconds of each call."""
     latencies: list[int] = []
     now, end_ns, most, rest = 0, order.end_ns, order.cycles_each, order.rest
     while now < end_ns and len(latencies) < most:
@@ -150,7 +154,7 @@ def timed(cycle: Callable[[str], object], order: Order, prefix: str) -> list[int
 
 
 async def timed_async(cycle: Callable[[str], Awaitable[object]], order: Order, prefix: str) -> list[int]:
-    """Await cycle with a new name each time until the order is done; return the nanoseconds of each."""
+    """Await `cycle` with a new name each time until the order is done; return the nanoseconds of each call."""
     latencies: list[int] = []
     now, end_ns, most, rest = 0, order.end_ns, order.cycles_each, order.rest
     while now < end_ns and len(latencies) < most:
@@ -165,7 +169,7 @@ async def timed_async(cycle: Callable[[str], Awaitable[object]], order: Order, p
 
 
 class Spinner:
-    """A thread that computes and never waits, as long as it is entered; `spins` counts how far it came."""
+    """A thread that computes without waiting while the context manager is entered; `spins` counts its progress."""
 
     def __init__(self) -> None:
         self.spins = 0

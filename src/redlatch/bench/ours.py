@@ -1,4 +1,4 @@
-"""redlatch as a contender: each build, for threads, for asyncio and on uvloop; a new lock per cycle, as services do."""
+"""redlatch as a contender: each build, for threads, asyncio and uvloop. Each cycle makes a new lock, as services do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from redlatch.bench.contender import TTL, Absent, AsyncContender, Contender, Ref
 
 
 def import_redlatch(implementation: str) -> ModuleType:
-    """Import redlatch with the build asked for.
+    """Import redlatch with the given build.
 
     Raises:
-        Absent: that build is not there.
+        Absent: the build does not exist here.
     """
-    os.environ["REDLATCH_IMPL"] = implementation  # read at the first use of what is in it
+    # redlatch reads the variable at the first use of one of its names.
+    os.environ["REDLATCH_IMPL"] = implementation
     import redlatch
 
     try:
@@ -29,12 +30,12 @@ def import_redlatch(implementation: str) -> ModuleType:
 
 
 def prefix_for(urls: list[str]) -> str:
-    """Return a prefix for a list of masters: the race has several lists of the same ones, and the guard knows one."""
+    """Return a key prefix for a list of masters. The race has several lists of the same masters; a guard knows one."""
     return f"{crc32(' '.join(urls).encode()):08x}:"
 
 
 def handoff(tenure: float | None) -> Any:
-    """Return the option of a client for this tenure."""
+    """Return the client's `handoff` option for this tenure in seconds; None for the default."""
     import redlatch
 
     return None if tenure is None else redlatch.Handoff(tenure=tenure)
@@ -45,10 +46,14 @@ def handoff(tenure: float | None) -> Any:
 @contender("redlatch-tenure0-c", implementation="c", tenure=0.0)
 @contender("redlatch-fair-c", implementation="c", fair=True)
 class Redlatch(Contender):
-    """redlatch.Client."""
+    """redlatch.Client.
+
+    Attributes:
+        tenure: the seconds that a lease stays in the process; None takes the client's default.
+    """
 
     implementation = ""
-    tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
+    tenure: float | None = None
     fair = False
     package = "redlatch"
 
@@ -77,7 +82,7 @@ class Redlatch(Contender):
 @contender("redlatch-nowait-c", implementation="c")
 @contender("redlatch-nowait-python", implementation="python")
 class RedlatchNoWait(Redlatch):
-    """redlatch.Client, not waiting for the answer to a release."""
+    """redlatch.Client, without waiting for the answer to a release."""
 
     modes = ("cycle", "threads")
 
@@ -91,10 +96,14 @@ class RedlatchNoWait(Redlatch):
 @contender("redlatch-aio-tenure0-c", implementation="c", tenure=0.0)
 @contender("redlatch-aio-fair-c", implementation="c", fair=True)
 class AsyncRedlatch(AsyncContender):
-    """redlatch.AsyncClient."""
+    """redlatch.AsyncClient.
+
+    Attributes:
+        tenure: the seconds that a lease stays in the process; None takes the client's default.
+    """
 
     implementation = ""
-    tenure: float | None = None  # seconds that a lease stays in the process; None takes the client's own
+    tenure: float | None = None
     fair = False
     package = "redlatch"
 

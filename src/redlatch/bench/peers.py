@@ -1,8 +1,8 @@
-"""The other lock clients, one class each, used as their own documentation shows and set up to do their best.
+"""The other lock clients, one class each. Each is used as its own documentation shows, with its fastest settings.
 
-Packages are imported by name: none of them is needed, and one that is not there is absent from the race with the
-reason. Each that has a drop-in races with that under its own interface, too. A pool is as large as the race is wide,
-because a peer that runs out of connections raises.
+The packages are optional and imported by name. A missing one is absent from the race, with the reason. A peer with a
+drop-in also races with the drop-in, through the peer's own interface. A pool has as many connections as the race has
+callers, because a peer raises when it runs out of connections.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 
 from redlatch.bench.contender import TTL, TTL_MS, AsyncContender, Contender, Refused, contender
 
-POOL = 64  # connections per master; more are slower for every peer that was tried
+# The connections per master. With more connections, every peer that was tried was slower.
+POOL = 64
 
 
 @contender("redlock-py")
 @contender("redlock-py-drop-in", module="redlatch.compat.redlock")
 class RedlockPy(Contender):
-    """redlock-py: asks one master after the other and waits for all of them."""
+    """redlock-py: it asks one master after the other and waits for all of them."""
 
     module, package = "redlock", "redlock-py"
 
@@ -32,8 +33,9 @@ class RedlockPy(Contender):
         return lock
 
     def take(self, name: str) -> Any:
+        # The client has no endless wait: each call tries three times and sleeps after each.
         while not (lock := self.client.lock(name, TTL_MS)):
-            pass  # it has tried three times, and slept after each
+            pass
         return lock
 
     def release(self, held: Any) -> None:
@@ -43,7 +45,7 @@ class RedlockPy(Contender):
 @contender("pottery")
 @contender("pottery-drop-in", module="redlatch.compat.pottery")
 class Pottery(Contender):
-    """pottery.Redlock: asks all masters at once, with a new pool of threads for every call."""
+    """pottery.Redlock: it asks all masters at once, with a new pool of threads for every call."""
 
     module, package = "pottery", "pottery"
 
@@ -59,7 +61,7 @@ class Pottery(Contender):
 @contender("pottery-aio")
 @contender("pottery-aio-drop-in", module="redlatch.compat.pottery")
 class AsyncPottery(AsyncContender):
-    """pottery.AIORedlock: asks all masters at once and waits for all of them."""
+    """pottery.AIORedlock: it asks all masters at once and waits for all of them."""
 
     module, package = "pottery", "pottery"
 
@@ -79,7 +81,7 @@ class AsyncPottery(AsyncContender):
 @contender("redis-py-drop-in", lock_class="redlatch.compat.redis_py:Lock")
 @contender("redis-py-1ms", pause=0.001)
 class RedisPy(Contender):
-    """redis-py's Lock, on one master; a waiter looks again after `pause` seconds, by default 0.1."""
+    """redis-py's Lock, on one master; a waiter polls every `pause` seconds, by default 0.1."""
 
     module, package = "redis", "redis"
     pause = 0.1
@@ -97,7 +99,7 @@ class RedisPy(Contender):
 @contender("redis-py-aio-drop-in", lock_class="redlatch.compat.redis_py:AsyncLock")
 @contender("redis-py-aio-1ms", pause=0.001)
 class AsyncRedisPy(AsyncContender):
-    """redis.asyncio's Lock, on one master; a waiter looks again after `pause` seconds, by default 0.1."""
+    """redis.asyncio's Lock, on one master; a waiter polls every `pause` seconds, by default 0.1."""
 
     module, package = "redis", "redis"
     pause = 0.1
@@ -115,7 +117,7 @@ class AsyncRedisPy(AsyncContender):
 
 
 def class_named(place: str) -> Any:
-    """Return a class by its module and its name."""
+    """Return the class named "MODULE:NAME"."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
@@ -130,7 +132,7 @@ def pooled(url: str) -> Any:
 @contender("python-redis-lock")
 @contender("python-redis-lock-drop-in", module="redlatch.compat.redis_lock")
 class PythonRedisLock(Contender):
-    """python-redis-lock, on one master: looks for its own lock first, and wakes waiters by a list."""
+    """python-redis-lock, on one master: it looks for its own lock first, and wakes waiters through a list."""
 
     module, package = "redis_lock", "python-redis-lock"
 
@@ -174,7 +176,7 @@ class Coredis(AsyncContender):
 @contender("aioredlock")
 @contender("aioredlock-drop-in", module="redlatch.compat.aioredlock")
 class Aioredlock(AsyncContender):
-    """aioredlock: asks all masters at once and waits for all of them; it needs aioredis 1, whose Pythons are over."""
+    """aioredlock: it asks all masters at once and waits for all of them; it needs aioredis 1 and an old Python."""
 
     module, package, limit = "aioredlock", "aioredlock", "; it needs Python 3.11 or less"
 
@@ -182,7 +184,8 @@ class Aioredlock(AsyncContender):
         self.client = import_module(self.module).Aioredlock(urls)
 
     async def acquire(self, name: str) -> Any:
-        return await self.client.lock(name, lock_timeout=TTL)  # raises when it is refused
+        # The call raises if another holder has the lock.
+        return await self.client.lock(name, lock_timeout=TTL)
 
     async def take(self, name: str) -> Any:
         busy = import_module(self.module).LockAcquiringError
@@ -190,7 +193,8 @@ class Aioredlock(AsyncContender):
             try:
                 return await self.acquire(name)
             except busy:
-                pass  # it has tried three times, and slept after each
+                # The call has tried three times, and slept after each.
+                pass
 
     async def release(self, held: Any) -> None:
         await self.client.unlock(held)

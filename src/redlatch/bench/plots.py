@@ -1,6 +1,6 @@
 """Draw a race: throughput against the number of callers, and latency against the number of masters.
 
-matplotlib is imported here and nowhere else, when a plot is drawn; without it there are tables and no plots.
+Only this module imports matplotlib, and only to draw a plot. Without matplotlib the race has tables but no plots.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The look of each contender's line: its name, colour and marker.
+# The label, colour and marker of each contender's line.
 LOOKS = {
     "floor": ("the floor, in C", "#222222", ""),
     "redlatch-c": ("redlatch", "#c0392b", "o"),
@@ -24,7 +24,7 @@ Line = list[tuple[int, dict[str, Any]]]
 
 
 class NoPlots(Exception):
-    """matplotlib cannot be imported; the message says why in one line."""
+    """matplotlib cannot be imported; the message gives the reason in one line."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Picture:
     """One plot.
 
     Args:
-        name: of its files.
-        title, across, up: what stands over it and at its axes.
-        metric: what is drawn of each row.
-        lines: {contender: [(where, row), ...]}.
+        name: the name of its files, without the suffix.
+        title, across, up: the texts of its title, its x axis and its y axis.
+        metric: the metric to draw.
+        lines: {contender: [(x, row), ...]}.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Picture:
 
 
 def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what the figures have points for.
+    """Draw the plots for which the race has figures.
 
     Args:
-        figures: what `run.run_race` returned.
-        folder: where throughput.svg, throughput.png, latency.svg and latency.png go.
+        figures: the result of `run.run_race`.
+        folder: the folder for throughput.svg, throughput.png, latency.svg and latency.png.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         NoPlots: matplotlib is not installed.
@@ -63,7 +63,8 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
         import matplotlib
     except ImportError as error:
         raise NoPlots("matplotlib is not installed (pip install 'redlatch[bench]')") from error
-    matplotlib.use("Agg")  # files only, whatever display there is
+    # Draw to files only, even if there is a display.
+    matplotlib.use("Agg")
     style = {"svg.hashsalt": "redlatch", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     style |= {"axes.grid": True, "grid.color": "#e5e5e5"}
     with matplotlib.rc_context(style):
@@ -71,12 +72,12 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def pictures(figures: dict[str, Any]) -> tuple[Picture, ...]:
-    """Return both plots, with the lines that there are points for."""
+    """Return both plots, with all lines for which the race has figures."""
     return (
         Picture(
             "throughput",
             f"Throughput on {figures['masters']} masters, bars from the slowest to the fastest round",
-            "callers at once, each on names of its own",
+            "callers at once, each on its own names",
             "cycles (acquire + release) per second",
             "cycles_per_s",
             throughput_lines(figures),
@@ -104,7 +105,7 @@ def throughput_lines(figures: dict[str, Any]) -> dict[str, Line]:
 
 
 def latency_lines(figures: dict[str, Any]) -> dict[str, Line]:
-    """Return {contender: [(masters, row), ...]} of those that were measured on several numbers of masters."""
+    """Return {contender: [(masters, row), ...]} for the contenders that raced on several numbers of masters."""
     lines: dict[str, Line] = {}
     for scenario in figures["scenarios"]:
         before, found, count = scenario["name"].partition("cycle-n")
@@ -133,14 +134,15 @@ def save(picture: Picture, folder: Path) -> list[Path]:
     axes.set(xlabel=picture.across, ylabel=picture.up, title=picture.title)
     axes.legend(fontsize=8, frameon=False)
     files = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
-    figure.savefig(files[0], metadata={"Date": None})  # the same figures give the same file
+    # Without the date, the same figures give the same file.
+    figure.savefig(files[0], metadata={"Date": None})
     figure.savefig(files[1], dpi=160)
     pyplot.close(figure)
     return files
 
 
 def draw_line(axes: Any, contender: str, line: Line, metric: str) -> None:
-    """Draw one contender, with bars from its smallest to its largest round; the floor is dashed."""
+    """Draw one contender's line, with bars from its smallest to its largest round; the floor's line is dashed."""
     label, colour, marker = LOOKS[contender]
     middle = [row[metric] for _, row in line]
     rounds = [[answer[metric] for answer in row["rounds"]] for _, row in line]

@@ -1,4 +1,4 @@
-"""A contender's process as the race sees it: start it, order a run, read the answer, end it."""
+"""The race's side of a contender process: start it, order a run, read the answer, end it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from pathlib import Path
 from redlatch.bench.contender import Absent
 from redlatch.bench.order import Answer
 
-PATIENCE_SECONDS = 30  # on top of what an order takes; a contender silent for longer hangs
+# The seconds to wait for an answer beyond the length of the run. A contender that is silent for longer hangs.
+PATIENCE_SECONDS = 30
+
 FLOOR = "floor"
 
 
 class Failed(Exception):
-    """A contender ended or hung; the message is the end of what it wrote on stderr."""
+    """A contender ended or hung; the message is its last line on stderr, if there is one."""
 
 
 class Racer:
@@ -27,9 +29,9 @@ class Racer:
 
     Args:
         contender: "floor", or a name in `contender.REGISTRY`.
-        urls: the masters.
-        floor: the program of the floor.
-        ledger: the file descriptor of what it shares with others, if any.
+        urls: the URLs of the masters.
+        floor: the program of the floor; None if there is none.
+        ledger: the file descriptor of the ledger; None for no ledger.
     """
 
     def __init__(self, contender: str, urls: list[str], floor: Path | None, ledger: int | None = None) -> None:
@@ -38,7 +40,8 @@ class Racer:
                 raise Absent("there is no C compiler")
             command = [str(floor), "--stdin", *urls]
         else:
-            # -P and our own path: it imports what we import, whatever modules lie in the current folder.
+            # With -P and our own path, the process imports the same modules as the race, regardless of modules in the
+            # current folder.
             command = [sys.executable, "-P", "-m", "redlatch.bench.serve", contender, *urls]
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -49,7 +52,8 @@ class Racer:
             stderr=self._errors,
             bufsize=0,
             pass_fds=() if ledger is None else (ledger,),
-            start_new_session=True,  # Ctrl-C in the terminal goes to the race, which then ends its contenders itself
+            # Ctrl-C in the terminal then reaches only the race, which ends its contenders itself.
+            start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._orders, self._answers = self._process.stdin, self._process.stdout
@@ -59,25 +63,26 @@ class Racer:
 
         Args:
             order: "MODE AMOUNT WIDTH".
-            seconds: how long that takes, at least.
+            seconds: the shortest time that the run takes.
 
         Raises:
-            Absent: the contender, or its mode, is not to be had here.
+            Absent: the contender or its mode is not available here.
             Failed: there is no answer.
         """
         self.tell(order)
         return self.listen(seconds)
 
     def tell(self, order: str) -> None:
-        """Order one run, whose answer is listened for later."""
-        with suppress(BrokenPipeError):  # it has ended; its last line says why, or its stderr
+        """Order one run; `listen` returns its answer."""
+        # If the process has ended, `listen` reports the reason from its last line or its stderr.
+        with suppress(BrokenPipeError):
             self._orders.write(f"{order}\n".encode())
 
     def listen(self, seconds: float = 0.0) -> Answer:
         """Return the answer to the last order.
 
         Raises:
-            Absent, Failed: as `run`.
+            Absent, Failed: as for `run`.
         """
         if not select.select([self._answers], [], [], seconds + PATIENCE_SECONDS)[0]:
             raise Failed("no answer")
@@ -96,12 +101,12 @@ class Racer:
         return lines[-1] if lines else f"ended with status {self._process.returncode}"
 
     def dismiss(self) -> None:
-        """Tell the process to end, without waiting for it."""
+        """Ask the process to end, without waiting for it."""
         with suppress(BrokenPipeError):
             self._orders.close()
 
     def close(self) -> None:
-        """End the process: politely, then not."""
+        """Ask the process to end, and kill it if it has not ended after 2 s."""
         self.dismiss()
         try:
             self._process.wait(2)

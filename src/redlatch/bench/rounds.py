@@ -1,8 +1,9 @@
-"""Interleave contenders in rounds, and say what the rounds have in common.
+"""Interleave contenders in rounds, and summarise the rounds.
 
-Figures of different minutes cannot be compared on a shared machine; figures of one round, taken within a second or two
-of each other, can. So every contender is a process that stays connected, a round gives each of them its turn, a ratio
-is formed inside one round, and what is reported is the median of the rounds' ratios with the smallest and the largest.
+On a shared machine, figures of different minutes cannot be compared. Figures of one round can, because they are taken
+within a second or two. So every contender is a process that stays connected, and a round gives each contender one turn.
+Each ratio is formed inside one round. The result is the median of the rounds' ratios, with the smallest and the
+largest.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Entry:
     """One row of a scenario.
 
     Args:
-        label: how the row is called in the tables.
+        label: the name of the row in the tables.
         contender: "floor", or a name in `contender.REGISTRY`.
-        mode: what it is told to do in a round.
-        width: callers at once, or locks in one batch, or the depth of the floor's pipeline.
-        masters: which of the ground's lists of URLs it locks on.
-        processes: how many processes do so at once.
+        mode: the mode of its runs; see `contender`. Default "cycle".
+        width: the number of callers at once, of locks in one batch, or the depth of the floor's pipeline. Default 1.
+        masters: the name of the ground's list of URLs that it locks on. Default "all".
+        processes: the number of processes that run at once. Default 1.
     """
 
     label: str
@@ -60,9 +61,9 @@ class Entry:
 
 
 class Ratio(NamedTuple):
-    """A column of ratios: each row's metric divided by that of the row called `base`.
+    """A column of ratios: the metric of each row divided by that of the row with the label `base`.
 
-    "{width}" in `base` stands for the row's own width, "{who}" for what is before the comma in its label.
+    "{width}" in `base` stands for the row's own width, "{who}" for the part of its label before the comma.
     """
 
     heading: str
@@ -70,7 +71,7 @@ class Ratio(NamedTuple):
     base: str
 
     def base_of(self, entry: Entry) -> str:
-        """Return the label of the row that this one is divided by."""
+        """Return the label of the row by which this entry's metric is divided."""
         return self.base.format(width=entry.width, who=entry.label.partition(",")[0])
 
 
@@ -79,18 +80,18 @@ class Scenario:
     """Entries that race each other.
 
     Args:
-        name: short, for the JSON and for --only.
-        title: for the table.
-        entries: in the order of their turns.
+        name: the short name for the JSON and for --only.
+        title: the title of the table.
+        entries: the entries in the order of their turns.
         ratios: the ratios to form.
-        ground: where it takes place, a name in `grounds.GROUNDS`.
-        one_core: pin servers and contenders to one core together.
-        rounds: how many are counted.
-        spare: how many are thrown away before.
-        seconds: how long one turn takes.
-        amount: cycles in one turn, instead of `seconds`; 0 for none.
+        ground: the masters to race on, a name in `grounds.GROUNDS`.
+        one_core: whether to pin servers and contenders to one core together.
+        rounds: the number of rounds that count.
+        spare: the number of rounds before them that do not count.
+        seconds: the length of one turn.
+        amount: the number of cycles in one turn, instead of `seconds`; 0 for no number.
         columns: the metrics that the table shows.
-        ranges: whether it shows the smallest and the largest round of them, too.
+        ranges: whether the table also shows the smallest and the largest round of each metric.
     """
 
     name: str
@@ -108,18 +109,19 @@ class Scenario:
 
     @property
     def turns(self) -> int:
-        """How many turns all rounds have."""
+        """The number of turns of all rounds."""
         return len(self.entries) * (self.spare + self.rounds)
 
 
 @dataclass
 class Outcome:
-    """What came out of one entry: the answers of its rounds, or why there are none.
+    """The result of one entry: the answers of its rounds, or the reason why there are none.
 
     Attributes:
-        rounds: the answers.
-        failure: why a contender that is here gave none.
-        absent: why a contender is not here; nobody's failure.
+        entry: the entry.
+        rounds: the answers of its rounds.
+        failure: the reason why a contender that is available gave no answer.
+        absent: the reason why a contender is not available; this is not a failure.
     """
 
     entry: Entry
@@ -128,11 +130,11 @@ class Outcome:
     absent: str | None = None
 
     def out(self) -> bool:
-        """Whether it gets no more turns."""
+        """Return whether the entry gets no more turns."""
         return bool(self.failure or self.absent)
 
     def has(self, metric: str) -> bool:
-        """Tell whether there is a figure for this metric."""
+        """Return whether every round has a figure for this metric."""
         return bool(self.rounds) and all(metric in answer for answer in self.rounds)
 
     def median(self, metric: str) -> float:
@@ -140,7 +142,7 @@ class Outcome:
         return float(statistics.median(answer[metric] for answer in self.rounds))
 
     def ratios(self, metric: str, base: Outcome) -> list[float]:
-        """Return this entry's metric divided by the base's, round by round; nothing where the base has a round of 0."""
+        """Return this entry's metric divided by the base's, round by round; [] if a round of the base has 0."""
         if not all(other[metric] for other in base.rounds):
             return []
         return [mine[metric] / other[metric] for mine, other in zip(self.rounds, base.rounds, strict=True)]
@@ -148,7 +150,7 @@ class Outcome:
 
 @contextmanager
 def one_core(enabled: bool, pids: Iterable[int]) -> Iterator[None]:
-    """Keep these processes, and all that this one starts meanwhile, on one core."""
+    """Pin these processes, this process, and all processes that it starts meanwhile, to one core."""
     if not enabled:
         yield
         return
@@ -165,12 +167,14 @@ def one_core(enabled: bool, pids: Iterable[int]) -> Iterator[None]:
 
 
 class Race:
-    """A scenario with its processes running; entries of one contender that want as many on the same masters share them.
+    """A scenario with its running processes.
+
+    Entries share their processes if they have the same contender, masters and number of processes.
 
     Args:
-        scenario: what to run.
-        urls: lists of URLs by the name that entries use.
-        floor: the program of the floor, where there is one.
+        scenario: the scenario to run.
+        urls: the lists of URLs, by the names that entries use.
+        floor: the program of the floor; None if there is none.
     """
 
     def __init__(self, scenario: Scenario, urls: dict[str, list[str]], floor: Path | None) -> None:
@@ -189,7 +193,8 @@ class Race:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for team in self._teams.values():  # all at once: a client with a sick master takes a second to close
+        # Dismiss all teams before closing any: a client with a sick master takes a second to close.
+        for team in self._teams.values():
             team.dismiss()
         self._stack.close()
 
@@ -199,17 +204,17 @@ class Race:
         """Give every entry that still runs one turn.
 
         Args:
-            amount: what each is told to do: cycles as "2000", or seconds as "0.5s".
-            seconds: how long that takes, at least.
+            amount: the length of a turn: cycles as "2000", or seconds as "0.5s".
+            seconds: the shortest time that a turn takes.
             keep: whether the answers count.
-            done: called with a label after its turn.
+            done: called with the label of each entry after its turn.
         """
         for outcome in self.outcomes:
             self._attempt(outcome, lambda entry: self._turn(entry, amount, seconds), keep)
             done(outcome.entry.label)
 
     def _attempt(self, outcome: Outcome, step: Callable[[Entry], Any], keep: bool = False) -> None:
-        """Take one step for an entry that is not out; where it fails, the entry is."""
+        """Take one step for an entry that is not out; a failure puts the entry out."""
         if outcome.out():
             return
         try:
@@ -218,7 +223,8 @@ class Race:
             outcome.absent = str(reason)
         except Failed as failure:
             outcome.failure = str(failure)
-            self._teams.pop(key_of(outcome.entry)).close()  # the next entry gets a new one
+            # The next entry with this key gets a new team.
+            self._teams.pop(key_of(outcome.entry)).close()
         else:
             if keep:
                 outcome.rounds.append(answer)
@@ -241,7 +247,7 @@ class Race:
 
 
 def key_of(entry: Entry) -> tuple[str, str, int]:
-    """Return what entries that share their processes have in common."""
+    """Return the key of a team: entries with the same key share their processes."""
     return entry.contender, entry.masters, entry.processes
 
 
@@ -249,11 +255,11 @@ def summary(scenario: Scenario, outcomes: list[Outcome]) -> dict[str, Any]:
     """Return a scenario's figures as plain data.
 
     Args:
-        scenario: what was run.
-        outcomes: what came out.
+        scenario: the scenario.
+        outcomes: the results of its entries.
 
     Returns:
-        A dict of medians over the rounds and of ratios as {"median", "min", "max"}, with all rounds behind them.
+        A dict with the medians over the rounds, the ratios as {"median", "min", "max"}, and all rounds.
     """
     by_label = {outcome.entry.label: outcome for outcome in outcomes}
     return {
@@ -290,5 +296,5 @@ def _row(scenario: Scenario, outcome: Outcome, by_label: dict[str, Outcome]) -> 
 
 
 def spread(ratios: list[float]) -> dict[str, Any]:
-    """Return the median of the rounds' ratios, with the smallest and the largest."""
+    """Return the median, the smallest and the largest of the rounds' ratios."""
     return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}

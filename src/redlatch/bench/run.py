@@ -1,4 +1,4 @@
-"""The race: the scenarios one after the other, on masters of its own, and the result as plain data."""
+"""The race: run the scenarios one after the other, on its own masters, and return the result as plain data."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from redlatch.bench.machine import machine_class
 from redlatch.bench.rounds import Race, Scenario, one_core, summary
 from redlatch.bench.scenarios import scenarios
 
-WARM_UP = 0.1  # seconds before the first round, which is not counted either
-KNOWING = "0.5s"  # time for a client to detect which masters are sick; the cost of detection is not measured here
+# The seconds of the turns before the first round; these turns do not count.
+WARM_UP = 0.1
 
-Progress = Callable[[str, int], object]  # what is run, and how many turns that was
+# The time for a client to detect which masters are sick. The race does not measure the cost of the detection.
+KNOWING = "0.5s"
+
+# Called with the name of the last turns and their number.
+Progress = Callable[[str, int], object]
+
 Announce = Callable[[dict[str, Any]], object]
 
 
 class NoSuchScenario(Exception):
-    """Nothing is left to run."""
+    """The settings leave no scenario to run."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run.
+    """The settings of a race.
 
     Args:
-        masters: how many there are in the quorum.
-        quick: fewer and shorter rounds.
-        only: run the scenarios that have this in their name; all for "".
+        masters: the number of masters. Default 5.
+        quick: whether to run fewer and shorter rounds. Default False.
+        only: a part of the names of the scenarios to run; "" runs all.
     """
 
     masters: int = 5
@@ -45,22 +50,22 @@ class Settings:
     only: str = ""
 
     def scenarios(self) -> list[Scenario]:
-        """Return what is to be run here.
+        """Return the scenarios to run on this machine.
 
         Raises:
-            NoSuchScenario: nothing is.
+            NoSuchScenario: there is no such scenario.
         """
         found = [each for each in scenarios(self.masters) if self.only in each.name]
         if not hasattr(os, "sched_setaffinity"):
             found = [each for each in found if not each.one_core]
         if not found:
             names = ", ".join(each.name for each in scenarios(self.masters))
-            raise NoSuchScenario(f"no scenario has {self.only!r} in its name; there are {names}")
+            raise NoSuchScenario(f"no scenario has {self.only!r} in its name; the scenarios are {names}")
         return [hastened(each) for each in found] if self.quick else found
 
 
 def hastened(scenario: Scenario) -> Scenario:
-    """Return the scenario as --quick runs it."""
+    """Return the scenario with fewer and shorter rounds, for --quick."""
     rounds, amount = 2 if scenario.rounds > 3 else 1, min(scenario.amount, 2000)
     return replace(scenario, rounds=rounds, spare=0, amount=amount, seconds=scenario.seconds / 4)
 
@@ -69,16 +74,17 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
     """Run the race.
 
     Args:
-        settings: what to run.
-        progress: told of every turn.
-        announce: given {"machine": ...} first, then each scenario's figures when it is over, or {"note": ...} in words.
+        settings: the settings of the race.
+        progress: called after each turn.
+        announce: called with {"machine": ...} first, then with the figures of each scenario when it has ended; also
+            with {"note": ...} for a message.
 
     Returns:
         All figures.
 
     Raises:
-        NoSuchScenario: nothing is to be run.
-        ConfigurationError: there is no server.
+        NoSuchScenario: there is no scenario to run.
+        ConfigurationError: there is no server program.
     """
     todo = settings.scenarios()
     fleet = embedded.masters(settings.masters)
@@ -102,7 +108,7 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
 def run_scenario(
     scenario: Scenario, fleet: embedded.Masters, floor: Path | None, settings: Settings, progress: Progress
 ) -> dict[str, Any]:
-    """Run one scenario and return its figures, or why it cannot be run here."""
+    """Run one scenario; return its figures, or the reason why it cannot run here."""
     begin = time.monotonic()
     wanted = frozenset(entry.masters for entry in scenario.entries)
     with ExitStack() as stack:

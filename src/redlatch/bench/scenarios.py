@@ -1,6 +1,7 @@
-"""What races what: the scenarios, how wide each is, for how long, and which ratios are formed.
+"""The scenarios: the entries of each, their widths, times and ratios.
 
-The times are chosen so that all of it fits into seven minutes; what is quoted gets more rounds than what is only drawn.
+The times are chosen so that the whole race takes seven minutes. Figures that the documentation quotes get more rounds
+than figures that are only drawn.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ REDLOCK = Entry("redlock-py", "redlock-py")
 LIMIT = Entry("C limit, 1024 deep", FLOOR_PROGRAM, "pipeline", 1024)
 
 CALLERS = (1, 8, 64, 512, 4096)
-MASTERS = (1, 3, 5, 9)  # that latency is drawn against
+
+# The numbers of masters in the plot of latencies.
+MASTERS = (1, 3, 5, 9)
 
 LATENCY = (Ratio("p50 / floor", "p50_us", FLOOR.label), Ratio("p99 / floor", "p99_us", FLOOR.label))
 AGAINST_LIMIT = Ratio("rate / C limit", "cycles_per_s", LIMIT.label)
 
 
 def on(masters: str, *entries: Entry) -> tuple[Entry, ...]:
-    """Return the entries as they are on another list of masters."""
+    """Return the entries on another list of masters."""
     return tuple(replace(entry, masters=masters) for entry in entries)
 
 
 def scenarios(masters: int) -> list[Scenario]:
-    """Return all scenarios, for a quorum of so many masters."""
+    """Return all scenarios, for a quorum of this number of masters."""
     others = sorted({*MASTERS} - {1, masters})
     return [
         *work(masters),
@@ -56,12 +59,12 @@ def scenarios(masters: int) -> list[Scenario]:
 
 
 def work(masters: int) -> list[Scenario]:
-    """Return the scenarios that are all work.
+    """Return the scenarios on one core, which measure the work alone.
 
-    Waking a core that sleeps costs 30-40 us in a virtual machine, more than the rest of a round trip, and depends on
-    where the scheduler happens to put each server: ratios of 1.8 to 7.6 were seen for one client. On one core there is
-    none of it, what is left is work, and the same ratio is 2.90..2.93. Both kinds of figures are shown, as a service
-    meets both.
+    In a virtual machine the wake-up of a sleeping core costs 30-40 us, more than the rest of a round trip. The cost
+    depends on the core that the scheduler chooses for each server: one client had ratios from 1.8 to 7.6. On one core
+    there are no such wake-ups, only work, and the same ratio is 2.90..2.93. The race shows both kinds of figures,
+    because a service has both kinds of costs.
     """
     all_masters = (FLOOR, REDLATCH, NOWAIT, PURE, REDLOCK)
     one_master = (FLOOR, REDLATCH, PURE, REDLOCK, Entry("redis-py Lock", "redis-py"))
@@ -107,7 +110,7 @@ def cycle_on_one() -> Scenario:
 
 
 def cycle_on_others(count: int) -> Scenario:
-    """Return the scenario of one caller on a number of masters that is only drawn."""
+    """Return the scenario of one caller on a number of masters that only the plot needs."""
     entries = on(str(count), FLOOR, REDLATCH, PURE, REDLOCK)
     return Scenario(f"cycle-n{count}", f"One cycle, one caller, all cores, N={count}", entries, LATENCY, seconds=0.2)
 
@@ -118,7 +121,8 @@ def throughput(masters: int) -> Scenario:
         LIMIT,
         REDLOCK,
         Entry("redlock-py, 64 threads", "redlock-py", "threads", 64),
-        Entry("pottery asyncio, 64 tasks", "pottery-aio", "tasks", 64),  # more are slower
+        # More tasks are slower for pottery.
+        Entry("pottery asyncio, 64 tasks", "pottery-aio", "tasks", 64),
         Entry("aioredlock, 64 tasks", "aioredlock", "tasks", 64),
         Entry("asyncio, 512 tasks", "redlatch-aio-c", "tasks", 512),
         Entry("uvloop, 512 tasks", "redlatch-uvloop-c", "tasks", 512),
@@ -154,15 +158,17 @@ def throughput_on_one() -> Scenario:
 
 
 def callers(masters: int) -> Scenario:
-    """Return the scenario that is drawn: throughput against the number of callers."""
+    """Return the scenario for the plot of throughput against the number of callers."""
     limit = "C limit, {width} deep"
     kinds = (
         (limit, FLOOR_PROGRAM, "pipeline", CALLERS),
         ("asyncio, {width} tasks", "redlatch-aio-c", "tasks", CALLERS),
         ("uvloop, {width} tasks", "redlatch-uvloop-c", "tasks", CALLERS),
-        ("{width} threads", "redlatch-c", "threads", CALLERS[:4]),  # more threads measure the scheduler
-        ("redlock-py, {width} threads", "redlock-py", "threads", CALLERS[:3]),  # it has no room for more connections
-        ("pottery asyncio, {width} tasks", "pottery-aio", "tasks", CALLERS[:3]),  # nor has that
+        # With more threads the figures measure the scheduler.
+        ("{width} threads", "redlatch-c", "threads", CALLERS[:4]),
+        # The two peers have no room for more connections.
+        ("redlock-py, {width} threads", "redlock-py", "threads", CALLERS[:3]),
+        ("pottery asyncio, {width} tasks", "pottery-aio", "tasks", CALLERS[:3]),
     )
     entries = tuple(
         Entry(label.format(width=width), contender, mode, width)
@@ -175,7 +181,7 @@ def callers(masters: int) -> Scenario:
 
 
 def crowd(masters: int) -> list[Scenario]:
-    """Return the scenarios of what a cycle costs in a crowd, against the same in a small company."""
+    """Return the scenarios of the CPU time of a cycle with many tasks, compared with fewer tasks."""
     made = []
     for loop, contender in (("asyncio", "redlatch-aio-c"), ("uvloop", "redlatch-uvloop-c")):
         few, many = (Entry(f"{width} tasks", contender, "tasks", width) for width in (64, 4096))
@@ -186,7 +192,7 @@ def crowd(masters: int) -> list[Scenario]:
 
 
 def batches(masters: int) -> Scenario:
-    """Return the scenario of many locks in one call; the p50 is a batch's, a cycle is one lock of it."""
+    """Return the scenario of many locks in one call; the p50 is that of a batch, a cycle is one lock of the batch."""
     entries = (
         LIMIT,
         *(Entry(f"batches of {width}", "redlatch-c", "batch", width) for width in (1, 16, 256, 1024, 4096)),
@@ -198,7 +204,7 @@ def batches(masters: int) -> Scenario:
 
 
 def encrypted(masters: int) -> Scenario:
-    """Return the scenario over TLS; the floor, which has none, shows what it costs."""
+    """Return the scenario over TLS; the floor has no TLS and so shows the cost of TLS."""
     floor = Entry("floor (C), no TLS", FLOOR_PROGRAM, masters="tcp")
     entries = (floor, REDLATCH, PURE, REDLOCK)
     ratios = (Ratio("p50 / floor", "p50_us", floor.label), Ratio("p50 / redlock-py", "p50_us", REDLOCK.label))
@@ -213,9 +219,10 @@ def unix(masters: int) -> Scenario:
 
 
 def sickness(masters: int) -> Scenario:
-    """Return the scenario where masters are stopped, dead or out of reach, while the others are well.
+    """Return the scenario in which some masters are stopped, dead or unreachable, and the others are healthy.
 
-    redlatch alone: its peers wait for a sick master until a time-out of their own, seconds for every cycle, or raise.
+    Only redlatch races here: its peers wait for a sick master until their own time-out, seconds in every cycle, or
+    raise.
     """
     healthy = Entry("all healthy", "redlatch-c")
     words = {"stopped": "stopped (SIGSTOP)", "refused": "dead (port refused)", "swallowed": "black-holed"}
@@ -242,7 +249,8 @@ def beside_a_busy_thread(masters: int) -> Scenario:
     )
     ratios = (
         Ratio("p50 / idle", "p50_us", "{who}, idle"),
-        Ratio("rate / idle", "cycles_per_s", "{who}, idle"),  # the few that lose the interpreter are long
+        # The rate also shows the few long cycles, in which the caller loses the interpreter.
+        Ratio("rate / idle", "cycles_per_s", "{who}, idle"),
         Ratio("thread / alone", "spins_per_s", "{who}, thread only"),
     )
     title = f"Beside a CPU-bound thread of the same process, N={masters}"

@@ -1,9 +1,9 @@
-"""Run one contender as a process of its own, told on stdin how much to do.
+"""Run one contender in its own process. It reads its orders from stdin.
 
     python -m redlatch.bench.serve NAME URL...
 
-A line of stdin is "MODE AMOUNT [WIDTH]", as it is for the floor; the answer is one line of JSON: the figures of the
-run, or {"absent": "why"} when the contender is not to be had here, or has no such mode.
+A line of stdin is "MODE AMOUNT [WIDTH]", as for the floor. The answer is one line of JSON: the figures of the run, or
+{"absent": "reason"} if the contender is not available here or does not have the mode.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from redlatch.bench import imports, ours, peers, split
 from redlatch.bench.contender import REGISTRY, Absent, Contender
 from redlatch.bench.order import Answer
 
-LOADED = (imports, ours, peers, split)  # each registers its contenders
+# The modules that register the contenders.
+LOADED = (imports, ours, peers, split)
 
 
 def make(name: str) -> Contender:
-    """Make the contender of that name.
+    """Make the contender of this name.
 
     Raises:
-        Absent: what it needs is not installed, or cannot be imported here.
+        Absent: its package is not installed, or cannot be imported here.
     """
     cls, attributes = REGISTRY[name]
     if cls.module:
@@ -33,7 +34,8 @@ def make(name: str) -> Contender:
             if error.name == cls.module:
                 raise Absent(f"not installed (pip install {cls.package}{cls.limit})") from error
             raise Absent(unfit(error)) from error
-        except Exception as error:  # an old package may fail in any way on a new Python
+        except Exception as error:
+            # An old package may raise any exception on a new Python.
             raise Absent(unfit(error)) from error
     made = cls()
     for attribute, value in attributes.items():
@@ -42,7 +44,7 @@ def make(name: str) -> Contender:
 
 
 def unfit(error: Exception) -> str:
-    """Word that a package is there and does not import."""
+    """Return the message for a package that is installed but cannot be imported."""
     return f"does not import on Python {sys.version_info[0]}.{sys.version_info[1]}: {type(error).__name__}: {error}"
 
 
@@ -52,7 +54,7 @@ def answer(figures: Answer) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the contender named first on the masters named after it."""
+    """Serve the contender that the first argument names, on the masters that the other arguments name."""
     name, *urls = arguments
     try:
         make(name).serve(urls, sys.stdin, answer)

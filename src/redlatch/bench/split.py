@@ -1,9 +1,10 @@
-"""How many rounds a split vote takes: rivals that start at one moment, each the client of another machine.
+"""A simulation of split votes: rivals on different machines start at one moment. It counts the rounds until one wins.
 
-On one machine they would not start at one moment, and the first would mostly win. So the masters, the network and the
-clock are acted out here, and the rivals run the algorithm itself (`redlatch.protocol.acquire`): what it yields is done
-in an order that only latencies decide. Each message takes LEAST_NS and an exponential time on top; messages of one
-connection arrive in the order they were sent; a master pushes to who looked at a key when it goes.
+On one real machine they would not start at the same moment, and the first would usually win. So this module simulates
+the masters, the network and the clock. The rivals run the real algorithm (`redlatch.quorum.acquire`), and only the
+latencies decide the order of its effects. Each message takes LEAST_NS plus an exponential time. Messages of one
+connection arrive in the order in which they were sent. When a key is deleted, the master sends a push to each client
+that looked at it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from typing import Any
 
 from redlatch.bench.contender import Contender, contender
 from redlatch.bench.order import Answer, Order, cpu_seconds, percentiles
-from redlatch.protocol.acquire import acquire
-from redlatch.protocol.ballot import Ballot
-from redlatch.protocol.commands import Acquire, Look, Release
-from redlatch.protocol.effects import Effect, Pause, Steps, Tell
-from redlatch.protocol.hold import HELD, Hold
-from redlatch.protocol.plain import PLAIN
-from redlatch.protocol.policy import SECOND, Clock, Fences, Policy, Retry, Tokens
-from redlatch.protocol.waiting import Lines
+from redlatch.quorum.acquire import acquire
+from redlatch.quorum.effects import Effect, Pause, Steps, Tell
+from redlatch.quorum.hold import HELD, Hold
+from redlatch.quorum.kinds.plain import PLAIN
+from redlatch.quorum.policy import Fences, Policy, Retry, Tokens
+from redlatch.quorum.waiting.queues import WaitQueues
+from redlatch.votes.ballot import Ballot
+from redlatch.votes.commands import Acquire, Look, Release
+from redlatch.votes.units import SECOND, Clock
 
 MASTERS = 5
-LEAST_NS = 30_000  # one way; a round trip is 90 us in the mean
+
+# The shortest latency of a message, and the mean of the time on top. So the mean round trip is 90 us.
+LEAST_NS = 30_000
 MORE_NS = 15_000
+
 TTL_MS = 10_000
 KEY = b"hot"
 
@@ -36,15 +41,16 @@ Way = Callable[["Rival"], Steps]
 
 
 class World(Clock):
-    """The clock, and what happens when.
+    """The clock and the events of a simulation.
 
     Args:
-        seed: of all chance in it.
+        seed: the seed of all its random numbers.
     """
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.owners: list[bytes | None] = [None] * MASTERS  # the token under the key, by master
+        # The token of the key on each master.
+        self.owners: list[bytes | None] = [None] * MASTERS
         self.watchers: list[dict[Rival, None]] = [{} for _ in range(MASTERS)]
         self._now = SECOND
         self._count = itertools.count()
@@ -54,31 +60,31 @@ class World(Clock):
         return self._now
 
     def at(self, when_ns: int, act: Callable[[], None]) -> None:
-        """Have something happen."""
+        """Schedule an event at a time."""
         heappush(self._agenda, (when_ns, next(self._count), act))
 
     def latency(self) -> int:
-        """Return how long a message takes."""
+        """Return the latency of a message in ns."""
         return LEAST_NS + int(self.chance.expovariate(1 / MORE_NS))
 
     def tick(self) -> None:
-        """Let the next thing happen."""
+        """Set the clock to the next event and run it."""
         self._now, _, act = heappop(self._agenda)
         act()
 
 
 class Rival:
-    """One client, with one lock object, that acquires.
+    """One client with one lock object, which it acquires.
 
     Args:
-        world: where it lives.
-        way: how it acquires.
-        lines: the lines of its client.
+        world: the simulation.
+        way: the algorithm of its acquire.
+        queues: the wait queues of its client.
     """
 
-    def __init__(self, world: World, way: Way, lines: Lines) -> None:
+    def __init__(self, world: World, way: Way, queues: WaitQueues) -> None:
         self.world = world
-        self.lines = lines
+        self.queues = queues
         self.hold = Hold("hot", KEY, PLAIN)
         self.policy = Policy(
             masters=tuple(f"master-{index}" for index in range(MASTERS)),
@@ -90,15 +96,18 @@ class Rival:
             tokens=Tokens(lambda: [world.chance.randbytes(16)]),
             fences=Fences(lambda: 1),
         )
-        self.tokens: set[bytes] = set()  # of its attempts
-        self._latest = [[0] * MASTERS, [0] * MASTERS]  # when the last message there, and back, arrives
-        self._waits = 0  # counts what it waited for, so that nothing wakes it twice
+        # The tokens of its attempts.
+        self.tokens: set[bytes] = set()
+        # The arrival times of the last message to each master, and of the last reply.
+        self._latest = [[0] * MASTERS, [0] * MASTERS]
+        # The number of its waits, so that no event ends the same wait twice.
+        self._waits = 0
         self._awaited: Ballot | None = None
         self.hold.claim(self)
         self._steps = way(self)
 
     def go_on(self) -> None:
-        """Do all that it asks for until it waits for something."""
+        """Run the algorithm until its next wait."""
         self._waits += 1
         self._awaited = None
         for effect in self._steps:
@@ -113,10 +122,11 @@ class Rival:
         if isinstance(effect, Pause):
             self._wake_at(effect.until_ns)
             return True
-        if isinstance(effect, list):  # acquire waits for no more than one
+        if isinstance(effect, list):
+            # `acquire` waits for one ballot at most.
             (ballot,) = effect
         else:
-            assert isinstance(effect, Ballot), "one client has one lock object here, so that there is no line"
+            assert isinstance(effect, Ballot), "each client has only one lock object, so there is no queue"
             ballot = effect
             self._submit(ballot)
         if ballot.decided:
@@ -137,13 +147,13 @@ class Rival:
                 self._send(0, index, lambda index=index: self._arrive(ballot, index))  # type: ignore[misc]
 
     def _send(self, way: int, index: int, act: Callable[[], None]) -> None:
-        """Have a message arrive, behind those before it."""
+        """Schedule the arrival of a message after the messages sent before it."""
         line = self._latest[way]
         line[index] = max(line[index], self.world.now() + self.world.latency())
         self.world.at(line[index], act)
 
     def _arrive(self, ballot: Ballot, index: int) -> None:
-        """Do what a command says on a master, and send the reply."""
+        """Execute a command on a master, and send the reply."""
         command, owners = ballot.command, self.world.owners
         yes = owners[index] is None
         if isinstance(command, Acquire):
@@ -172,18 +182,18 @@ class Rival:
         self._wake(ballot)
 
     def _learn(self, index: int) -> None:
-        """Take note of a push: the key has changed on that master."""
-        self.lines.changed(index, KEY)
-        while self.lines.called:
-            self._wake(self.lines.called.popleft())
+        """Handle a push: the key has changed on this master."""
+        self.queues.watches.changed(index, KEY)
+        while self.queues.called:
+            self._wake(self.queues.called.popleft())
 
     def _wake(self, ballot: Ballot) -> None:
         if ballot is self._awaited and ballot.decided:
             self.go_on()
 
 
-class Unordered(Lines):
-    """Lines where no master is asked before the others."""
+class Unordered(WaitQueues):
+    """Wait queues of a client that asks no master before the others."""
 
     def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
         return -1
@@ -191,17 +201,17 @@ class Unordered(Lines):
 
 def as_redlatch(rival: Rival) -> Steps:
     """Acquire as redlatch does."""
-    return acquire(rival.policy, rival.lines, rival.hold, TTL_MS, None)
+    return acquire(rival.policy, rival.queues, rival.hold, TTL_MS, None)
 
 
 def by_jitter(rival: Rival) -> Steps:
-    """Acquire as the Redis page says: ask all, undo, pause for a random time, ask all again."""
+    """Acquire as the Redis documentation describes: ask all masters, undo, pause for a random time, ask again."""
     policy, hold = rival.policy, rival.hold
     for attempt in itertools.count():
         started = policy.clock.now()
         ballot = hold.attempt(
             policy,
-            rival.lines,
+            rival.queues,
             TTL_MS,
             started,
             started + policy.validity_ns(TTL_MS),
@@ -215,23 +225,23 @@ def by_jitter(rival: Rival) -> Steps:
         yield Pause(policy.clock.now() + policy.retry.pause_ns(attempt, policy.random()))
 
 
-@contender("split-redlatch", way=as_redlatch, lines=Lines)
-@contender("split-unordered", way=as_redlatch, lines=Unordered)
-@contender("split-jitter", way=by_jitter, lines=Lines)
+@contender("split-redlatch", way=as_redlatch, queues=WaitQueues)
+@contender("split-unordered", way=as_redlatch, queues=Unordered)
+@contender("split-jitter", way=by_jitter, queues=WaitQueues)
 class Split(Contender):
-    """Rivals for one name that nobody holds, as many as the order is wide; a cycle is one contest."""
+    """Rivals for one free name. The order's width is the number of rivals; a cycle is one contest."""
 
     package = "redlatch"
     modes = ("split",)
     way: Any
-    lines: Any
+    queues: Any
 
     def open(self, urls: list[str]) -> None:
-        """Do nothing: masters and network are acted out."""
+        """Do nothing, because masters and network are simulated."""
 
     def run_split(self, order: Order) -> Answer:
         order.start()
-        results = sorted(contest(self.way, self.lines, order.width, seed) for seed in seeds(order))
+        results = sorted(contest(self.way, self.queues, order.width, seed) for seed in seeds(order))
         count = len(results)
         attempts = [attempts for attempts, _ in results]
         return {
@@ -248,18 +258,24 @@ class Split(Contender):
 
 
 def seeds(order: Order) -> Iterator[int]:
-    """Return a seed for each contest; each order has others, the same for every contender."""
+    """Return a seed for each contest. Each order has new seeds, and all contenders have the same."""
     return iter(range(Order.count * 1_000_000, Order.count * 1_000_000 + order.amount))
 
 
-def contest(way: Way, lines: Callable[[], Lines], rivals: int, seed: int) -> tuple[int, int]:
-    """Let so many rivals start at one moment.
+def contest(way: Way, queues: Callable[[], WaitQueues], rivals: int, seed: int) -> tuple[int, int]:
+    """Let some rivals start at one moment, and run until one of them has won.
+
+    Args:
+        way: the algorithm of their acquires.
+        queues: makes the wait queues of a client.
+        rivals: the number of rivals.
+        seed: the seed of the simulation.
 
     Returns:
-        How many attempts the busiest of them had begun when somebody had won, and after how many nanoseconds that was.
+        The largest number of attempts that a rival had begun, and the time in nanoseconds.
     """
     world = World(seed)
-    everybody = [Rival(world, way, lines()) for _ in range(rivals)]
+    everybody = [Rival(world, way, queues()) for _ in range(rivals)]
     for rival in everybody:
         rival.go_on()
     while not any(rival.hold.state == HELD for rival in everybody):

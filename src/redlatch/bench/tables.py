@@ -23,14 +23,16 @@ HEADINGS = {
     "attempts_p50": "rounds p50",
     "attempts_p99": "rounds p99",
 }
-SHARES = ("fairness", "held_share", "split_share")  # from 0 to 1
+
+# The metrics from 0 to 1.
+SHARES = ("fairness", "held_share", "split_share")
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    """Return one line on what the figures were measured on.
+    """Return one line about the machine and the versions.
 
     Args:
-        machine: what `machine.machine_class` found.
+        machine: the result of `machine.machine_class`.
     """
     return (
         f"{machine['cores']} cores (load {machine['load']:.1f} before), {machine['kernel']} {machine['architecture']}, "
@@ -42,7 +44,7 @@ def scenario_table(result: dict[str, Any]) -> Table | Text:
     """Return a table with one row per contender; a ratio is the median of the rounds (smallest..largest).
 
     Args:
-        result: what `rounds.summary` returned.
+        result: the result of `rounds.summary`.
     """
     if reason := result.get("absent"):
         return Text(f"{result['title']}: left out, {reason}", style="yellow")
@@ -59,12 +61,13 @@ def scenario_table(result: dict[str, Any]) -> Table | Text:
             table.add_row(
                 row["label"], *_figures(row, result["columns"], result["ranges"]), *_ratios(row, result["headings"])
             )
-    table.caption = Text("\n".join(_reasons(result)))  # no markup: a reason may have brackets
+    # Use Text, which has no markup, because a reason may contain brackets.
+    table.caption = Text("\n".join(_reasons(result)))
     return table
 
 
 def _reasons(result: dict[str, Any]) -> Iterator[str]:
-    """Yield one line for each reason why contenders gave no figures."""
+    """Yield one line for each reason why contenders have no figures."""
     for word in ("failure", "absent"):
         labels: dict[str, list[str]] = {}
         for row in result["rows"]:

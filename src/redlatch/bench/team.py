@@ -1,7 +1,7 @@
-"""The processes of one contender: mostly one, and several where they are to contend for a name.
+"""The processes of one contender: usually one, and several if they contend for one name.
 
-All of a team begin at one moment, share a `Ledger`, and give one answer together. A run in which two owners were inside
-at once is a failure of the contender, whatever else it did.
+All processes of a team begin at one moment and share a `Ledger`, and the team merges their answers into one. If two
+owners were inside at once during a run, the contender has failed, regardless of its other results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from redlatch.bench.ledger import ENTRIES, SIZE, Ledger
 from redlatch.bench.order import HOT, Answer, fairness, percentiles
 from redlatch.bench.process import Failed, Racer
 
-HEAD_START_NS = 20_000_000  # until all processes have read their orders
+# The time until the start of a run, in which all processes read their orders.
+HEAD_START_NS = 20_000_000
 
 
 class Team:
@@ -30,9 +31,9 @@ class Team:
 
     Args:
         contender: "floor", or a name in `contender.REGISTRY`.
-        urls: the masters.
-        floor: the program of the floor.
-        processes: how many there are.
+        urls: the URLs of the masters.
+        floor: the program of the floor; None if there is none.
+        processes: the number of processes. Default 1.
     """
 
     def __init__(self, contender: str, urls: list[str], floor: Path | None, processes: int = 1) -> None:
@@ -55,10 +56,10 @@ class Team:
 
         Args:
             order: "MODE AMOUNT WIDTH".
-            seconds: how long that takes, at least.
+            seconds: the shortest time that the run takes.
 
         Raises:
-            Absent: the contender, or its mode, is not to be had here.
+            Absent: the contender or its mode is not available here.
             Failed: there is no answer, or two owners held the lock at once.
         """
         if order.split(maxsplit=1)[0] not in HOT:
@@ -66,15 +67,17 @@ class Team:
         return self._contend(order, seconds)
 
     def _contend(self, order: str, seconds: float) -> Answer:
-        """Have all processes contend for one name."""
-        if not self._connected:  # else some would begin late
+        """Let all processes contend for one name."""
+        # Without a connection, some processes would begin late.
+        if not self._connected:
             for racer in self._racers:
                 racer.tell("cycle 1 1")
             self._answers(0.0)
             self._connected = True
         self._ledger.clear()
         before = commands(self._masters)
-        start_ns = time.perf_counter_ns() + HEAD_START_NS  # of one clock for all processes
+        # All processes of the machine have the same clock.
+        start_ns = time.perf_counter_ns() + HEAD_START_NS
         for number, racer in enumerate(self._racers):
             racer.tell(f"{order} {self._file.fileno()} {number} {start_ns}")
         answers = self._answers(seconds)
@@ -82,7 +85,7 @@ class Team:
         return merged(answers, self._ledger.cells[ENTRIES], asked)
 
     def _answers(self, seconds: float) -> list[Answer]:
-        """Return everybody's answer to the last order; all are read, also where one says that something is absent."""
+        """Return the answers of all processes to the last order. Read all of them before raising Absent."""
         answers, absent = [], None
         for racer in self._racers:
             try:
@@ -94,20 +97,21 @@ class Team:
         return answers
 
     def dismiss(self) -> None:
-        """Tell the processes to end, without waiting for them."""
+        """Ask the processes to end, without waiting for them."""
         for racer in self._racers:
             racer.dismiss()
 
     def close(self) -> None:
-        """End the processes: politely, then not."""
+        """Ask the processes to end, and kill those that do not."""
         self.dismiss()
         self._stack.close()
 
 
 def commands(masters: Iterable[Any]) -> int:
-    """Return how many commands the masters have run so far, including those inside scripts, but without our own INFO.
+    """Return the number of commands that the masters have run so far.
 
-    A master that does not answer, because the race has stopped it, is skipped.
+    It includes the commands inside scripts, but not INFO, which this function sends. It skips a master that does not
+    answer because the race has stopped it.
     """
     infos = []
     for master in masters:
@@ -122,9 +126,9 @@ def merged(answers: list[Answer], entries: int, asked: int) -> Answer:
     """Return one answer for all processes.
 
     Args:
-        answers: one for each process: see `order.hot_answer`.
-        entries: how many owners have counted themselves while they were inside.
-        asked: commands that the masters have run.
+        answers: one answer for each process: see `Order.hot_answer`.
+        entries: the number of entries that the owners have counted in the ledger.
+        asked: the number of commands that the masters have run.
 
     Raises:
         Failed: two owners were inside at once.
@@ -133,7 +137,7 @@ def merged(answers: list[Answer], entries: int, asked: int) -> Answer:
     if total("overlaps") or entries != total("cycles"):
         raise Failed(
             f"OVERLAP: {total('overlaps')} times an owner saw another one inside; "
-            f"{total('cycles')} were inside and {entries} are counted"
+            f"the owners entered {total('cycles')} times, and the ledger has {entries} entries"
         )
     turns = [each["turns"] for each in answers]
     shares = turns[0] if len(turns) == 1 else [sum(each) for each in turns]

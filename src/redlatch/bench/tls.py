@@ -1,4 +1,4 @@
-"""A certificate for the masters of one race: its own authority, for 127.0.0.1, valid for a day."""
+"""A certificate for the masters of one race: self-signed, for 127.0.0.1, valid for a day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from redlatch.bench.contender import Absent
 
-# What the key of an authority that is also a server may do.
+# The key usages of a certificate that is both an authority and a server.
 USAGE = {"digital_signature": True, "key_cert_sign": True, "crl_sign": True} | dict.fromkeys(
     ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
     False,
@@ -20,10 +20,10 @@ def certify(folder: Path) -> dict[str, str]:
     """Write a certificate and its key into a folder.
 
     Args:
-        folder: nobody else's; the key is not encrypted.
+        folder: a private folder, because the key is not encrypted.
 
     Returns:
-        The directives of a server that uses them and takes clients without certificates.
+        The directives of a server that uses them and accepts clients without certificates.
 
     Raises:
         Absent: the package cryptography is not installed.
@@ -44,7 +44,7 @@ def certify(folder: Path) -> dict[str, str]:
 
 
 def make(key_file: Path) -> bytes:
-    """Write a new key, and return a certificate for it as PEM."""
+    """Write a new key to the file, and return its certificate as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

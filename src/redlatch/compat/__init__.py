@@ -1,6 +1,6 @@
-"""Drop-ins: the interfaces of slower clients, over redlatch's algorithm (docs/compat.md).
+"""Drop-ins: the interfaces of other lock clients, with redlatch's algorithm behind them (docs/compat.md).
 
-One import is changed::
+Change one import::
 
     from redlatch.compat.redis_py import Lock               # redis.lock.Lock
     from redlatch.compat.redlock import Redlock             # redlock-py
@@ -8,7 +8,7 @@ One import is changed::
     from redlatch.compat.redis_lock import Lock             # python-redis-lock
     from redlatch.compat.aioredlock import Aioredlock       # aioredlock
 
-or, for code that cannot be edited, none, but this comes before it::
+or, for code that cannot be edited, change none and call this before the code imports the original::
 
     redlatch.compat.install("redis_lock")
 """
@@ -24,14 +24,15 @@ from . import shared
 
 __all__ = ["install", "uninstall"]
 
-# Those that are put under the original's name, each with the submodules that it stands in for, too.
+# The drop-ins that replace a whole package, each with the original's submodules that the drop-in also replaces.
+# The drop-in "redis_lock" is a package and has its own submodules.
 _MODULES = {
     "redlock": (),
-    "redis_lock": (),  # a package with submodules of its own
+    "redis_lock": (),
     "aioredlock": ("algorithm", "errors", "lock", "sentinel"),
 }
 
-# Larger packages, of which only these are replaced: our module, our name, and where the original is.
+# The drop-ins that replace some names of a larger package: our module, our name, the original's module and name.
 _PARTS = {
     "pottery": [
         ("pottery", "Redlock", "pottery.redlock", "Redlock"),
@@ -44,22 +45,25 @@ _PARTS = {
     ],
 }
 
-_displaced: dict[str, dict[str, ModuleType]] = {}  # modules of originals, while ours have their names
-_replaced: dict[str, list[tuple[object, object]]] = {}  # (original, ours)
+# The modules of each original, while our modules have their names.
+_displaced: dict[str, dict[str, ModuleType]] = {}
+
+# The pairs (original, ours) that are replaced in each package.
+_replaced: dict[str, list[tuple[object, object]]] = {}
 
 
 def install(*names: str) -> None:
     """Put drop-ins in the place of the originals, for code that cannot be edited.
 
     Args:
-        names: of "redlock", "redis_lock" and "aioredlock", whose imports give the drop-in from now on; and of
-            "pottery" and "redis", whose lock classes are replaced: `pottery.Redlock`, `AIORedlock` and `synchronize`,
-            `redis.lock.Lock`, `redis.asyncio.lock.Lock`, and what `Redis.lock()` returns. What was installed already
-            stays.
+        names: any of "redlock", "redis_lock", "aioredlock", "pottery" and "redis". For the first three, an import of
+            that name gives the drop-in from now on. For "pottery", the drop-in replaces `pottery.Redlock`, `AIORedlock`
+            and `synchronize`. For "redis", it replaces `redis.lock.Lock` and `redis.asyncio.lock.Lock`, and so the
+            result of `Redis.lock()`. A drop-in that is already installed stays installed.
 
     Raises:
-        ValueError: there is no drop-in of that name; nothing is done.
-        ImportError: the original is imported already, or, of pottery, it is not there; nothing is done.
+        ValueError: there is no drop-in of that name; nothing is installed.
+        ImportError: the original is already imported, or pottery is not installed; nothing is installed.
     """
     _check(names)
     for name in names:
@@ -67,7 +71,7 @@ def install(*names: str) -> None:
             importlib.import_module(name)
         elif name not in _displaced and name in sys.modules and name not in shared.brought_in:
             raise ImportError(
-                f"install: {name} is imported already, and whoever did so would keep the original; "
+                f"install: {name} is imported already, and the code that imported it would keep the original; "
                 f"call redlatch.compat.install({name!r}) before its first import"
             )
     for name in names:
@@ -79,13 +83,13 @@ def install(*names: str) -> None:
 
 
 def uninstall(*names: str) -> None:
-    """Put the originals back; of code that has imported a drop-in meanwhile, it stays.
+    """Put the originals back. Code that has imported a drop-in meanwhile keeps it.
 
     Args:
-        names: as for `install`; none means all that are installed.
+        names: as for `install`; no names means all installed drop-ins.
 
     Raises:
-        ValueError: there is no drop-in of that name; nothing is done.
+        ValueError: there is no drop-in of that name; nothing is uninstalled.
     """
     _check(names)
     for name in names or [*_replaced, *_displaced]:
@@ -113,7 +117,7 @@ def _displace(name: str) -> None:
 
 
 def _own(name: str) -> list[str]:
-    """Return the names of a package and of its submodules that are imported."""
+    """Return the names of the imported modules of a package."""
     return [module for module in list(sys.modules) if module == name or module.startswith(f"{name}.")]
 
 
@@ -124,7 +128,7 @@ def _pairs_of(name: str) -> Iterator[tuple[object, object]]:
 
 
 def _swap(name: str, pairs: list[tuple[object, object]]) -> None:
-    """Replace the first of each pair by the second wherever modules of a package name it."""
+    """Replace the first object of each pair by the second in all imported modules of a package."""
     new_by_id = {id(old): new for old, new in pairs}
     for module in [sys.modules[found] for found in _own(name)]:
         for attribute, value in list(vars(module).items()):

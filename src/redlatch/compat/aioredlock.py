@@ -1,19 +1,20 @@
-"""In place of aioredlock 0.7.3, which needs aioredis 1, and with it Python 3.11 or less::
+"""The drop-in for aioredlock 0.7.3, which needs aioredis 1, and so Python 3.11 or less::
 
     from redlatch.compat.aioredlock import Aioredlock, LockError, Sentinel    # was: from aioredlock import ...
 
-What differs, for safety:
+The differences, for safety:
 
-* `extend` renews what is held, and never brings a lock back that is gone.
-* A watchdog renews until the lock is released, one for each lock and not for each name; where a quorum has forgotten
-  the lock, `valid` becomes False, and the log says so. aioredlock's went on, and took the lock from others.
-* A quorum is enough: masters that are down are not waited for.
-* Tokens are fresh for each attempt, unless an identifier is given.
+* `extend` renews a held lock, and never acquires a lost lock again.
+* Each lock is renewed until it is released; the renewal belongs to the lock and not to its name. If a quorum has
+  forgotten the lock, `valid` becomes False and the loss is logged. aioredlock continued, and took the lock from other
+  holders.
+* A quorum is enough: calls do not wait for masters that are down.
+* Each attempt has a fresh token, unless an identifier is given.
 
-Connections are redis-py's: pools of aioredis have no drop-in, their options `minsize`, `maxsize`, `loop`, `parser` and
-`encoding` say nothing here.
+Connections are redis-py's. There is no drop-in for pools of aioredis: their options `minsize`, `maxsize`, `loop`,
+`parser` and `encoding` are ignored.
 
-Longer than a module should be: who imports one name from here finds them all, as in the original.
+Longer than a module should be: one module has all names of the original package, so that one import finds them.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ if _original is None:
         """A lock could not be acquired, extended or released."""
 
     class LockAcquiringError(LockError):
-        """Somebody else has it."""
+        """Another holder has the lock."""
 
     class LockRuntimeError(LockError):
         """Too many servers failed."""
 
     class SentinelConfigError(Exception):
-        """The arguments of `Sentinel` cannot work."""
+        """The arguments of `Sentinel` are invalid."""
 
 else:
     AioredlockError = _original.errors.AioredlockError  # type: ignore[misc]
@@ -76,26 +77,26 @@ __all__ = [
     "SentinelConfigError",
 ]
 
-# KEYS[1] the lock, ARGV[1] its token: for how many seconds it stays, or an error.
+# Returns the ttl of the lock KEYS[1] in seconds if its token is ARGV[1], else an error.
 _TTL_SCRIPT = """if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("ttl",KEYS[1]) end
 return redis.error_reply("ERROR")"""
 
-# Options of aioredis' pools that say nothing here.
+# Options of aioredis' pools that the drop-in ignores.
 _IGNORED = frozenset({"minsize", "maxsize", "loop", "parser", "encoding", "pool_cls", "connection_cls"})
 
 
 class Sentinel:
-    """A master that Redis' sentinels know.
+    """A master that Redis Sentinel monitors.
 
     Args:
-        connection: a dict with host and port, a URL with the master's name in its query, a tuple (host, port), or a
-            list of such tuples.
+        connection: the sentinels: a dict with host and port, a URL with the master's name in its query, a tuple
+            (host, port), or a list of such tuples.
         master: the name of the service.
-        password, db: of the master.
+        password, db: the password and the database of the master.
         ssl_context: True, or an `ssl.SSLContext`.
 
     Raises:
-        SentinelConfigError: there is no name, or the connection is of another form.
+        SentinelConfigError: there is no name, or the connection has another form.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Sentinel:
         self.redis_kwargs = options
 
     def _settings(self) -> redis.Redis:
-        """Return a redis-py client of the master, for its settings."""
+        """Return a redis-py client of the master; the drop-in reads its settings."""
         options = _options_of(self.redis_kwargs)
         tls = {name: value for name, value in options.items() if name.startswith("ssl")}
         sentinel = redis.sentinel.Sentinel(self.connection, **tls)  # type: ignore[no-untyped-call]
@@ -152,7 +153,7 @@ def _context_of(verify_mode: str | None) -> ssl.SSLContext:
 
 
 def _options_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return aioredis' options as redis-py's."""
+    """Return aioredis' options as redis-py's options."""
     options = {name: value for name, value in given.items() if name not in _IGNORED and value is not None}
     if "timeout" in options:
         options["socket_connect_timeout"] = options.pop("timeout")
@@ -172,7 +173,7 @@ def _options_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(connection: Any) -> Any:
-    """Return a redis-py client that has the settings of one connection."""
+    """Return a redis-py client with the settings of one connection."""
     if isinstance(connection, Sentinel):
         return connection._settings()
     if isinstance(connection, dict):
@@ -200,14 +201,14 @@ def _without_password(connection: Any) -> Any:
 
 
 class Lock:
-    """A lock that was won.
+    """A lock that was acquired.
 
     Attributes:
-        lock_manager: whose it is.
+        lock_manager: the manager that acquired it.
         resource: its name.
-        id: its token. Who has read it may release with it, in another process, too.
-        lock_timeout: seconds that it lives; None where it is renewed.
-        valid: whether it is neither released nor known to be lost.
+        id: its token. Any code that reads it may release the lock with it, also in another process.
+        lock_timeout: the ttl in seconds; None if the lock is renewed.
+        valid: whether the lock is neither released nor known to be lost.
     """
 
     def __init__(
@@ -220,7 +221,8 @@ class Lock:
     ) -> None:
         self.lock_manager = lock_manager
         self.resource = resource
-        self._id = id  # None while nobody has seen it
+        # None until it is read for the first time.
+        self._id = id
         self.lock_timeout = lock_timeout
         self.valid = valid
         self._lease: Any = None
@@ -229,7 +231,8 @@ class Lock:
     def id(self) -> str:
         if self._id is None:
             token = None if self._lease is None else shared.shown_token(self._lease)
-            # Where it is released already the next one may have what it was, which nobody has ever seen.
+            # The lock may be released already, and its lease handed off with its token. No code has read that token,
+            # so return a new one.
             self._id = secrets.token_hex(16) if token is None else token.decode()
         return self._id
 
@@ -259,15 +262,15 @@ class Lock:
         await self.lock_manager.unlock(self)
 
     async def extend(self) -> None:
-        """Let it live as long again."""
+        """Extend the lock by its timeout from now."""
         await self.lock_manager.extend(self)
 
     async def release(self) -> None:
-        """Release it."""
+        """Release the lock."""
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """Ask whether anybody holds it."""
+        """Return whether the lock is held, by any holder."""
         return await self.lock_manager.is_locked(self)
 
 
@@ -275,14 +278,14 @@ class Aioredlock:
     """A lock manager; arguments, results and errors are aioredlock's.
 
     Args:
-        redis_connections: of each a dict of redis-py's options, a tuple (host, port), a URL, a unix socket's path, a
-            `Sentinel` or a redis-py client.
-        retry_count, retry_delay_min, retry_delay_max: how long it is waited for: `retry_count` - 1 times the longest
-            delay, in seconds. Default 3, 0.1 and 0.3.
-        internal_lock_timeout: seconds that a lock without a timeout lives, and is renewed. Default 10.
+        redis_connections: for each server a dict of redis-py's options, a tuple (host, port), a URL, the path of a
+            unix socket, a `Sentinel` or a redis-py client.
+        retry_count, retry_delay_min, retry_delay_max: `lock` waits for `retry_count` - 1 times the longest delay, in
+            seconds. Default 3, 0.1 and 0.3.
+        internal_lock_timeout: the ttl in seconds of a lock without a timeout, which is renewed. Default 10.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of range.
     """
 
     def __init__(
@@ -312,7 +315,7 @@ class Aioredlock:
 
     @property
     def log(self) -> logging.Logger:
-        """Where it logs."""
+        """The logger of the manager."""
         return logger
 
     def _client(self) -> Any:
@@ -325,12 +328,13 @@ class Aioredlock:
         """Acquire a lock.
 
         Args:
-            resource: its name.
-            lock_timeout: seconds that it lives; None has it renewed until it is released.
-            lock_identifier: its token; who has the lock with it gets it again. Default a fresh one.
+            resource: the name of the lock.
+            lock_timeout: the ttl in seconds; with None the lock is renewed until it is released.
+            lock_identifier: the token. If the lock is already held with this token, extend it and return it. Default
+                None: a fresh token.
 
         Raises:
-            LockAcquiringError: somebody else has it.
+            LockAcquiringError: another holder has the lock.
             LockRuntimeError: too many servers failed.
             ValueError: the timeout is not above 0.
         """
@@ -374,7 +378,7 @@ class Aioredlock:
             raise LockAcquiringError("Can not set lock")
 
     async def _has_it(self, lock: Lock) -> bool:
-        """Tell whether the lock is held with its token, and extend it then."""
+        """Extend the lock if it is already held with its token; return whether it is."""
         try:
             await lock._lease.extend()
         except (errors.LockLost, errors.NotOwned, QuorumUnavailable):
@@ -382,11 +386,15 @@ class Aioredlock:
         return True
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
-        """Let a lock live so many seconds from now on; it is released where that fails.
+        """Extend a lock; release it if that fails.
+
+        Args:
+            lock: the lock.
+            lock_timeout: seconds from now; None takes the lock's timeout.
 
         Raises:
-            RuntimeError: it is not valid.
-            LockAcquiringError: it is lost.
+            RuntimeError: the lock is not valid.
+            LockAcquiringError: the lock is lost.
             LockRuntimeError: too many servers failed.
             ValueError: the timeout is not above 0.
         """
@@ -396,7 +404,8 @@ class Aioredlock:
         ttl = lock_timeout or lock.lock_timeout or self.internal_lock_timeout
         try:
             await self._lease_of(lock).extend(ttl)
-        except errors.ConfigurationError:  # a ValueError, and nothing is lost
+        except errors.ConfigurationError:
+            # This is a ValueError, and the lock is still held.
             raise
         except errors.LockError as error:
             try:
@@ -406,15 +415,16 @@ class Aioredlock:
             raise _failed("Can not set lock", error) from error
 
     async def unlock(self, lock: Lock) -> None:
-        """Release a lock; where it is gone already, that is no error.
+        """Release a lock; do nothing if its key is already gone.
 
         Raises:
-            LockAcquiringError: somebody else has it.
+            LockAcquiringError: another holder has the lock.
             LockRuntimeError: too many servers failed.
         """
         lock.valid = False
         lease = self._lease_of(lock)
-        if self._locks.get(lock.resource) is lock:  # and no one that came after it
+        # A later lock on this name stays in the dict.
+        if self._locks.get(lock.resource) is lock:
             del self._locks[lock.resource]
         try:
             await lease.release()
@@ -425,14 +435,15 @@ class Aioredlock:
             raise _failed("Can not release the lock", error) from error
 
     def _lease_of(self, lock: Lock) -> Any:
-        if lock._lease is None or lock._lease._shared is not self._client()._shared:  # or of another event loop
+        if lock._lease is None or lock._lease._shared is not self._client()._shared:
+            # The lock has no lease, or the lease belongs to another event loop.
             key, token = self._encoded(lock.resource), self._encoded(lock.id)
             ttl_ms = int((lock.lock_timeout or self.internal_lock_timeout) * 1000)
             lock._lease = self._client().held_by(lock.resource, key, token, ttl_ms)
         return lock._lease
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
-        """Ask whether anybody holds a lock."""
+        """Return whether a lock is held, by any holder."""
         if isinstance(resource_or_lock, Lock):
             resource_or_lock = resource_or_lock.resource
         if not isinstance(resource_or_lock, str):
@@ -448,10 +459,10 @@ class Aioredlock:
             raise _failed("Can not get lock", error) from error
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
-        """Return a lock that another manager, or process, holds with this token.
+        """Return a lock that another manager or process holds with this token.
 
         Raises:
-            LockAcquiringError: nobody does.
+            LockAcquiringError: the lock is not held with this token.
             LockRuntimeError: too many servers failed.
         """
         asked = await asyncio.gather(*[self._ttl_on(server, resource, lock_identifier) for server in self._settings])
@@ -473,7 +484,7 @@ class Aioredlock:
             return error
 
     async def get_active_locks(self) -> list[Lock]:
-        """Return the locks of this manager that are held."""
+        """Return the locks of this manager that are still held."""
         return [lock for lock in list(self._locks.values()) if lock.valid and await lock.is_locked()]
 
     async def destroy(self) -> None:

@@ -1,7 +1,7 @@
-"""The clients behind the drop-ins: one for the same servers, however many locks and redis-py clients name them.
+"""The redlatch clients behind the drop-ins. All locks and redis-py clients for the same servers share one client.
 
-Of the redis-py clients that drop-ins are given the settings are taken over. A client of ours lives as long as a
-connection pool of redis-py that names its first server.
+A client takes its settings from the redis-py clients that the drop-ins receive. It lives as long as some connection
+pool of redis-py has its first server.
 """
 
 from __future__ import annotations
@@ -22,42 +22,44 @@ from ..aio import AsyncClient
 from ..client import Client
 from ..config import masters_of, ttl_ms_of
 from ..locks.factory import BaseClient
-from ..protocol.hold import HELD
-from ..protocol.key import key_as_it_is
-from ..protocol.policy import Policy
+from ..quorum.hold import HELD
+from ..quorum.policy import Policy
+from ..votes.key import key_as_it_is
 from .lease import AsyncLease, Lease
 from .overrides import override_of
 from .shared import packing, show
 
 logger = logging.getLogger("redlatch")
 
-# Seconds that a single server may take for its answer, where the redis-py client does not say: a quorum of one has
-# nobody else to ask.
+# Seconds that a single server may take, without a socket_timeout: a quorum of one has no other master to ask.
 PATIENCE = 5.0
 
-# Of a lock that the original would keep for ever: it is renewed for as long as its holder lives.
+# The ttl of a lock that the original would keep for ever. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
 
-# What of the options of a connection says which server it is, and as whom; beside all that begin with "ssl". And what
-# redis-py takes where they are not given.
+# The connection options that identify the server and the user, besides all options that begin with "ssl".
 _TELLING = frozenset({"host", "port", "path", "db", "username", "password", "credential_provider", "socket_timeout"})
+# redis-py's values for options that are not given.
 _DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": PATIENCE}
 
 
 class Foreign(BaseClient):
-    """What a client of either face can do with locks as other clients write them: on any key, with any token."""
+    """The part of a sync or asyncio client that makes locks of other clients' formats: with any key and any token."""
 
-    _masters_of = staticmethod(partial(masters_of, by_db=True))  # as those of the originals may be
+    # Two masters may be databases of one server, as in the originals.
+    _masters_of = staticmethod(partial(masters_of, by_db=True))
 
     def _policy_of(self, **numbers: Any) -> Policy:
-        return super()._policy_of(hearsay=False, **numbers)  # users delete keys by hand
+        # Users delete keys by hand, so a local holder proves nothing.
+        return super()._policy_of(trust_local_holder=False, **numbers)
 
     _lock_of: type[Any]
 
-    settled = False  # whether pottery's drop-in has called `connect`
+    # Whether pottery's drop-in has called `connect`.
+    settled = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._kinds = impl.for_clients().module("protocol.foreign")
+        self._kinds = impl.for_clients().module("quorum.kinds.foreign")
         super().__init__(*args, **options)
 
     def foreign(
@@ -72,16 +74,17 @@ class Foreign(BaseClient):
         """Make a lock on a key.
 
         Args:
-            name: for messages.
-            kind: what `given` or `signalled` returned; None is a plain lock with fresh tokens.
+            name, key: the name for messages, and the key on the masters.
+            ttl_ms: the ttl in milliseconds.
+            kind: the result of `given` or `signalled`; None makes a plain lock with fresh tokens.
             auto_renew, on_lost: as for `Client.lock`.
 
         Raises:
-            ConfigurationError: the key is too long, no key lives so long, or there is no validity in the ttl.
+            ConfigurationError: the key is too long, or the ttl is too long, or so short that no validity is left.
         """
         lock = self._around(self._hold_on(name, key, kind), ttl_ms)
         if auto_renew or on_lost is not None:
-            self._cared_for(lock, auto_renew=auto_renew, on_lost=on_lost)
+            self._add_upkeep(lock, auto_renew=auto_renew, on_lost=on_lost)
         return lock
 
     def held_by(
@@ -94,13 +97,14 @@ class Foreign(BaseClient):
         auto_renew: bool = False,
         on_lost: Callable[[Any, str], object] | None = None,
     ) -> Any:
-        """Make a lock that is held by this token already: here, or by whoever has passed the token on.
+        """Make a lock that is already held with this token, by this client or by another process.
 
         Args:
-            auto_renew, on_lost: as for `foreign`, from its first extension on.
+            token: the value of the key; the other arguments are as for `foreign`.
+            auto_renew, on_lost: as for `foreign`, from the first extension on.
 
         Raises:
-            ConfigurationError: as of `foreign`, and where the token is too long.
+            ConfigurationError: as for `foreign`, or the token is too long.
         """
         lock = self.held_here(key, token, ttl_ms)
         if lock is None:
@@ -109,12 +113,12 @@ class Foreign(BaseClient):
             hold.borrow(token)
             lock = self._around(hold, ttl_ms)
         if auto_renew or on_lost is not None:
-            self._cared_for(lock, auto_renew=auto_renew, on_lost=on_lost)
-            lock._begin_care()
+            self._add_upkeep(lock, auto_renew=auto_renew, on_lost=on_lost)
+            lock._begin_upkeep()
         return lock
 
     def held_here(self, key: bytes, token: bytes, ttl_ms: int) -> Any:
-        """Return the lock that is held by this token and was acquired by this client; None where there is none."""
+        """Return the lock that this client acquired and holds with this token; None if there is none."""
         hold = self._head(key)
         if hold is None or hold.token != token:
             return None
@@ -122,26 +126,26 @@ class Foreign(BaseClient):
         return self._around(hold, ttl_ms)
 
     def broken(self, key: bytes) -> None:
-        """Take note that a key was deleted, whoever had it: its holder here has lost it, and others may ask."""
-        self._driver.lines.lose(key, self._policy.clock.now())
+        """Handle the deletion of a key: its holder in this client has lost it, and local waiters may try again."""
+        self._driver.queues.lose(key, self._policy.clock.now())
         hold = self._head(key)
         if hold is not None:
             self._driver.leave_line(hold)
 
     def keys_held(self, prefix: bytes) -> list[bytes]:
-        """Return the keys with this prefix that somebody holds, or asks for, here."""
-        return [key for key in list(self._driver.lines.heads) if key.startswith(prefix)]
+        """Return the keys with this prefix that a lock of this client holds or tries to acquire."""
+        return [key for key in list(self._driver.queues.heads) if key.startswith(prefix)]
 
     def given(self, token: bytes) -> Any:
-        """Return the kind of lock that has this token."""
+        """Return the kind of a lock with this token."""
         return self._kinds.Given(token)
 
     def signalled(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> Any:
-        """Return the kind of lock whose release pushes an element on a list (`protocol.foreign.Signalled`)."""
+        """Return the kind of a lock whose release pushes an element to a list (`quorum.kinds.foreign.Signalled`)."""
         return self._kinds.Signalled(token, once, signal, signal_ms)
 
     def _head(self, key: bytes) -> Any:
-        hold = self._driver.lines.heads.get(key)
+        hold = self._driver.queues.heads.get(key)
         return hold if hold is not None and hold.state == HELD else None
 
     def _hold_on(self, name: Any, key: bytes, kind: Any) -> Any:
@@ -167,16 +171,16 @@ class LoopClient(Foreign, AsyncClient):
     _lock_of = AsyncLease
 
     def abandon(self) -> None:
-        """Close every connection: its event loop is closed."""
-        self._driver.abandon()
+        """Close every connection, because the event loop is closed."""
+        self._driver.drop()
 
 
 class Server:
-    """One server, as redis-py's connection pools name it; lives as long as one of them.
+    """One server of redis-py's connection pools. It lives as long as one of these pools.
 
     Attributes:
-        clients: those for which it is the first server, by their event loop (or None) and their other servers.
-        number: by which servers stand in one order, whatever the order in which they were named.
+        clients: the clients that have this as their first server, by their event loop (or None) and other servers.
+        number: the sort key that gives servers the same order, regardless of the order in which they were given.
     """
 
     __slots__ = ("__weakref__", "clients", "number")
@@ -187,12 +191,12 @@ class Server:
 
 
 class Home:
-    """What is known of one connection pool of redis-py.
+    """The data of one connection pool of redis-py.
 
     Attributes:
-        server: which one it is of; None where it is not taken over (see `home_of`).
-        encode: makes bytes of keys and values, as the client's connections do.
-        latest: what it got last, where it was asked for alone: for which event loop (or None), and the client.
+        server: its server; None if the drop-ins do not support the pool (see `home_of`).
+        encode: converts keys and values to bytes, as the pool's connections do.
+        latest: the last result of `client_at`: the event loop (or None) and the client.
     """
 
     __slots__ = ("__weakref__", "encode", "latest", "server")
@@ -207,16 +211,18 @@ class Registry:
     """The servers of this process."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.RLock()  # a signal's handler may come while a client is made
+        # Re-entrant, because a signal handler may run while its thread makes a client.
+        self._one_at_a_time = threading.RLock()
         self._homes: weakref.WeakKeyDictionary[Any, Home] = weakref.WeakKeyDictionary()
         self._by_identity: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
-        # Which pool was asked for last, and its home; as weak as `_homes`, which looking into costs twice as much.
+        # The last pool of `home_of` and its home, as weak references. A lookup in `_homes` costs twice as much.
         self._latest: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None), (lambda: None)
 
     def home_of(self, pool: Any) -> Home:
-        """Return what is known of a pool."""
-        asked, its_home = self._latest  # read once: another thread may ask for another one
+        """Return the data of a pool."""
+        # Read this only once: another thread may replace it.
+        asked, its_home = self._latest
         home: Home | None = its_home() if asked() is pool else None
         if home is None:
             home = self._homes.get(pool) or self._settle(pool)
@@ -231,11 +237,11 @@ class Registry:
         return home
 
     def client_of(self, servers: Iterable[Any], loop: asyncio.AbstractEventLoop | None) -> Any:
-        """Return the client for these servers, a new one if need be.
+        """Return the client for these servers; make it if there is none.
 
         Args:
             servers: redis-py clients, in any order.
-            loop: of the `LoopClient`; None asks for a `ThreadsClient`.
+            loop: the event loop of a `LoopClient`; None for a `ThreadsClient`.
         """
         pairs = sorted([(self._server_of(server), server) for server in servers], key=lambda pair: pair[0].number)
         first, *others = [server for server, _ in pairs]
@@ -267,19 +273,20 @@ class Registry:
 
 
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
-    patience = None  # of a quorum: what suits the ttl
+    # With several servers, the client chooses the attempt's time limit from the ttl.
+    patience = None
     if len(servers) == 1:
         patience = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or PATIENCE
     make = ThreadsClient if loop is None else LoopClient
     client = make(servers, guard=None, attempt_timeout=patience)
     for address, count in Counter(client._policy.masters).items():
         if count > 1:
-            logger.warning("%d of the masters are databases of %s: they fail together", count, address)
+            logger.warning("%d of the masters are databases of %s, so they fail together", count, address)
     return client
 
 
 def _identity(pool: Any) -> tuple[object, ...]:
-    """Return what tells one server, or one user of it, from another."""
+    """Return a hashable value that identifies the server of a pool and the user on it."""
     given = {name: value for name, value in pool.connection_kwargs.items() if value is not None}
     options = [
         (name, value if value.__hash__ else repr(value))
@@ -294,7 +301,7 @@ _registry = [Registry()]
 
 
 def _begin_anew() -> None:
-    """In a forked child: what the parent has made is not ours."""
+    """Make a new registry in a forked child, which cannot use its parent's clients."""
     _registry[0] = Registry()
 
 
@@ -303,9 +310,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def home_of(server: Any) -> Home | None:
-    """Return the `Home` of a redis-py client that the drop-in supports: one server, and redis-py's own connections.
+    """Return the `Home` of a redis-py client of one server, with redis-py's own connections.
 
-    None for a cluster, for a client with connections of another package (fakeredis), and for one that changes commands.
+    Return None for a cluster, a client with another package's connections (fakeredis), or one that changes commands.
     """
     pool = getattr(server, "connection_pool", None)
     home = None if pool is None else _registry[0].home_of(pool)
@@ -313,7 +320,7 @@ def home_of(server: Any) -> Home | None:
 
 
 def encoder_of(server: Any) -> Callable[[Any], bytes]:
-    """Return what a redis-py client makes bytes of keys and values with."""
+    """Return the function by which a redis-py client converts keys and values to bytes."""
     return _registry[0].home_of(server.connection_pool).encode
 
 
@@ -321,22 +328,23 @@ def client_of(servers: Iterable[Any]) -> ThreadsClient:
     """Return this process's client for the servers of these redis-py clients.
 
     Raises:
-        TypeError: one is no redis-py client of one server, with redis-py's own connections.
-        ConfigurationError: two are of the same server and database.
+        TypeError: one is not a redis-py client of one server with redis-py's own connections.
+        ConfigurationError: two have the same server and database.
     """
     client: ThreadsClient = _registry[0].client_of(servers, None)
     return client
 
 
 def async_client_of(servers: Iterable[Any]) -> LoopClient:
-    """Return the running loop's client for the servers of these redis-py clients; as `client_of`."""
+    """Return the running event loop's client for the servers of these redis-py clients; errors as for `client_of`."""
     client: LoopClient = _registry[0].client_of(servers, asyncio.get_running_loop())
     return client
 
 
 def client_at(home: Home, server: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return the client for one server alone: of this process, or of an event loop."""
-    latest = home.latest  # read once: another thread may have a loop of its own
+    """Return the client for one server alone: this process's, or that of an event loop."""
+    # Read this only once: another thread may replace it with the client of its own loop.
+    latest = home.latest
     if latest is None or latest[0] is not loop:
         home.latest = latest = loop, _registry[0].client_of([server], loop)
     return latest[1]

@@ -1,4 +1,4 @@
-"""The locks behind the drop-ins: their users may drop the object of a lock that they still hold."""
+"""The locks behind the drop-ins, whose users may drop the object of a lock that they still hold."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from typing import Any
 
 from ..aio import AsyncLock
 from ..client import Lock
-from ..protocol.hold import HELD
+from ..quorum.hold import HELD
 
 
 class _Forgotten:
-    """What both faces do when a lock object is collected."""
+    """The finalizer of a lock object, for the sync and the asyncio class."""
 
     __slots__ = ()
     _hold: Any
 
     def __del__(self) -> None:
         hold = self._hold
-        if hold.state == HELD and not hold.shown:
+        if hold.state == HELD and not hold.token_exposed:
             _forget(self, hold)
 
 
 class Lease(_Forgotten, Lock):
-    """A lock for threads; once its object is collected, waiters of this process no longer wait behind it."""
+    """A lock for threads. After its object is collected, waiters of this process no longer wait for it locally."""
 
     __slots__ = ()
 
 
 class AsyncLease(_Forgotten, AsyncLock):
-    """The same for asyncio."""
+    """The same for asyncio; see `Lease`."""
 
     __slots__ = ()
 
 
 def _forget(lease: Any, hold: Any) -> None:
-    """Forget a held lock whose object is collected: its token was not shown, so no one can release it.
+    """Forget a held lock whose object was collected. No code has read its token, so no code can release it.
 
     The garbage collector may call this at any moment and in any thread, so it wakes no waiters. Waiters in the lock's
-    line look again by themselves.
+    queue try again by themselves.
     """
-    hold.shown = True
-    lines = lease._shared.driver.lines
-    if lines.heads.get(hold.key) is hold and hold.key not in lines.lines:
-        lines.heads.pop(hold.key, None)
+    hold.token_exposed = True
+    queues = lease._shared.driver.queues
+    if queues.heads.get(hold.key) is hold and hold.key not in queues.by_key:
+        queues.heads.pop(hold.key, None)

@@ -13,7 +13,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-# The methods of a client that the originals call, and the methods that those calls go through.
+# The methods of a client that the originals call, directly or through other methods.
 _CALLED = frozenset(
     {
         "__getattribute__",
@@ -33,21 +33,22 @@ _CALLED = frozenset(
     }
 )
 
-# Classes that change no commands, whatever was patched into them.
+# Classes that count as changing no commands, even if methods were patched into them.
 _PLAIN = frozenset({*redis.Redis.__mro__, *redis.asyncio.Redis.__mro__})
 
 # Tools that also wrap methods of single clients.
 _INSTRUMENTATION = frozenset({"opentelemetry", "sentry_sdk"})
 
-# Module-level names, because looking them up costs less.
+# These are module-level names because their lookup is faster.
 _THREADS, _ASYNCIO = redis.Redis, redis.asyncio.Redis
 _changes_nothing = _CALLED.isdisjoint
 
-_known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()  # what `_override_of` returned
+# The results of `_override_of`, by class.
+_known: weakref.WeakKeyDictionary[type[Any], str] = weakref.WeakKeyDictionary()
 
 
 def override_of(client: Any) -> str:
-    """Return the name of the override that may change a client's commands, for messages; "" if there is none."""
+    """Return the name of an override that may change a client's commands, for messages; "" if there is none."""
     kind = type(client)
     if kind is not _THREADS and kind is not _ASYNCIO:
         found = _known.get(kind)
@@ -77,13 +78,13 @@ def _override_in(client: Any, own: dict[str, Any]) -> str:
 
 
 def _is_instrumented(client: Any, name: str, attribute: Any) -> bool:
-    """Tell whether an attribute is the client's own method, with instrumentation around it."""
+    """Return whether an attribute is the client's own method, wrapped only by instrumentation."""
     while _tool_of(attribute) in _INSTRUMENTATION:
         attribute = getattr(attribute, "__wrapped__", None)
     return getattr(attribute, "__self__", None) is client and getattr(attribute, "__name__", "") == name
 
 
 def _tool_of(attribute: Any) -> str:
-    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module, so its own function is asked."""
+    """Return the package of a wrapper. A wrapt wrapper shows the wrapped module's name, so read its function's."""
     made_by = getattr(attribute, "_self_wrapper", attribute)
     return str(getattr(made_by, "__module__", "")).partition(".")[0]

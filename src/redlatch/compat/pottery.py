@@ -1,17 +1,17 @@
-"""In place of pottery 3's Redlock, AIORedlock and synchronize::
+"""The drop-in for Redlock, AIORedlock and synchronize of pottery 3::
 
     from redlatch.compat.pottery import AIORedlock, Redlock, synchronize    # was: from pottery import ...
 
-What differs, for safety:
+The differences, for safety:
 
 * An acquire that fails does not lose the token of the lock that the same object holds.
-* `extend` counts only before the validity is over: pottery brought back to life what others may have had meanwhile.
-* The validity of `AIORedlock` begins before the first byte is sent, and late answers do not make a lock longer.
-* A release that finds no quorum may be called again; pottery's commands went on in threads that nobody waited for.
-* Waiting is not polling: who waits is woken by the release, and waiters of one process stand in line.
-* A lock so short that nothing of it could be believed is refused at once; pottery tried for ever.
+* `extend` works only before the validity is over. pottery extended locks that other holders may have had meanwhile.
+* The validity of `AIORedlock` begins before the first byte is sent, and late answers do not lengthen it.
+* A release that finds no quorum may be called again. pottery's commands continued in threads that no call waited for.
+* Waiters do not poll: a release wakes them, and waiters of one process stand in a queue.
+* `acquire` fails at once if the ttl is so short that no validity would be left. pottery tried for ever.
 
-Longer than a module should be: both faces are read side by side, as each call has to be told from pottery's.
+Longer than a module should be: the sync and the asyncio class stand side by side, to be compared with pottery's.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from typing import Any, ClassVar, Literal, TypeVar
 import redis
 
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
-from ..protocol.key import key_as_it_is
-from ..protocol.policy import MILLISECOND
+from ..votes.key import key_as_it_is
+from ..votes.units import MILLISECOND
 from . import clients, shared
 
 _original = shared.original("pottery")
 
 logger = logging.getLogger("pottery")
 
-# A winning attempt that began within this time after the call counts as the first one.
+# An attempt that won counts as the first attempt if it began within this time after the call.
 AT_ONCE_NS = 5 * MILLISECOND
 
 if _original is None:
@@ -47,9 +47,9 @@ if _original is None:
         """Base of the errors of locks.
 
         Args:
-            key: the lock's, with its prefix.
-            masters: where it is kept.
-            redis_errors: why some failed.
+            key: the key of the lock, with its prefix.
+            masters: the masters of the lock.
+            redis_errors: the errors of the masters that failed.
         """
 
         key: str
@@ -60,13 +60,13 @@ if _original is None:
         """A ``with`` did not get the lock."""
 
     class TooManyExtensions(PrimitiveError, RuntimeError):
-        """It was extended as often as it may be."""
+        """The lock was already extended `num_extensions` times."""
 
     class ExtendUnlockedLock(PrimitiveError, RuntimeError):
-        """What is to be extended is not held."""
+        """The lock to extend is not held."""
 
     class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
-        """What is to be released is not held."""
+        """The lock to release is not held."""
 
     class QuorumIsImpossible(PrimitiveError, RuntimeError):
         """Too many masters failed."""
@@ -101,7 +101,7 @@ def _default_masters() -> frozenset[Any]:
 
 
 class _Redlock:
-    """What both faces have in common."""
+    """The part that the sync and the asyncio class share."""
 
     __slots__ = (
         "_extension_num",
@@ -145,7 +145,7 @@ class _Redlock:
 
     @property
     def key(self) -> str:
-        """The key on the masters: what was given, behind "redlock:"."""
+        """The key on the masters: "redlock:" and the given key."""
         return self._key
 
     @key.setter
@@ -161,17 +161,17 @@ class _Redlock:
         return f"<{type(self).__qualname__} key={self.key}>"
 
     def _lease_from(self, client: Any) -> Any:
-        """Make what acquires it; None where its ttl leaves nothing to be believed."""
+        """Make the redlatch lock; return None if its ttl is so short that no validity would be left."""
         key = clients.encoder_of(next(iter(self.masters)))(self.key)
         key_as_it_is(key)
         try:
             return client.foreign(self.key, key, int(self.auto_release_time * 1000))
         except ConfigurationError as error:
-            logger.warning("%s cannot be had: %s", self.key, error)
+            logger.warning("%s cannot be acquired: %s", self.key, error)
             return None
 
     def _trial(self, blocking: bool, timeout: float) -> shared.Trial | None:
-        """Return how long to try; None if the timeout is negative (but not -1) or NaN."""
+        """Return an object that repeats the acquire; None if the timeout is NaN, or negative and not -1."""
         _check(blocking, timeout)
         if not (timeout == -1 or timeout >= 0):
             return None
@@ -185,7 +185,9 @@ class _Redlock:
         """Log how long the caller waited, unless the first attempt won.
 
         Args:
-            began_ns: when the call began to try, after the client had connected.
+            lease: the redlatch lock.
+            won: whether it was acquired.
+            began_ns: the time of the first attempt, after the client had connected.
         """
         hold, clock = lease._hold, lease._shared.policy.clock
         waited_ns = clock.now() - began_ns
@@ -196,7 +198,15 @@ class _Redlock:
         logger.info(text, name, -(-waited_ns // MILLISECOND), name, won)
 
     def _heed(self, raises: bool | None, error: LockError) -> list[redis.RedisError]:
-        """Log that too many masters failed; raise where that is wanted."""
+        """Log a QuorumUnavailable, and raise QuorumIsImpossible if the caller wants that.
+
+        Args:
+            raises: the call's `raise_on_redis_errors`; None takes the lock's.
+            error: the error of redlatch.
+
+        Returns:
+            The causes as errors of redis-py.
+        """
         errors = shared.redis_errors_of(error)
         if isinstance(error, QuorumUnavailable):
             logger.error("%s: %s", type(self).__qualname__, error)
@@ -220,12 +230,12 @@ class _Redlock:
         return self._lease
 
     def _forget(self, lease: Any) -> None:
-        """Hold it no more, unless another thread has acquired it through this object since."""
+        """Forget the redlatch lock, unless another thread has acquired the lock through this object since."""
         if self._lease is lease:
             self._lease = None
 
     def _not_released(self, lease: Any, raises: bool | None, error: LockError) -> Exception:
-        """Return what to raise; where too many masters failed, the release may be called again."""
+        """Return the error to raise. Keep the lock if too many masters failed: `release` may be called again."""
         errors = self._heed(raises, error)
         if not isinstance(error, QuorumUnavailable):
             self._forget(lease)
@@ -244,12 +254,12 @@ class Redlock(_Redlock):
         """Acquire the lock.
 
         Args:
-            blocking: False makes one attempt.
-            timeout: seconds to wait; -1 is for ever.
-            raise_on_redis_errors: what to do where too many masters fail; None is what the lock was made with.
+            blocking: if False, make only one attempt. Default True.
+            timeout: seconds to wait; -1 waits for ever.
+            raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
 
         Raises:
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
             ValueError: a timeout was given for a call that does not block.
         """
         trial = self._trial(blocking, timeout)
@@ -275,10 +285,10 @@ class Redlock(_Redlock):
         return won
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return for how many seconds more this object holds the lock, as a quorum confirms; 0 where it does not.
+        """Return the seconds of validity that are left if a quorum confirms that this object holds the lock; else 0.
 
         Raises:
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._lease
         try:
@@ -289,12 +299,12 @@ class Redlock(_Redlock):
         return lease.remaining() if held else 0
 
     def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Let it live `auto_release_time` from now on.
+        """Extend the lock to `auto_release_time` seconds from now.
 
         Raises:
-            TooManyExtensions: it was extended `num_extensions` times.
-            ExtendUnlockedLock: it is not held, or lost.
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            TooManyExtensions: the lock was already extended `num_extensions` times.
+            ExtendUnlockedLock: the lock is not held, or was lost.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._extensible()
         try:
@@ -307,8 +317,8 @@ class Redlock(_Redlock):
         """Release the lock.
 
         Raises:
-            ReleaseUnlockedLock: it is not held, or lost; or too many masters failed: then it may be called again.
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            ReleaseUnlockedLock: the lock is not held, or was lost; or too many masters failed, then call it again.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._held()
         try:
@@ -346,12 +356,12 @@ class AIORedlock(_Redlock):
         """Acquire the lock.
 
         Args:
-            blocking: False makes one attempt.
-            timeout: seconds to wait; -1 is for ever.
-            raise_on_redis_errors: what to do where too many masters fail; None is what the lock was made with.
+            blocking: if False, make only one attempt. Default True.
+            timeout: seconds to wait; -1 waits for ever.
+            raise_on_redis_errors: whether to raise if too many masters fail; None takes the lock's setting.
 
         Raises:
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
             ValueError: a timeout was given for a call that does not block.
         """
         trial = self._trial(blocking, timeout)
@@ -373,10 +383,10 @@ class AIORedlock(_Redlock):
         return won
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return for how many seconds more this object holds the lock, as a quorum confirms; 0 where it does not.
+        """Return the seconds of validity that are left if a quorum confirms that this object holds the lock; else 0.
 
         Raises:
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._lease
         try:
@@ -387,12 +397,12 @@ class AIORedlock(_Redlock):
         return lease.remaining() if held else 0
 
     async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Let it live `auto_release_time` from now on.
+        """Extend the lock to `auto_release_time` seconds from now.
 
         Raises:
-            TooManyExtensions: it was extended `num_extensions` times.
-            ExtendUnlockedLock: it is not held, or lost.
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            TooManyExtensions: the lock was already extended `num_extensions` times.
+            ExtendUnlockedLock: the lock is not held, or was lost.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._extensible()
         try:
@@ -405,8 +415,8 @@ class AIORedlock(_Redlock):
         """Release the lock.
 
         Raises:
-            ReleaseUnlockedLock: it is not held, or lost; or too many masters failed: then it may be called again.
-            QuorumIsImpossible: too many masters failed, and that is to be raised.
+            ReleaseUnlockedLock: the lock is not held, or was lost; or too many masters failed, then call it again.
+            QuorumIsImpossible: too many masters failed, and `raise_on_redis_errors` is set.
         """
         lease = self._held()
         try:
@@ -435,7 +445,10 @@ def synchronize(
     blocking: bool = True,
     timeout: float = -1,
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Make a decorator: one call of the function at a time, over all processes."""
+    """Make a decorator that allows one call of the function at a time, over all processes.
+
+    The arguments are those of `Redlock` and `Redlock.acquire`.
+    """
     make = functools.partial(
         Redlock,
         key=key,

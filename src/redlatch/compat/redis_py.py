@@ -1,27 +1,27 @@
-"""In place of `redis.lock.Lock` and `redis.asyncio.lock.Lock`; also as ``lock_class=`` of ``Redis.lock()``.
+"""The drop-in for `redis.lock.Lock` and `redis.asyncio.lock.Lock`, also as ``lock_class=`` of ``Redis.lock()``.
 
 ::
 
     from redlatch.compat.redis_py import Lock        # was: from redis.lock import Lock
     from redlatch.compat.redis_py import AsyncLock   # was: from redis.asyncio.lock import Lock
 
-Both are subclasses: names, attributes, messages and hooks are redis-py's. What differs, for safety:
+Both are subclasses: names, attributes, messages and hooks are redis-py's. The differences, for safety:
 
-* No key stays for ever: without a timeout it lives 30 s, and is renewed until it is released. A holder that dies, or
-  drops the lock object, frees it within 30 s.
-* Waiting is not polling: who waits is woken by the release, and waiters of one process stand in line. `sleep` only says
-  whether there is time to wait at all.
-* The lock is given up at its local deadline, 1 % and 2 ms before the server's: `release` and `extend` raise
-  LockNotOwnedError from then on.
+* No key stays for ever. Without a timeout the ttl is 30 s, and the lock is renewed until it is released. If the holder
+  dies or drops the lock object, the lock is free within 30 s.
+* Waiters do not poll: a release wakes them, and waiters of one process stand in a queue. `sleep` only decides whether
+  there is time to wait at all.
+* The lock ends at its local deadline, 1 % and 2 ms before the server's. From then on `release` and `extend` raise
+  LockNotOwnedError.
 * An acquire or release that is cancelled, interrupted or timed out leaves nothing behind.
-* A lock belongs to the process that acquired it: a forked child can neither release nor extend it.
-* Of asyncio tasks that have tried to acquire one lock object each has its own token, or none.
+* A lock belongs to the process that acquired it. A forked child can neither release nor extend it.
+* Each asyncio task that has tried to acquire a lock object has its own token, or none.
 
-The drop-in uses redis-py's algorithm for clusters, for clients with connections that are not redis-py's, for clients
-with an `execute_command` (or `set`, `pipeline`, `register_script`...) of their own, which may change the key, and for
-subclasses with a `do_acquire` or `do_release` of their own. A Lua script of a subclass or of an instance is run.
+The drop-in uses redis-py's algorithm for clusters and for clients with connections that are not redis-py's. It also
+uses it for clients with their own `execute_command` (or `set`, `pipeline`, `register_script`...), which may change the
+key, and for subclasses with their own `do_acquire` or `do_release`. It runs the Lua scripts of a subclass or instance.
 
-Longer than a module should be: both faces are read side by side, as in redis-py they differ in more than await.
+Longer than a module should be: the sync and the asyncio class stand side by side, as they differ in more than await.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from .shared import let_go, redis_error_of, shown_token
 # The largest ttl that a server accepts.
 LONGEST_TTL_MS = (1 << 63) - 1
 
-# Subclasses replace the texts of scripts; users of single locks replace the registered scripts.
+# The script texts that subclasses replace. Users of single locks replace the registered scripts instead.
 _SCRIPTS = ("LUA_RELEASE_SCRIPT", "LUA_EXTEND_SCRIPT", "LUA_REACQUIRE_SCRIPT")
 _has_no_script = frozenset({"lua_release", "lua_extend", "lua_reacquire"}).isdisjoint
 
 
 class _Local:
-    """What was acquired, and its token as redis-py has it.
+    """The acquired lock and its token, with the attributes of redis-py's `local`.
 
-    Who reads the token may release with it, in another process, too. Until then a lock may pass, with its token, from
-    one waiter of this process to the next.
+    Any code that reads the token may release the lock with it, also in another process. As long as no code has read it,
+    the lease may be handed off, with its token, from one waiter of this process to the next.
 
     Attributes:
-        lease: None where nothing was acquired, or it is released.
-        by_hand: whether a token was set that is not the lease's own.
+        lease: the lock; None if none was acquired, or it is released.
+        by_hand: whether other code has set the token, instead of the lease.
     """
 
     lease: Any = None
@@ -66,16 +66,16 @@ class _Local:
     _token: Any = None
 
     def note(self, lease: Any) -> None:
-        """Take note of what was acquired; None is nothing any more."""
+        """Set the acquired lock; None for no lock."""
         self.lease, self.by_hand, self._token = lease, False, None
 
     def drop(self, lease: Any) -> None:
-        """Take note that it is released, unless another one was acquired since."""
+        """Forget a released lock, unless another one was acquired since."""
         if self.lease is lease:
             self.note(None)
 
     def mine(self) -> _Local:
-        """Return what the caller has acquired."""
+        """Return the record of the caller: this one."""
         return self
 
     @property
@@ -85,7 +85,7 @@ class _Local:
 
     @property
     def token(self) -> Any:
-        """The token; None where there is none."""
+        """The token, or None."""
         if self.lease is not None and not self.by_hand:
             return shown_token(self.lease)
         return self._token
@@ -96,7 +96,7 @@ class _Local:
 
 
 class _OfThread(threading.local):
-    """What the current thread has acquired through which lock object; it goes with the thread, and with that object."""
+    """The records of the current thread by lock object. A record is freed with its thread or its lock object."""
 
     def __init__(self) -> None:
         self.by_lock: weakref.WeakKeyDictionary[_ThreadLocal, _Local] = weakref.WeakKeyDictionary()
@@ -106,14 +106,14 @@ _of_thread = _OfThread()
 
 
 class _ThreadLocal:
-    """The same for each thread; it has nothing of its own, and what users put on it is of the thread, too.
+    """The record of each thread for one lock object. Attributes that users set on it belong to the thread, too.
 
-    One `threading.local` for all lock objects: when one goes, Python looks for it in every thread, and lock objects
-    come and go.
+    All lock objects share one `threading.local`. When a `threading.local` is freed, Python searches every thread for
+    its data, and programs make many short-lived lock objects.
     """
 
     def mine(self) -> _Local:
-        """Return what the current thread has acquired."""
+        """Return the record of the current thread."""
         by_lock = _of_thread.by_lock
         mine = by_lock.get(self)
         if mine is None:
@@ -128,9 +128,10 @@ class _ThreadLocal:
 
 
 class _WithLocal:
-    """What both faces make of `thread_local`."""
+    """The part that the sync and the asyncio class share: the meaning of `thread_local`."""
 
-    _of_each: type[Any]  # notes what each thread, or task, has acquired
+    # The class that keeps a record for each thread or task.
+    _of_each: type[Any]
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Acquire the lock; arguments, result and errors are those of `redis.lock.Lock.acquire`."""
+        """Acquire the lock; the arguments, the result and the errors are those of `redis.lock.Lock.acquire`."""
         home = _home_unless_hooked(self, Lock)
         if home is None or not _is_pause(self.sleep if sleep is None else sleep):
             return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
@@ -186,7 +187,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         return bool(super().do_acquire(token)) if home is None else self._win(home, 0.0, token)  # type: ignore[arg-type]
 
     def owned(self) -> bool:
-        """Tell whether this lock holds the key, by the server and by our own clock."""
+        """Return whether this object holds the lock, by the server and by the local clock."""
         lease = _lease_of(self, None)
         return (lease is None or lease.remaining() > 0) and super().owned()
 
@@ -194,8 +195,8 @@ class Lock(_WithLocal, redis.lock.Lock):
         """Release the lock.
 
         Raises:
-            LockError: nothing was acquired.
-            LockNotOwnedError, ConnectionError, TimeoutError: as of `do_release`.
+            LockError: the lock was not acquired.
+            LockNotOwnedError, ConnectionError, TimeoutError: as for `do_release`.
         """
         local = self.local.mine()
         lease = _own_lease(self, local, None)
@@ -208,8 +209,8 @@ class Lock(_WithLocal, redis.lock.Lock):
         """Release the lock that has this token.
 
         Raises:
-            LockNotOwnedError: it is lost, or the parent process holds it.
-            ConnectionError, TimeoutError: the server cannot be asked.
+            LockNotOwnedError: the lock is lost, or the parent process holds it.
+            ConnectionError, TimeoutError: the server does not answer.
         """
         lease = _lease_of(self, None, expected_token)
         if lease is not None:
@@ -229,20 +230,22 @@ class Lock(_WithLocal, redis.lock.Lock):
             raise redis_error_of(error) from error
         except (LockLost, NotOwned, ClientForked) as error:
             raise _not_owned("release", self.name) from error
-        except ClientUnusable:  # by a signal's handler, while this thread is in a call
+        except ClientUnusable:
+            # A signal handler cannot use the client while its thread is in a call of it. Use redis-py's script.
             super().do_release(shown_token(lease) if token is None else token)
-            if lease._care is not None:  # this release does not go through the hold, so end the renewal here
-                lease._care.end()
+            # That release does not go through the hold, so end the renewal here.
+            if lease._upkeep is not None:
+                lease._upkeep.end()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
-        """Extend the lock by so many seconds, or to so many; errors as of `do_release`."""
+        """Extend the lock by some seconds, or to some seconds from now; errors as for `do_release`."""
         lease = _lease_of(self, None)
         if lease is None:
             return super().do_extend(additional_time, replace_ttl)
         return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
 
     def do_reacquire(self) -> Literal[True]:
-        """Extend the lock to its timeout; errors as of `do_release`."""
+        """Extend the lock to its timeout from now; errors as for `do_release`."""
         lease = _lease_of(self, None)
         return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
 
@@ -251,7 +254,8 @@ class Lock(_WithLocal, redis.lock.Lock):
         try:
             if ttl > 0:
                 lease.extend(ttl)
-            else:  # a key that has no time left goes
+            else:
+                # The server would delete a key without time left.
                 lease.release()
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
@@ -263,25 +267,25 @@ class Lock(_WithLocal, redis.lock.Lock):
 
 
 class _Record(_Local):
-    """The same for one task.
+    """The record of one asyncio task.
 
     Attributes:
-        task: refers to it weakly; None where there was none.
+        task: a weak reference to the task; None if there was no task.
     """
 
     task: weakref.ref[asyncio.Task[Any]] | None = None
 
     def is_of_another(self, task: asyncio.Task[Any] | None) -> bool:
-        """Tell whether another task has acquired it that is not over."""
+        """Return whether this is the record of another task that is not done."""
         owner = None if self.task is None else self.task()
         return owner is not None and owner is not task and not owner.done()
 
 
-class _TaskLocal:  # what else is put on it is for all
-    """The token and the lease of each task that has tried to acquire it; for others, what was acquired last.
+class _TaskLocal:
+    """The records of the tasks that have tried to acquire the lock; for other tasks, the last acquired lock.
 
-    So a task can release what another one has acquired for it. Mostly one task uses a lock object, and nothing has to
-    be looked up.
+    So a task can release a lock that another task acquired for it. A lock object is usually used by one task only, and
+    then no record has to be looked up. All tasks share other attributes that users set on this object.
     """
 
     def __init__(self) -> None:
@@ -289,9 +293,10 @@ class _TaskLocal:  # what else is put on it is for all
         self._of_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], _Record] | None = None
 
     def note_for(self, task: asyncio.Task[Any] | None, lease: Any) -> None:
-        """Take note of what a task has acquired, or that it did not get it (None)."""
+        """Set the lock that a task has acquired; None if its attempt failed."""
         last = self._last
-        if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:  # as it mostly is
+        # The fast path for the usual case: the first task that uses the lock object.
+        if last.task is None and task is not None and self._of_tasks is None and not last.by_hand:
             last.lease, last.task = lease, weakref.ref(task)
             return
         record = _Record()
@@ -307,7 +312,7 @@ class _TaskLocal:  # what else is put on it is for all
             self._last = record
 
     def mine(self) -> _Record:
-        """Return what the current task has acquired."""
+        """Return the record of the current task."""
         if self._of_tasks is None:
             return self._last
         task = asyncio.current_task()
@@ -338,9 +343,9 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
     def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: str | bytes | None = None
     ) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock; arguments, result and errors are those of `redis.asyncio.lock.Lock.acquire`.
+        """Acquire the lock; the arguments, the result and the errors are those of `redis.asyncio.lock.Lock.acquire`.
 
-        It is acquired for the task that makes this call, also where another task runs the coroutine.
+        The task that makes this call gets the lock, even if another task runs the coroutine.
         """
         return self._acquire_for(running_task(), blocking, blocking_timeout, token)
 
@@ -365,7 +370,8 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
             won = bool(await lease.acquire(timeout=timeout))
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
-        finally:  # a task that was cancelled, too, has tried, and is not to release what another one holds
+        finally:
+            # Do this also for a cancelled task. It has tried, so it must not release the lock of another task.
             if isinstance(self.local, _TaskLocal):
                 caller = task if task is not None and not task.done() else running_task()
                 self.local.note_for(caller, lease if won else None)
@@ -379,12 +385,12 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         return bool(await super().do_acquire(token)) if home is None else await self._win(home, 0.0, token, None)
 
     async def owned(self) -> bool:
-        """Tell whether this lock holds the key, by the server and by our own clock."""
+        """Return whether this object holds the lock, by the server and by the local clock."""
         lease = _lease_of(self, asyncio.get_running_loop())
         return (lease is None or lease.remaining() > 0) and await super().owned()
 
     async def release(self) -> None:
-        """Release the lock; errors as of `Lock.release`. One that was cancelled may be called again."""
+        """Release the lock; errors as for `Lock.release`. A cancelled release may be called again."""
         local = self.local.mine()
         lease = _own_lease(self, local, asyncio.get_running_loop())
         if lease is None:
@@ -392,7 +398,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         await self._release(lease, local)
 
     async def do_release(self, expected_token: Any) -> None:
-        """Release the lock that has this token; errors as of `Lock.do_release`."""
+        """Release the lock that has this token; errors as for `Lock.do_release`."""
         loop = asyncio.get_running_loop()
         lease = _lease_of(self, loop, expected_token)
         if lease is not None:
@@ -414,14 +420,14 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         local.drop(lease)
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Awaitable[Literal[True]]:  # type: ignore[override]
-        """Extend the lock by so many seconds, or to so many; errors as of `Lock.do_release`."""
+        """Extend the lock by some seconds, or to some seconds from now; errors as for `Lock.do_release`."""
         lease = _lease_of(self, asyncio.get_running_loop())
         if lease is None:
             return super().do_extend(additional_time, replace_ttl)
         return self._extend_to(lease, _extended(self, lease, additional_time, replace_ttl), "extend")
 
     def do_reacquire(self) -> Awaitable[Literal[True]]:  # type: ignore[override]
-        """Extend the lock to its timeout; errors as of `Lock.do_release`."""
+        """Extend the lock to its timeout from now; errors as for `Lock.do_release`."""
         lease = _lease_of(self, asyncio.get_running_loop())
         return super().do_reacquire() if lease is None else self._extend_to(lease, _ttl_ms(self) / 1000, "reacquire")
 
@@ -430,7 +436,8 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         try:
             if ttl > 0:
                 await lease.extend(ttl)
-            else:  # a key that has no time left goes
+            else:
+                # The server would delete a key without time left.
                 await lease.release()
         except QuorumUnavailable as error:
             raise redis_error_of(error) from error
@@ -442,19 +449,19 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
 
 
 def _home_unless_hooked(lock: Any, face: type[Any]) -> Home | None:
-    """Return what is known of its server; None where redis-py's algorithm is to be used, as subclasses may want it."""
+    """Return the `Home` of the lock's server; None if a subclass or the client requires redis-py's algorithm."""
     kind = type(lock)
     hooked = kind is not face and (kind.do_acquire, kind.do_release) != (face.do_acquire, face.do_release)
     return None if hooked else home_of(lock.redis)
 
 
 def _is_pause(sleep: Any) -> bool:
-    """Tell whether `sleep` is a valid pause; with any other value redis-py's own loop runs."""
+    """Return whether `sleep` is a valid pause; for any other value redis-py's own loop runs."""
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
 def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
-    """Return how long to wait: not at all where redis-py would not sleep once; None is for ever."""
+    """Return the seconds to wait; None for no limit. Return 0 if redis-py would not sleep even once."""
     sleep = lock.sleep if sleep is None else sleep
     if not (lock.blocking if blocking is None else blocking):
         return 0.0
@@ -465,7 +472,7 @@ def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_ti
 
 
 def _ttl_ms(lock: Any) -> int:
-    """Return the ttl of its key; where it has none, it is renewed."""
+    """Return the ttl of the lock's key in milliseconds. A lock without a timeout is renewed."""
     ttl_ms = int(lock.timeout * 1000) if lock.timeout else RENEWED_MS
     if ttl_ms < 1:
         raise redis.ResponseError("invalid expire time in 'set' command")
@@ -475,14 +482,14 @@ def _ttl_ms(lock: Any) -> int:
 
 
 def _lease(lock: Any, home: Home, loop: asyncio.AbstractEventLoop | None, token: str | bytes | None) -> Any:
-    """Make what acquires the lock: a new one for each acquire, as each has a token of its own."""
+    """Make the redlatch lock for one acquire. Each acquire has its own token, so it needs a new lock."""
     client = client_at(home, lock.redis, loop)
     kind = None if token is None else client.given(lock.redis.connection_pool.get_encoder().encode(token))
     return client.foreign(lock.name, home.encode(lock.name), _ttl_ms(lock), kind, not lock.timeout)
 
 
 def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None) -> Any:
-    """Return what this lock object has acquired, and can release without anybody seeing the token; else None."""
+    """Return the redlatch lock that this object acquired, if it can release it without reading the token; else None."""
     lease = local.lease
     if lease is None or local.by_hand or _is_scripted(lock):
         return None
@@ -490,7 +497,7 @@ def _own_lease(lock: Any, local: _Local, loop: asyncio.AbstractEventLoop | None)
 
 
 def _is_scripted(lock: Any) -> bool:
-    """Tell whether redis-py's scripts are to be used: RedBeat brings one of its own, and subclasses may."""
+    """Return whether the lock has its own scripts for redis-py's algorithm, as RedBeat and some subclasses have."""
     if not _has_no_script(vars(lock)):
         return True
     kind = type(lock)
@@ -501,15 +508,20 @@ def _is_scripted(lock: Any) -> bool:
 
 
 def _is_of(lease: Any, loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Tell whether it was acquired in that event loop, where there is one; or in the parent process, which has it."""
+    """Return whether a lock belongs to this event loop, if there is one, or to the parent process."""
     driver = lease._shared.driver
     return loop is None or driver.home is loop or driver.forked
 
 
 def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | None = None) -> Any:
-    """Return what holds the lock with its token: what it has acquired, or another lock object of this process.
+    """Return the redlatch lock that is held with a token, acquired by this object or by another one of this process.
 
-    None where that is another process, or redis-py's scripts are to be used.
+    Return None if another process acquired it, or if redis-py's scripts must be used.
+
+    Args:
+        lock: the drop-in's lock.
+        loop: the event loop; None for threads.
+        token: the token; None takes the lock's own.
     """
     local = lock.local.mine()
     if token is None:
@@ -521,16 +533,18 @@ def _lease_of(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes | 
     if home is None:
         return None
     client, lease, key = client_at(home, lock.redis, loop), local.lease, home.encode(lock.name)
-    mine = lease is not None and lease._hold.token == token  # also where the release is to be called again
+    # This is also true when a failed release is called again.
+    mine = lease is not None and lease._hold.token == token
     if mine and _is_of(lease, loop):
         return lease
-    if mine:  # acquired in another event loop
+    if mine:
+        # The lock was acquired in another event loop.
         return client.held_by(lock.name, key, token, _ttl_ms(lock))
     return client.held_here(key, token, _ttl_ms(lock))
 
 
 def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> None:
-    """Let those who wait in this process ask: redis-py's own script has released the lock."""
+    """Let the waiters of this process try again, because redis-py's own script has released the lock."""
     home = home_of(lock.redis)
     if home is not None:
         client, key = client_at(home, lock.redis, loop), home.encode(lock.name)
@@ -539,19 +553,20 @@ def _let_go(lock: Any, loop: asyncio.AbstractEventLoop | None, token: bytes) -> 
 
 
 def _end_lease(lock: Any, token: bytes) -> None:
-    """Renew its lease no more, and report no loss: redis-py's own script has released the lock."""
+    """Stop the renewal and report no loss, because redis-py's own script has released the lock."""
     local = lock.local.mine()
     lease = local.lease
     if lease is not None and lease._hold.token == token:
         local.drop(lease)
-        if lease._care is not None:
-            lease._care.end()
+        if lease._upkeep is not None:
+            lease._upkeep.end()
 
 
 def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) -> float:
-    """Return the ttl that an extension comes to, in seconds."""
+    """Return the ttl that results from an extension, in seconds."""
     additional_ms = int(additional_time * 1000)
-    if not lock.timeout:  # 0 is a timeout, but not one that could be extended
+    # A timeout of 0 is not None, but it cannot be extended.
+    if not lock.timeout:
         raise _not_owned("extend", lock.name)
     if replace_ttl:
         return additional_ms / 1000
@@ -562,12 +577,12 @@ def _extended(lock: Any, lease: Any, additional_time: float, replace_ttl: bool) 
 def _shorten(lock: Any, lease: Any, ttl: float) -> Any:
     """Call redis-py's own script, which shortens the key; our own extension never does.
 
-    From now on the token counts as shown. The lock is not handed off with the same token, because a late copy of this
-    command would shorten the next holder's key.
+    From now on the token counts as shown, so the lease is not handed off with its token. Otherwise a late copy of this
+    command could shorten the next holder's key.
     """
     return lock.lua_extend(keys=[lock.name], args=[shown_token(lease), round(ttl * 1000), "1"], client=lock.redis)
 
 
 def _not_owned(what: str, name: Any) -> LockNotOwnedError:
-    """Return what redis-py raises where a lock is not ours any more."""
+    """Return the error that redis-py raises when the caller no longer owns the lock."""
     return LockNotOwnedError(f"Cannot {what} a lock that's no longer owned", lock_name=name)

@@ -1,16 +1,16 @@
-"""In place of redlock-py 1.0.8::
+"""The drop-in for redlock-py 1.0.8::
 
     from redlatch.compat.redlock import Redlock     # was: from redlock import Redlock
 
-What differs, for safety:
+The differences, for safety:
 
-* A master that is down breaks nothing while a quorum answers; redlock-py raised MultipleRedlockException, and left the
-  keys of the lock it had won.
-* Every attempt has a fresh token of 128 random bits from the system; redlock-py used one for all retries, and the
-  random numbers of a simulation.
-* All masters are asked at once, and elapsed time is measured by a clock that nobody sets.
-* `retry_count` times `retry_delay` is how long it is waited for, and the release wakes who waits.
-* Retries and undoing reach masters that come back; a lost lock is logged when it is unlocked.
+* A lock works while a quorum answers, even if a master is down. redlock-py raised MultipleRedlockException, and left
+  the keys of the lock that it had won.
+* Every attempt has a fresh token of 128 random bits from the system. redlock-py used one token for all retries, from
+  a random generator made for simulations.
+* The drop-in asks all masters at once, and measures the elapsed time by a clock that cannot be set.
+* `lock` waits for `retry_count` times `retry_delay` seconds, and a release wakes the waiters.
+* Retries and undos reach masters that come back. `unlock` logs a lock that was lost.
 
 The command line of redlock-py has no drop-in.
 """
@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 import redis
 
 from ..errors import ConfigurationError, LockError, LockLost, QuorumUnavailable
-from ..protocol.key import key_as_it_is
+from ..votes.key import key_as_it_is
 from . import clients, shared
 
 logger = logging.getLogger(__name__)
 
-# Of a lock of another process, whose ttl nobody here knows: it says how long a release may take.
+# The assumed ttl of another process's lock, whose real ttl this process does not know. It limits the length of a
+# release.
 TTL_MS = 10_000
 
 _original = shared.original("redlock")
@@ -44,7 +45,7 @@ if _original is None:
         """Several servers failed.
 
         Args:
-            errors: what each had to say.
+            errors: the error of each server.
         """
 
         def __init__(self, errors: list[Exception], *args: object) -> None:
@@ -63,10 +64,10 @@ else:
 
 
 class Lock(NamedTuple):
-    """A lock that was won.
+    """A lock that was acquired.
 
     Attributes:
-        validity: milliseconds for which it may be believed, from when it was won.
+        validity: milliseconds of validity, from when it was acquired.
         resource: its name.
         key: its token.
     """
@@ -81,10 +82,11 @@ class Redlock:
 
     Args:
         connection_list: URLs, dicts of keyword arguments for `redis.StrictRedis`, or redis-py clients.
-        retry_count, retry_delay: their product is how long `lock` waits, in seconds. Default 3 and 0.2.
+        retry_count, retry_delay: their product is the time in seconds that `lock` waits. Default 3 and 0.2.
 
     Raises:
-        Warning: one cannot be made a client of, or two are the same database of one server.
+        Warning: an element cannot be turned into a client, or two are the same database of one server.
+        CannotObtainLock: the list is empty.
     """
 
     default_retry_count = 3
@@ -107,9 +109,11 @@ class Redlock:
         if not self.servers:
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         try:
-            if all([hasattr(server, "set") for server in self.servers]):  # else `lock` raises AttributeError
+            # For an element without `set`, `lock` raises AttributeError.
+            if all([hasattr(server, "set") for server in self.servers]):
                 clients.client_of(self.servers)
-        except ConfigurationError as error:  # one is named twice
+        except ConfigurationError as error:
+            # The list has one server twice.
             raise Warning(str(error)) from error
         self.quorum = len(self.servers) // 2 + 1
         self.retry_count = retry_count or self.default_retry_count
@@ -119,14 +123,15 @@ class Redlock:
         """Acquire a lock.
 
         Args:
-            resource: its name.
-            ttl: milliseconds that it lives.
+            resource: the name of the lock.
+            ttl: the ttl in milliseconds.
 
         Returns:
-            The lock; False where somebody else has it all the time, or too few masters answer, which is logged.
+            The lock. False if another holder has it during the whole wait, or if too few masters answer, which is
+            logged.
 
         Raises:
-            ValueError: the ttl is no int, or the name is longer than 512 bytes.
+            ValueError: the ttl is not an int, or the name is longer than 512 bytes.
             AttributeError: a server is not a redis-py client.
             ConfigurationError: a master is a replica.
         """
@@ -137,12 +142,15 @@ class Redlock:
         key_as_it_is(key)
         try:
             lease = client.foreign(resource, key, ttl)
-        except ConfigurationError as error:  # of such a ttl nothing would be left
-            logger.warning("lock %r cannot be had: %s", resource, error)
+        except ConfigurationError as error:
+            # The ttl is so short that no validity would be left.
+            logger.warning("lock %r cannot be acquired: %s", resource, error)
             return False
         trial = shared.Trial(max(0.0, self.retry_count * self.retry_delay), lambda: self.retry_delay)
         try:
-            if not trial.acquire(lease, lambda error: logger.warning("lock %r cannot be had: %s", resource, error)):
+            if not trial.acquire(
+                lease, lambda error: logger.warning("lock %r cannot be acquired: %s", resource, error)
+            ):
                 return False
             return Lock(int(lease.remaining() * 1000), resource, shared.shown_token(lease))
         except BaseException as struck:
@@ -150,7 +158,7 @@ class Redlock:
             raise
 
     def unlock(self, lock: Lock) -> None:
-        """Release a lock; also one that another process has won. What goes wrong is logged, and nothing is raised."""
+        """Release a lock, also one that another process acquired. Failures are logged, and no exception is raised."""
         try:
             key, token = self._key_of(lock.resource), self._key_of(lock.key)
             clients.client_of(self.servers).held_by(lock.resource, key, token, TTL_MS).release()
@@ -158,7 +166,8 @@ class Redlock:
             logger.warning("%s", error)
         except QuorumUnavailable as error:
             logger.exception("Error unlocking resource %s: %s", lock.resource, error)
-        except (LockError, redis.RedisError, AttributeError, TypeError):  # the last two: not a client
+        except (LockError, redis.RedisError, AttributeError, TypeError):
+            # AttributeError and TypeError mean that a server is not a redis-py client.
             logger.exception("Error unlocking resource %s", lock.resource)
 
     def lock_instance(self, server: Any, resource: str | bytes, val: bytes, ttl: int) -> Any:
@@ -167,14 +176,14 @@ class Redlock:
         return server.set(resource, val, nx=True, px=ttl)
 
     def unlock_instance(self, server: Any, resource: str | bytes, val: bytes) -> None:
-        """Delete the key on one server, if it is ours."""
+        """Delete the key on one server if its value is this token."""
         try:
             server.eval(self.unlock_script, 1, resource, val)
         except Exception:
             logger.exception("Error unlocking resource %s in server %s", resource, server)
 
     def get_unique_id(self) -> bytes:
-        """Return a token."""
+        """Return a fresh token: 128 random bits in hexadecimal."""
         return secrets.token_hex(16).encode()
 
     def _key_of(self, name: str | bytes) -> bytes:

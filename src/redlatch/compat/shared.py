@@ -1,4 +1,4 @@
-"""Helpers of all drop-ins: exceptions of the originals and of redis-py, encoding, and timeouts without a quorum."""
+"""Helpers of all drop-ins: exceptions of the originals and of redis-py, encoding, tokens, and repeated attempts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ import redis.utils
 
 from ..errors import LockError, QuorumUnavailable
 from ..locks.lock import note_failure
-from ..protocol.hold import HELD, RELEASING, SETTLING
+from ..quorum.hold import HELD, RELEASING, SETTLING
 
 logger = logging.getLogger("redlatch")
 
-# The originals that were imported for their exceptions, and by nobody else before.
+# The originals that the drop-ins imported for their exceptions and that no other code had imported before.
 brought_in: set[str] = set()
 
 
 def original(name: str) -> ModuleType | None:
-    """Import the client that is stood in for, so that its own exceptions can be raised; None where it is not there."""
+    """Import the original client, so that the drop-in can raise the original's exceptions; None if that fails."""
     known = name in sys.modules
     try:
         found = importlib.import_module(name)
-    except Exception as error:  # also one that is there, but not for this Python, as aioredlock is
-        logger.debug("%s cannot be imported, its errors are ours: %s", name, error)
+    except Exception as error:
+        # Any error counts: an installed package may not support this Python, as aioredlock.
+        logger.debug("%s cannot be imported, so its drop-in defines the exceptions itself: %s", name, error)
         return None
     if not known:
         brought_in.add(name)
@@ -45,19 +46,20 @@ def packing(pool: Any) -> Callable[[Any], bytes]:
     def packed(word: Any) -> bytes:
         if utf_8 and isinstance(word, str):
             return word.encode()
-        return bytes(encode(word))  # `encode` returns a memoryview unchanged
+        # `encode` returns a memoryview unchanged.
+        return bytes(encode(word))
 
     return packed
 
 
 def redis_errors_of(error: LockError) -> list[redis.RedisError]:
-    """Return why masters failed, as errors of redis-py."""
+    """Return the causes of a QuorumUnavailable as errors of redis-py; an empty list for another error."""
     causes = error.causes if isinstance(error, QuorumUnavailable) else {}
     return [_as_redis_has_it(address, cause) for address, cause in causes.items()]
 
 
 def redis_error_of(error: QuorumUnavailable) -> redis.RedisError:
-    """Return what redis-py raises where its one server cannot be asked."""
+    """Return the error that redis-py raises when its one server does not answer."""
     cause = next(iter(redis_errors_of(error)), None)
     return redis.ConnectionError(str(error)) if cause is None or isinstance(cause, LockError) else cause
 
@@ -66,11 +68,13 @@ def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
     """Return redis-py's error for a cause, with the server's address as in redis-py's messages."""
     if isinstance(cause, redis.RedisError):
         return cause
-    if address.startswith("["):  # IPv6
+    # An IPv6 address.
+    if address.startswith("["):
         address = address[1:].replace("]:", ":")
     if isinstance(cause, TimeoutError):
         return redis.TimeoutError(f"Timeout reading from {address}: {cause}")
-    if not isinstance(cause, OSError) or cause.errno is None:  # redlatch's own text, which names the server
+    if not isinstance(cause, OSError) or cause.errno is None:
+        # The text is redlatch's own and names the server.
         return redis.ConnectionError(str(cause))
     if isinstance(cause, (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)):
         return redis.ConnectionError(f"Error while reading from {address} : {cause.args}")
@@ -78,10 +82,10 @@ def _as_redis_has_it(address: str, cause: BaseException) -> redis.RedisError:
 
 
 def shown_token(lease: Any) -> Any:
-    """Return the token of a lock, for somebody who may release it elsewhere.
+    """Return the token of a lock, and mark it as shown, because any code that has it may release the lock.
 
     Returns:
-        None where nothing is held, or it is held by the parent process.
+        The token; None if the lock is not held, or the parent process holds it.
     """
     hold, driver = lease._hold, lease._shared.driver
     show(hold, driver)
@@ -91,14 +95,20 @@ def shown_token(lease: Any) -> Any:
 
 
 def show(hold: Any, driver: Any) -> None:
-    """Take note that a token is known: its lock is not passed on, and who waits here waits for its key."""
-    hold.shown = True  # before its token is read: who passes it on looks at this last
-    if hold.key in driver.lines.lines and not driver.forked:
+    """Mark a token as shown: its lease is not handed off, and local waiters wait for the key on the masters."""
+    # Do this before the token is read: a thread that hands the lease off checks this flag last.
+    hold.token_exposed = True
+    if hold.key in driver.queues.by_key and not driver.forked:
         driver.leave_line(hold)
 
 
 def let_go(lease: Any, struck: BaseException) -> None:
-    """Release what was won, and could not be handed to the caller: something struck in between, which is raised."""
+    """Release a lock that was acquired but cannot be returned to the caller because of an exception.
+
+    Args:
+        lease: the lock.
+        struck: the exception, which the caller raises again.
+    """
     if lease.token is not None:
         try:
             lease.release(wait=False)
@@ -107,11 +117,11 @@ def let_go(lease: Any, struck: BaseException) -> None:
 
 
 class Trial:
-    """For how long an acquire is tried, also where no quorum answers: that may change.
+    """An acquire that is repeated until its timeout, also when no quorum answers, because masters may come back.
 
     Args:
-        timeout: seconds; None is for ever.
-        pause: gives the seconds before it is tried again.
+        timeout: seconds; None for no limit.
+        pause: returns the seconds to wait before the next attempt.
     """
 
     def __init__(self, timeout: float | None, pause: Callable[[], float]) -> None:
@@ -119,16 +129,21 @@ class Trial:
         self._pause = pause
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None is for ever."""
+        """Return the seconds that are left; None for no limit."""
         return None if self._give_up is None else max(0.0, self._give_up - time.monotonic())
 
     def pause(self) -> float | None:
-        """Return the seconds to wait; None where it is over before."""
+        """Return the seconds to wait before the next attempt; None if the timeout ends before that."""
         seconds = self._pause()
         return None if self._give_up is not None and time.monotonic() + seconds >= self._give_up else seconds
 
     def acquire(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
-        """Acquire; `failed` is told when no quorum answers, and may raise."""
+        """Acquire the lock and return whether it was acquired.
+
+        Args:
+            lease: the lock.
+            failed: called with the error when no quorum answers; it may raise.
+        """
         while True:
             try:
                 return bool(lease.acquire(timeout=self.left()))
@@ -140,7 +155,7 @@ class Trial:
             time.sleep(seconds)
 
     async def acquire_async(self, lease: Any, failed: Callable[[QuorumUnavailable], object]) -> bool:
-        """The same for asyncio."""
+        """Acquire the lock and return whether it was acquired; arguments as for `acquire`."""
         while True:
             try:
                 return bool(await lease.acquire(timeout=self.left()))

@@ -1,7 +1,7 @@
-"""A buyer process of the demo: `python -m redlatch.demo.buyer`, its plan on stdin, its events on stdout.
+"""A buyer process of the demo: `python -m redlatch.demo.buyer`. It reads a plan from stdin and writes events to stdout.
 
-The plan is the first line of stdin, the second starts the sale. When stdin ends after that, the demo is gone and so is
-this process: nothing is left behind, even if the demo was killed with SIGKILL.
+The first line of stdin is the plan, and the second line starts the sale. The end of stdin means that the demo has
+ended. Then this process exits too, so no process is left behind, even if the demo was killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from redlatch.demo.messages import Event, Face, Kind, Plan
 from redlatch.demo.shop import Doom, Shop, purchase
 from redlatch.errors import LockError, LockLost, NotOwned, QuorumUnavailable
 
-# A buyer needs little stack; the default of 8 MiB each would be much address space for a thousand threads.
+# A buyer needs little stack. With the default of 8 MiB, a thousand threads would need much address space.
 _STACK_BYTES = 512 * 1024
 
-# Seconds at most between a buyer's tries when its lease runs out under it, or no quorum answers because the machine is
-# too busy: longer and longer, so that buyers who overload it relieve it. After the last the masters must be gone.
+# The longest pause in seconds before each further attempt of a buyer whose lease ran out, or that no quorum answered,
+# because the machine is too busy. The pauses get longer, so that the buyers reduce the load. If the last attempt fails
+# too, the masters must be gone.
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.0,) * 11)
 
-# What a release may raise after a sale: the key is gone or goes with its ttl; before the write all was well.
+# The errors that a release may raise after a sale. They do no harm: the lock was valid before the write, and the key is
+# gone or will expire with its ttl.
 _HARMLESS = (LockLost, NotOwned, QuorumUnavailable)
 
 
@@ -36,7 +38,7 @@ class OutOfPatience(Exception):
 
 
 class BuyerProcess:
-    """The buyers of one process: all wait at the door, then each buys one item or finds none left."""
+    """The buyers of one process. All wait until the sale starts, then each buys one item or finds none left."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -44,7 +46,7 @@ class BuyerProcess:
         self._doom = Doom(self._shop, plan.doomed_at)
 
     def run_threads(self) -> None:
-        """Run each buyer in a thread of its own."""
+        """Run each buyer in its own thread."""
         plan = self._plan
         client = redlatch.Client(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
@@ -61,7 +63,7 @@ class BuyerProcess:
             client.close()
 
     def _in_thread(self, client: redlatch.Client | None, door: threading.Event, buyer: int) -> None:
-        """Wait at the door and buy; a failure ends the whole process, for the result could not be trusted."""
+        """Wait for the start and buy. A failure ends the whole process, because it makes the result invalid."""
         door.wait()
         try:
             if client is None:
@@ -72,17 +74,19 @@ class BuyerProcess:
                     if (failure := self._buy_locked(client, buyer)) is None:
                         return
                     time.sleep(random.uniform(pause / 2, pause))
-                raise OutOfPatience(f"a buyer tried {len(_PAUSES)} times in vain, the last time: {failure}")
+                raise OutOfPatience(
+                    f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}"
+                )
         except Exception as error:
             _give_up(error)
 
     def _buy_locked(self, client: redlatch.Client, buyer: int) -> LockError | None:
-        """Buy under the lock; return why nothing was written, where it is worth another try."""
+        """Buy under the lock; return None, or an error after which nothing was written and the buyer may try again."""
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
             if not lock.acquire(timeout=self._plan.patience):
-                raise OutOfPatience(f"a buyer waited {self._plan.patience:.0f} s for the lock in vain")
+                raise OutOfPatience(f"a buyer did not get the lock within {self._plan.patience:.0f} s")
         except QuorumUnavailable as failure:
             Event(Kind.UNANSWERED).send()
             return failure
@@ -99,7 +103,7 @@ class BuyerProcess:
         return None
 
     async def run_tasks(self) -> None:
-        """Run each buyer in an asyncio task of its own."""
+        """Run each buyer in its own asyncio task."""
         plan = self._plan
         client = redlatch.AsyncClient(list(plan.urls), **plan.options) if plan.urls else None
         if client is not None:
@@ -113,7 +117,7 @@ class BuyerProcess:
             await client.close()
 
     async def _in_task(self, client: redlatch.AsyncClient | None, door: asyncio.Event, buyer: int) -> None:
-        """Wait at the door and buy; a failure ends the whole process, for the result could not be trusted."""
+        """Wait for the start and buy. A failure ends the whole process, because it makes the result invalid."""
         await door.wait()
         try:
             if client is None:
@@ -124,17 +128,19 @@ class BuyerProcess:
                     if (failure := await self._buy_locked_async(client, buyer)) is None:
                         return
                     await asyncio.sleep(random.uniform(pause / 2, pause))
-                raise OutOfPatience(f"a buyer tried {len(_PAUSES)} times in vain, the last time: {failure}")
+                raise OutOfPatience(
+                    f"a buyer failed {len(_PAUSES)} times to buy under the lock; the last error: {failure}"
+                )
         except Exception as error:
             _give_up(error)
 
     async def _buy_locked_async(self, client: redlatch.AsyncClient, buyer: int) -> LockError | None:
-        """Buy under the lock; return why nothing was written, where it is worth another try."""
+        """Buy under the lock; return None, or an error after which nothing was written and the buyer may try again."""
         lock = client.lock(self._plan.name, ttl=self._plan.ttl)
         began = time.perf_counter()
         try:
             if not await lock.acquire(timeout=self._plan.patience):
-                raise OutOfPatience(f"a buyer waited {self._plan.patience:.0f} s for the lock in vain")
+                raise OutOfPatience(f"a buyer did not get the lock within {self._plan.patience:.0f} s")
         except QuorumUnavailable as failure:
             Event(Kind.UNANSWERED).send()
             return failure
@@ -151,7 +157,7 @@ class BuyerProcess:
         return None
 
     def _open_at_signal(self, open_door: Callable[[], object]) -> None:
-        """Say that all buyers are here, open the door at the next line of stdin, and die when stdin ends."""
+        """Report that all buyers are ready, start the sale at the next line of stdin, and exit when stdin ends."""
 
         def watch() -> None:
             if sys.stdin.buffer.readline():
@@ -164,20 +170,21 @@ class BuyerProcess:
 
 
 def _unchecked() -> None:
-    """Check nothing: there is no lock in the sale without one."""
+    """Check nothing, because this sale has no lock."""
 
 
 def _give_up(error: Exception) -> None:
-    """Tell why and end the process, whatever its other buyers are doing."""
+    """Report the error and end the process at once, without waiting for its other buyers."""
     what = str(error) if isinstance(error, LockError | OutOfPatience) else repr(error)
     try:
         Event(Kind.FAILED, text=what or type(error).__name__).send()
-    finally:  # the demo may be gone
+    finally:
+        # Exit even if the report fails because the demo is gone.
         os._exit(1)
 
 
 def main() -> None:
-    """Run the plan that comes down stdin."""
+    """Run the plan that stdin gives."""
     plan = Plan.from_line(sys.stdin.buffer.readline())
     try:
         process = BuyerProcess(plan)
@@ -186,9 +193,10 @@ def main() -> None:
         else:
             asyncio.run(process.run_tasks())
         Event(Kind.DONE).send()
-    except Exception as error:  # such as too many threads for this machine; those at the door would wait for ever
+    except Exception as error:
+        # For example, the machine refused to start so many threads. The started ones would wait for ever.
         _give_up(error)
-    # The watching thread sits in a read of stdin, whose buffer the interpreter would want at its end.
+    # Skip the interpreter's shutdown: it needs the buffer of stdin, and the watching thread blocks in a read of it.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The command line of `redlatch demo`: its options, what it prints and its exit status."""
+"""The command line of `redlatch demo`: its options, its output and its exit status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redlatch.demo.run import run_demo
 from redlatch.demo.sale import DemoFailed
 from redlatch.errors import ConfigurationError
 
-# Half of the buyers are threads; more than this measure the scheduler and not the lock.
+# Half of the buyers are threads. With more buyers than this, the demo would measure the scheduler and not the lock.
 MOST_BUYERS = 2000
 
 
@@ -26,27 +26,27 @@ MOST_BUYERS = 2000
     type=click.IntRange(min=2, max=MOST_BUYERS),
     default=400,
     show_default=True,
-    help="People who want one each; more than there are items.",
+    help="Buyers who want one item each. Must be more than --stock.",
 )
 @click.option(
     "--masters",
     type=click.IntRange(min=1, max=99),
     default=5,
     show_default=True,
-    help="Lock masters to start. With 3 or more, one is killed half-way.",
+    help="Lock masters to start. With 3 or more, the demo kills one half-way.",
 )
 @click.option(
     "--servers",
     metavar="URL...",
     multiple=True,
-    help="Lock on these servers instead, such as redis://10.0.0.1; none of them is killed. Repeatable.",
+    help="Lock on these servers instead, such as redis://10.0.0.1. The demo kills none of them. Repeatable.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=5, max=3600),
     default=60.0,
     show_default=True,
-    help="Give up after so long.",
+    help="Time limit for the whole demo, in seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.argument("more_servers", metavar="", nargs=-1)
@@ -63,14 +63,14 @@ def demo(
 ) -> None:
     """Hold a flash sale, first without a lock, then with one.
 
-    Several processes full of buyers, threads and asyncio tasks, want one of a few items from a shop whose stock is
-    an unprotected file. Without a lock it sells more than it has. With redlatch it must sell exactly its stock,
-    although half-way one of the lock masters is killed, and then a buyer process that holds the lock. The exit
-    status is 0 if it did and 1 if not.
+    Many buyers, threads and asyncio tasks of several processes, want one item each from a shop. Its stock is an
+    unprotected file. Without a lock it sells more than that. With redlatch it must sell exactly its stock, although
+    half-way a lock master is killed, and then a buyer process that holds the lock. Exit status: 0 if it did, 1 if not.
     """
     if buyers <= stock:
         raise click.UsageError(f"--buyers must be more than --stock: {buyers} buyers cannot fight for {stock} items.")
-    if math.isnan(seconds):  # it is in every range
+    # The range check of click accepts nan.
+    if math.isnan(seconds):
         raise click.BadParameter("'nan' is not a time.", param_hint="--seconds")
     if more_servers and not servers:
         raise click.UsageError(f"Unexpected argument {more_servers[0]!r}; URLs of servers go after --servers.")

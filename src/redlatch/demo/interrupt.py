@@ -1,4 +1,4 @@
-"""Ends the demo at the first signal or when its time is over, and lets the cleaning up that follows run undisturbed."""
+"""End the demo at the first signal or at its time limit, and protect the cleanup that follows from further signals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OutOfTime(Exception):
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal came; `status` is what a shell reports for a program that it ended."""
+    """A signal arrived; `status` is the exit status that a shell reports for a program ended by this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -24,10 +24,14 @@ class Stopped(KeyboardInterrupt):
 
 
 class Interruptions:
-    """While entered, a signal raises Stopped and the end of `seconds` raises OutOfTime, whichever is first.
+    """A context manager in which a signal raises Stopped and the time limit raises OutOfTime, whichever comes first.
 
-    An alarm signal, because it ends whatever the main thread waits for, also a server that does not start. Only the
-    first one counts: a second Ctrl-C of an impatient user must not keep the processes and files from being removed.
+    The time limit is an alarm signal, because a signal interrupts every wait of the main thread, for example for a
+    server that does not start. Only the first signal counts: a second Ctrl-C must not stop the cleanup of processes and
+    files.
+
+    Args:
+        seconds: the time limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -39,7 +43,8 @@ class Interruptions:
     def __enter__(self) -> Interruptions:
         for number in (*_BY_HAND, signal.SIGALRM):
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                continue  # nohup
+                # The program was started with nohup.
+                continue
             self._before[number] = signal.signal(number, self._first)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
         return self
@@ -59,7 +64,7 @@ class Interruptions:
 
     @contextmanager
     def postponed(self) -> Iterator[None]:
-        """Raise only at the end of the block: for what must not be cut off, such as starting or ending a process."""
+        """Postpone the exception to the end of the block. It must not interrupt the start or the end of a process."""
         self._postponing = True
         try:
             yield

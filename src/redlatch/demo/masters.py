@@ -1,4 +1,4 @@
-"""The masters of the demo: embedded ones, of which one can be killed and brought back, or servers of the user's."""
+"""The masters of the demo: embedded ones, of which the demo kills and restarts one, or the user's own servers."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Protocol
 
 from redlatch.errors import ConfigurationError
 
-# With two masters the quorum is two: none can be spared.
+# The smallest number of masters of which one may fail: with two masters the quorum is two.
 ENOUGH_TO_KILL_ONE = 3
 
-# How long the dead master stays away, seconds. It may come back at any time: the guard keeps it from voting until every
-# lease that it voted for is over.
+# The seconds that the killed master stays away. It may come back at any time: the guard does not count its votes until
+# every lease that it voted for is over.
 AWAY = 0.5
 
 
 class Fleet(Protocol):
-    """What the demo uses of `redlatch.embedded`."""
+    """The methods of `redlatch.embedded.Masters` that the demo uses."""
 
     def kill(self, index: int) -> None:
         """Kill one master with SIGKILL."""
 
     def start(self, index: int) -> None:
-        """Start it again, empty, at the same address."""
+        """Start the master again, empty, at the same address."""
 
 
 class Masters:
-    """Some lock masters, and the accident that happens to one of them.
+    """The lock masters, and the failure of one of them.
 
     Attributes:
         urls: their addresses.
-        quorum: how many must agree.
+        quorum: the number of masters that must agree.
         own: whether the demo started them itself.
         killable: whether one of them will be killed.
     """
@@ -49,11 +49,14 @@ class Masters:
 
     @property
     def away(self) -> bool:
-        """Whether a master is down that will come back."""
+        """Whether the killed master is still down and will be restarted."""
         return self._back_at is not None
 
     def kill_one(self, tell: Callable[[str], None]) -> None:
-        """Kill one master, once, and set the time of its return; nothing where none can be spared."""
+        """Kill one master and schedule its restart.
+
+        Do nothing after the first call, and if a quorum would not survive it.
+        """
         if not self.killable or self._killed or self._fleet is None:
             return
         self._killed = True
@@ -69,18 +72,20 @@ class Masters:
         self._back_at = None
         try:
             self._fleet.start(self._victim)
-        except ConfigurationError as error:  # no fault of an option
+        except ConfigurationError as error:
+            # Not a ConfigurationError here: no command-line option is wrong.
             raise RuntimeError(f"master {self._victim + 1} does not come back: {error}") from error
         tell(f"master {self._victim + 1} is back, empty; it votes again when no lease from before is left")
 
 
 @contextmanager
 def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
-    """Yield `count` embedded masters, stopped at the end, or the user's `servers`, where there are any."""
+    """Yield the user's `servers` if there are any, else `count` embedded masters, which are stopped at the end."""
     if servers:
         yield Masters(servers)
         return
-    from redlatch import embedded  # only here: with servers of one's own, no embedded server is needed
+    # Import it only here: with the user's own servers, no embedded server is needed.
+    from redlatch import embedded
 
     fleet = embedded.masters(count)
     with fleet as urls:

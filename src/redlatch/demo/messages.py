@@ -1,6 +1,6 @@
-"""What the demo's processes tell each other: one plan down the stdin of a buyer process, events up its stdout.
+"""The messages between the demo and its buyer processes: a plan to the process's stdin, events from its stdout.
 
-A plan travels by stdin and not by argument, because the URLs of servers may contain passwords.
+The plan goes through stdin and not through the arguments, because the URLs of servers may contain passwords.
 """
 
 from __future__ import annotations
@@ -15,40 +15,51 @@ import redlatch
 
 
 class Face(StrEnum):
-    """How a process runs its buyers; both faces compete for the same lock."""
+    """The interface of redlatch that a process uses for its buyers; both interfaces compete for the same lock."""
 
     THREADS = "threads"
     ASYNCIO = "asyncio"
 
 
 class Kind(StrEnum):
-    """What an event says."""
+    """The kinds of events.
 
-    READY = "ready"  # every buyer stands at the door; `text` is the implementation of the lock
-    BOUGHT = "bought"  # stock and ledger are written, the lock is still held
-    EMPTY = "empty"  # nothing left in stock for this buyer
-    DOOMED = "doomed"  # this process holds the lock, has written nothing and waits to be killed
-    LOST = "lost"  # a lease ran out under a buyer that was too slow; it wrote nothing and tries again
-    UNANSWERED = "unanswered"  # no quorum of masters answered a buyer in time; it tries again
-    FAILED = "failed"  # `text` says why the process gives up
-    DONE = "done"  # all buyers of the process have bought or found the shop empty
+    Attributes:
+        READY: every buyer of the process waits for the start; `text` is the implementation of the lock.
+        BOUGHT: a buyer has written stock and ledger; it still holds the lock.
+        EMPTY: a buyer found no item left.
+        DOOMED: the process holds the lock, has written nothing and waits to be killed.
+        LOST: the lease of a slow buyer ran out; the buyer wrote nothing and tries again.
+        UNANSWERED: no quorum of masters answered a buyer in time; it tries again.
+        FAILED: the process gives up; `text` is the reason.
+        DONE: each buyer of the process has bought an item or found none left.
+    """
+
+    READY = "ready"
+    BOUGHT = "bought"
+    EMPTY = "empty"
+    DOOMED = "doomed"
+    LOST = "lost"
+    UNANSWERED = "unanswered"
+    FAILED = "failed"
+    DONE = "done"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one buyer process has to do.
+    """The plan of one buyer process.
 
     Attributes:
-        folder: where the shop keeps its files.
+        folder: the folder of the shop's files.
         face: threads or asyncio.
         buyers: the numbers of its buyers.
         urls: the lock masters; empty for a sale without a lock.
         name: the name of the lock.
         ttl: seconds of a lease.
         patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: seconds at most between two attempts of a waiting buyer.
-        doomed_at: whoever first finds this many items left waits to be killed; 0 for nobody.
-        guarded: whether masters are kept out that may have forgotten a lease.
+        longest_pause: the longest pause in seconds between two attempts of a waiting buyer.
+        doomed_at: the first buyer that finds this many items left waits to be killed; 0 for no buyer.
+        guarded: whether a guard keeps out masters that may have forgotten a lease.
     """
 
     folder: str
@@ -82,14 +93,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened in a buyer process; `wait` is the seconds that an acquire took, where the event follows one."""
+    """An event in a buyer process.
+
+    Attributes:
+        kind: the kind of event.
+        wait: the seconds that the acquire before the event took; None if there was none.
+        text: see `Kind`.
+    """
 
     kind: Kind
     wait: float | None = None
     text: str = ""
 
     def send(self) -> None:
-        """Write the event to stdout in one call: a line is shorter than PIPE_BUF, so threads cannot mix theirs."""
+        """Write the event to stdout in one call. A line is shorter than PIPE_BUF, so lines of threads do not mix."""
         line = json.dumps({"kind": self.kind, "wait": self.wait, "text": self.text[:2000]})
         os.write(1, line.encode() + b"\n")
 

@@ -1,4 +1,4 @@
-"""A buyer process as the demo sees it: start it, let its buyers in, follow its events, kill it."""
+"""The demo's side of a buyer process: start the process, start its sale, follow its events, kill it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,25 @@ from redlatch.demo.messages import Event, Plan
 
 
 class BuyerProcess:
-    """One buyer process; its events go to `inbox` as they come, None at its end, its stderr to the file `errors`."""
+    """One buyer process.
+
+    Args:
+        plan: the plan to send to it.
+        inbox: receives the events of the process as they arrive, and None at its end.
+        errors: the file for its stderr.
+
+    Attributes:
+        plan: its plan.
+        finished: whether it has no more to do, or was killed.
+    """
 
     def __init__(self, plan: Plan, inbox: Inbox, errors: Path) -> None:
         self.plan = plan
         self.finished = False
         with errors.open("ab") as stderr:
-            # A session of its own: Ctrl-C in the terminal goes to the demo, which then ends its buyers itself.
-            # -P and our own path: it imports what we import, whatever modules lie in the current folder.
+            # The process gets its own session: Ctrl-C in the terminal then reaches only the demo, which ends its
+            # buyers itself. With -P and our own path the process imports the same modules as the demo, regardless of
+            # modules in the current folder.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "redlatch.demo.buyer"],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -42,7 +53,7 @@ class BuyerProcess:
         return self._process.pid
 
     def open_door(self) -> None:
-        """Let the buyers in."""
+        """Start the sale for the buyers of this process."""
         self._write(b"go\n")
 
     def kill(self) -> None:
@@ -57,7 +68,8 @@ class BuyerProcess:
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended; its reader says so
+        # If the process has ended, the reader reports that.
+        with suppress(BrokenPipeError):
             os.write(self._process.stdin.fileno(), line)
 
     def _read(self, inbox: Inbox) -> None:
@@ -66,9 +78,11 @@ class BuyerProcess:
         try:
             with os.fdopen(os.dup(self._process.stdout.fileno()), "rb") as lines:
                 for line in lines:
-                    if line.endswith(b"\n"):  # else the process was killed while it wrote
+                    # A line without its end means that the process was killed while it wrote.
+                    if line.endswith(b"\n"):
                         inbox.put((self, Event.from_line(line)))
-        finally:  # also after a line that is no event: without its None the demo would wait until its time is over
+        finally:
+            # Do this also after a line that is not an event. Without the None the demo would wait until its time limit.
             inbox.put((self, None))
 
 

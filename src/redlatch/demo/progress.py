@@ -1,4 +1,4 @@
-"""What the demo shows on stderr while it runs: what happens, line by line, and in a terminal a bar below."""
+"""The demo's output on stderr while it runs: one line for each event, and a progress bar in a terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 class Display:
-    """Follows the sales, one after the other; a `sale.Watcher`.
+    """Shows the sales, one after the other; a `sale.Watcher`.
 
     Attributes:
-        at: the last chapter.
+        at: the title of the current chapter.
     """
 
     def __init__(self, console: Console) -> None:
@@ -38,7 +38,12 @@ class Display:
         self._bar.stop()
 
     def chapter(self, what: str, stock: int | None = None) -> None:
-        """Announce what comes; with `stock`, a sale of so many items."""
+        """Announce the next chapter.
+
+        Args:
+            what: the title.
+            stock: the number of items, if the chapter is a sale.
+        """
         self.at = what.strip()
         self._console.print(what, highlight=False)
         if self._task is not None:
@@ -48,10 +53,10 @@ class Display:
             self._task = self._bar.add_task(" ", total=stock)
 
     def happened(self, seconds: float, what: str) -> None:
-        """Show that `what` happened so many seconds after the start of the sale."""
+        """Show an event and its time in seconds since the start of the sale."""
         self._console.print(f"  {seconds:5.2f} s  {what}", highlight=False)
 
     def sold(self, count: int) -> None:
-        """Move the bar."""
+        """Move the bar to the number of items sold."""
         if self._task is not None:
             self._bar.update(self._task, completed=count)

@@ -1,4 +1,4 @@
-"""The result of the demo: figures from what the buyers measured, as JSON and as a table that explains itself."""
+"""The result of the demo: the buyers' measurements as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redlatch.demo.shop import THINKING
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile of `values`, 0.0 of none."""
+    """Return the nearest-rank percentile of the values; 0.0 if there are none."""
     if not values:
         return 0.0
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
@@ -25,13 +25,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """Both sales.
+    """The results of both sales.
 
     Attributes:
         order: the size of the sales.
-        without: what came of the sale without a lock.
-        locked: what came of the sale with one.
-        masters: who voted.
+        without: the result of the sale without a lock.
+        locked: the result of the sale with a lock.
+        masters: the lock masters.
     """
 
     order: Order
@@ -41,7 +41,7 @@ class Result:
 
     @property
     def exact(self) -> bool:
-        """Whether exactly the stock was sold under the lock, and the stock says so too."""
+        """Whether exactly the stock was sold under the lock, and the stock file says that no item is left."""
         return self.locked.sold == self.locked.stock and self.locked.left == 0
 
     def to_json(self) -> str:
@@ -71,7 +71,7 @@ class Result:
         )
 
     def show(self, console: Console) -> None:
-        """Print the table, what happened when, and the verdict."""
+        """Print the table of figures, the events with their times, and the verdict."""
         console.print(self._figures())
         console.print()
         console.print(self._history())
@@ -91,7 +91,7 @@ class Result:
         table.add_row("items sold", str(without.sold), str(locked.sold))
         table.add_row("oversold", _alarm(without.oversold), _alarm(locked.oversold), end_section=True)
         table.add_row("seconds", f"{without.seconds:.2f}", f"{locked.seconds:.2f}")
-        table.add_row("of them halted by the buyer who died", "-", f"{locked.halted:.2f}")
+        table.add_row("of them stopped by the killed buyer", "-", f"{locked.halted:.2f}")
         table.add_row("lock acquisitions", "-", str(len(locked.waits)))
         table.add_row("acquisitions per second", "-", f"{len(locked.waits) / locked.seconds:.0f}")
         table.add_row("wait for the lock, p50", "-", f"{percentile(locked.waits, 50) * 1000:.1f} ms")
@@ -103,9 +103,9 @@ class Result:
         whose = "embedded" if self.masters.own else "your own"
         table.caption = (
             f"{count(len(self.masters.urls), f'{whose} master')}, {self.masters.quorum} must agree; lease "
-            f"{order.ttl:g} s; implementation: {locked.impl}. All buyers come at once, and each keeps the lock while "
-            f"it thinks for {THINKING[0] * 1000:g}-{THINKING[1] * 1000:g} ms: a wait is mostly the queue before a "
-            "buyer, and the halt after one died with the lock."
+            f"{order.ttl:g} s; implementation: {locked.impl}. All buyers start at once, and each keeps the lock for "
+            f"{THINKING[0] * 1000:g}-{THINKING[1] * 1000:g} ms. So a wait is mostly the time of the buyers before, and "
+            "the stop after a buyer was killed while it held the lock."
         )
         table.caption_justify = "left"
         return table
@@ -122,19 +122,21 @@ class Result:
 
     def _why_no_master_died(self) -> str:
         if not self.masters.own:
-            return "no master was killed: they are your servers"
-        return f"no master was killed: with {len(self.masters.urls)} there is none to spare, it takes 3 or more"
+            return "no master was killed, because they are your own servers"
+        return f"no master was killed: of {len(self.masters.urls)} none may fail; this needs 3 masters or more"
 
     def _verdict(self) -> str:
         locked = self.locked
         if self.exact:
-            died = "a master and a buyer" if self.masters.killable else "a buyer"
-            return f"\n[bold green]Sold exactly {locked.sold} of {locked.stock}, although {died} died half-way.[/]"
+            died = "first a master and then a buyer" if self.masters.killable else "a buyer"
+            return (
+                f"\n[bold green]Sold exactly {locked.sold} of {locked.stock}, although {died} was killed half-way.[/]"
+            )
         return (
             f"\n[bold red]Wrong: {locked.sold} of {locked.stock} items sold, and the stock says {locked.left} left.[/]"
         )
 
 
 def _alarm(oversold: int) -> str:
-    """Colour a number that should be 0."""
+    """Return the number in red if it is above 0, else in green."""
     return f"[bold red]{oversold}[/]" if oversold else f"[bold green]{oversold}[/]"

@@ -1,4 +1,4 @@
-"""The demo from end to end: masters up, a sale without a lock, a sale with it, everything down again."""
+"""The whole demo: start the masters, hold a sale without a lock and one with it, and clean up."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ from redlatch.errors import ConfigurationError, LockError
 
 PROCESSES = 4
 
-# Seconds of a lease: how long everybody waits after the holder was killed, and many times what a purchase takes.
+# Seconds of a lease. All buyers wait this long after the holder was killed. It is many times the length of a purchase.
 TTL = 1.0
 
-# How many attempts per second all waiting buyers together make on five masters; each pauses for half of the longest
-# pause on average. With the client's default, 1000 buyers make 40 000: on two busy cores they took 28 s, with this 5 s.
+# The number of attempts per second that all waiting buyers together make on five masters. A buyer pauses for half of
+# the longest pause on average. With the client's default pause, 1000 buyers make 40 000 attempts per second. On two
+# busy cores the sale then took 28 s; with this limit it took 5 s.
 ATTEMPTS = 8_000
-SHORTEST = 0.05  # never less than the client's default, seconds
 
-# Of the time limit, seconds kept for the cleaning up.
+# The lower limit of the longest pause in seconds: the client's default.
+SHORTEST = 0.05
+
+# The part of the time limit in seconds that is reserved for the cleanup.
 RESERVE = 0.5
 
-# How long the masters may take to grant a first lock that nobody else wants, seconds.
+# Seconds within which the masters must grant the first lock, which has no other claimant.
 FIRST_LOCK = 5.0
 
 
 def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seconds: float, display: Display) -> Result:
-    """Hold both sales and return what came of them, leaving no process, file or key behind.
+    """Hold both sales and return their results, leaving no process, file or key behind.
 
     Args:
-        stock: items for sale in each.
-        buyers: people who want one each.
-        masters: how many masters to start.
-        servers: URLs to lock on instead.
-        seconds: the time limit for everything.
-        display: who shows it meanwhile.
+        stock: items for sale in each sale.
+        buyers: the number of buyers, who want one item each.
+        masters: the number of masters to start.
+        servers: the URLs of the user's servers, to lock on these instead.
+        seconds: the time limit for the whole demo.
+        display: shows the progress.
 
     Raises:
-        DemoFailed: there is no result; the message says why.
-        ConfigurationError: `servers` cannot work.
+        DemoFailed: there is no result; the message gives the reason.
+        ConfigurationError: `servers` is invalid.
     """
     pause = max(SHORTEST, 2 * buyers / ATTEMPTS * (len(servers) or masters) / 5)
     order = Order(stock, buyers, PROCESSES, f"redlatch-demo:{uuid.uuid4()}", TTL, seconds, pause)
@@ -58,10 +61,13 @@ def run_demo(stock: int, buyers: int, masters: int, servers: Sequence[str], seco
                 fleet = _open(cleanup, masters, servers)
                 return _hold_both(order, fleet, folder, display, interruptions)
             finally:
-                interruptions.disarm()  # nothing may disturb the cleaning up
-    except BrokenPipeError:  # whoever read the progress is gone
+                # No signal may interrupt the cleanup.
+                interruptions.disarm()
+    except BrokenPipeError:
+        # The reader of the progress output is gone.
         raise
-    except (OSError, RuntimeError) as error:  # a full disk, no more processes, a master that does not come back
+    except (OSError, RuntimeError) as error:
+        # For example: the disk is full, no process can be started, or a master does not come back.
         raise DemoFailed(f"stopped at: {display.at}: {error}") from error
     except OutOfTime:
         raise DemoFailed(f"not finished within {seconds:g} s (--seconds), stopped at: {display.at}") from None
@@ -79,7 +85,7 @@ def _hold_both(order: Order, fleet: Masters, folder: Path, display: Display, int
 
 
 def _open(cleanup: ExitStack, number: int, servers: Sequence[str]) -> Masters:
-    """Open the masters; that embedded ones do not start is no fault of an option."""
+    """Open the masters. Raise DemoFailed if embedded masters do not start, because no option is wrong then."""
     try:
         return cleanup.enter_context(open_masters(number, servers))
     except (LockError, RuntimeError, OSError) as error:
@@ -94,13 +100,14 @@ def _preparing(masters: int, servers: Sequence[str]) -> str:
 
 def _verdict_without(sold: int, stock: int) -> str:
     if sold > stock:
-        return f"  {sold} items sold, {sold - stock} more than there are"
-    return f"  {sold} items sold: lucky this time"
+        return f"  {sold} items sold, {sold - stock} more than the stock"
+    return f"  {sold} items sold: not oversold this time, by luck"
 
 
 def _try_lock(masters: Masters, order: Order) -> None:
-    """Lock once before anything else, so that masters that cannot work are reported as such."""
-    guard = redlatch.Guard(max_ttl=order.ttl) if masters.own else None  # the user's servers are to keep nothing
+    """Acquire one lock before the sales, so that unusable masters are reported as the reason."""
+    # A guard would leave its markers on the user's servers.
+    guard = redlatch.Guard(max_ttl=order.ttl) if masters.own else None
     try:
         with redlatch.Client(list(masters.urls), ttl=order.ttl, guard=guard) as client:
             lock = client.lock(order.name, ttl=order.ttl)
@@ -109,5 +116,6 @@ def _try_lock(masters: Masters, order: Order) -> None:
             lock.release()
     except ConfigurationError:
         raise
-    except (LockError, ImportError) as error:  # ImportError: REDLATCH_IMPL forces what was not built
+    except (LockError, ImportError) as error:
+        # An ImportError means that REDLATCH_IMPL asks for a build that does not exist.
         raise DemoFailed(f"cannot lock: {error}") from error

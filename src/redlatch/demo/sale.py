@@ -1,9 +1,9 @@
-"""One sale: starts the buyer processes, follows them, and has the accidents happen at their moments.
+"""One sale: start the buyer processes, handle their events, and kill a master and a buyer process on the way.
 
-One loop in one thread: a reader thread per buyer process only moves its events into a queue. With a lock, one master
-is killed when half the stock is sold, and the buyer process that holds the lock when two fifths are left. A process
-takes the dead one's place, with those of its buyers that have not bought yet, as any supervisor would arrange; else the
-number of buyers that are left would depend on who happened to hold the lock.
+One loop in one thread does this; a reader thread per buyer process only moves the events into a queue. In a sale with a
+lock, the demo kills one master when half the stock is sold. When two fifths are left, it kills the buyer process that
+holds the lock. As a supervisor would, it starts a new process with those buyers of the dead one that have not bought
+yet. Otherwise the number of remaining buyers would depend on which process held the lock.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from redlatch.demo.messages import Event, Face, Kind, Plan
 from redlatch.demo.process import BuyerProcess, Inbox
 from redlatch.demo.shop import Shop
 
-# Seconds between two looks at the clock while no event comes.
+# Seconds to wait for an event before the loop looks at the clock again.
 TICK = 0.02
 
 
 class DemoFailed(Exception):
-    """The demo could not be carried out, so there is no result."""
+    """The demo failed, so there is no result."""
 
 
 def count(number: int, what: str) -> str:
-    """Say how many there are."""
+    """Return a number with its noun in singular or plural."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class Watcher(Protocol):
-    """Who is shown the sale while it happens."""
+    """A display that shows the sale while it runs."""
 
     def happened(self, seconds: float, what: str) -> None:
-        """Show that `what` happened so many seconds after the start of the sale."""
+        """Show an event and its time in seconds since the start of the sale."""
 
     def sold(self, count: int) -> None:
-        """Show how many items are sold by now."""
+        """Show the number of items sold so far."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Order:
 
     Attributes:
         stock: items for sale.
-        buyers: people who want one each.
-        processes: buyer processes; half run threads, half asyncio.
+        buyers: the number of buyers, who want one item each.
+        processes: the number of buyer processes; half run threads, half asyncio.
         name: the name of the lock.
         ttl: seconds of a lease.
         patience: seconds after which a buyer gives up waiting for the lock.
-        longest_pause: seconds at most between two attempts of a waiting buyer.
+        longest_pause: the longest pause in seconds between two attempts of a waiting buyer.
     """
 
     stock: int
@@ -68,30 +68,30 @@ class Order:
 
     @property
     def doomed_at(self) -> int:
-        """How many items are left when the accident happens to a buyer."""
+        """The number of items left when a buyer is killed."""
         return max(1, self.stock * 2 // 5)
 
     def shares(self) -> list[tuple[int, ...]]:
-        """Deal the numbers of the buyers out to the processes."""
+        """Return the numbers of the buyers of each process."""
         count = min(self.processes, self.buyers)
         return [tuple(range(first, self.buyers, count)) for first in range(count)]
 
 
 @dataclass
 class Tally:
-    """What came of a sale.
+    """The result of a sale.
 
     Attributes:
-        stock: items there were.
-        sold: items sold, by the ledger.
-        left: items left, by the stock.
-        seconds: how long the sale took.
-        halted: for how many of them it stood still because the holder of the lock was dead.
+        stock: the number of items at the start.
+        sold: the number of items sold, from the ledger.
+        left: the number of items left, from the stock file.
+        seconds: the length of the sale.
+        halted: the seconds of these in which no sale happened because the holder of the lock was dead.
         impl: the implementation of the lock.
         lost_leases: how often a buyer was too slow and did not write.
         unanswered: how often no quorum of masters answered a buyer in time, so that it tried again.
-        waits: seconds of each successful acquire.
-        history: what happened, with the seconds since the start.
+        waits: the length of each successful acquire in seconds.
+        history: the events, with the seconds since the start.
     """
 
     stock: int
@@ -107,14 +107,19 @@ class Tally:
 
     @property
     def oversold(self) -> int:
-        """How many items were sold that nobody has."""
+        """The number of items sold beyond the stock."""
         return max(0, self.sold - self.stock)
 
 
 class Sale:
-    """A sale of `order`, its files in `folder`; without `masters` there is no lock and no accident.
+    """One sale.
 
-    Processes are started and ended inside `undisturbed()`, where no exception of a signal may be raised.
+    Args:
+        order: its size and terms.
+        folder: the folder of its files.
+        masters: the lock masters; None for a sale without a lock, in which no process is killed.
+        watcher: shows the sale.
+        undisturbed: a context in which no signal raises an exception. The sale starts and ends processes in it.
     """
 
     def __init__(
@@ -133,13 +138,15 @@ class Sale:
         self._shop = Shop.open(folder, order.stock)
         self._inbox: Inbox = queue.SimpleQueue()
         self._processes: list[BuyerProcess] = []
-        self._waiting = 0  # processes whose buyers are not at the door yet
+        # The number of processes whose buyers are not ready yet.
+        self._waiting = 0
         self._began = 0.0
-        self._halted = 0.0  # when the holder of the lock was killed, until the sale goes on
+        # The time at which the holder of the lock was killed; 0.0 before that, and when the sale continues.
+        self._halted = 0.0
         self._tally = Tally(order.stock)
 
     def run(self) -> Tally:
-        """Hold the sale and return what came of it.
+        """Hold the sale and return its result.
 
         Raises:
             DemoFailed: a buyer process ended unexpectedly or gave up.
@@ -183,7 +190,7 @@ class Sale:
             self._processes.append(BuyerProcess(plan, self._inbox, self._folder / "stderr"))
 
     def _step(self) -> None:
-        """Handle the next event, or only the clock."""
+        """Handle the next event, if one arrives within TICK, and restart the killed master when it is due."""
         try:
             process, event = self._inbox.get(timeout=TICK)
         except queue.Empty:
@@ -220,7 +227,7 @@ class Sale:
                 process.finished = True
 
     def _ready(self, process: BuyerProcess) -> None:
-        """Open the door when all are there; at once for a process that takes another's place."""
+        """Start the sale when all processes are ready. A process that replaces a killed one starts at once."""
         if self._began:
             process.open_door()
             return
@@ -234,48 +241,49 @@ class Sale:
             each.open_door()
 
     def _bought(self) -> None:
-        """Count a sale; the accidents of a locked sale hang on the count."""
+        """Count a sold item. In a sale with a lock, kill a master when half the stock is sold."""
         self._tally.sold += 1
         self._watcher.sold(self._tally.sold)
         if not self._masters:
             return
-        # Events of different processes may overtake each other: a sale from before the accident does not end the halt.
+        # Events of different processes may arrive in another order. The event of an item that was sold before the kill
+        # does not end the halt.
         if self._halted and self._tally.sold > self._order.stock - self._order.doomed_at:
             self._tally.halted = time.perf_counter() - self._halted
-            self._tell(f"the sale goes on: the dead buyer's lease ran out after {self._tally.halted:.2f} s")
+            self._tell(f"the sale goes on: the killed buyer's lease ran out after {self._tally.halted:.2f} s")
             self._halted = 0.0
         if self._tally.sold >= self._order.stock // 2:
             self._accident()
         if self._tally.sold == self._order.stock:
-            self._tell("sold out: the buyers who still wait find none left")
+            self._tell("sold out: the buyers that still wait find no item left")
 
     def _accident(self) -> None:
-        """Kill a master, unless that has happened."""
+        """Kill a master, unless one was killed already."""
         if self._masters:
             self._masters.kill_one(self._tell)
 
     def _kill_holder(self, process: BuyerProcess) -> None:
-        """Kill the process that waits for it inside the critical section, and have another take its place."""
+        """Kill the process that waits for that inside its critical section, and start another in its place."""
         process.kill()
         self._halted = time.perf_counter()
         self._tell(f"buyer process {process.pid} killed (SIGKILL) while holding the lock")
         sold_to = set(self._shop.sales())
         others = tuple(buyer for buyer in process.plan.buyers if buyer not in sold_to)
         self._start(others, process.plan.face, doomed_at=0)
-        those = "its buyer who has" if len(others) == 1 else f"its {len(others)} buyers who have"
+        those = "its buyer that has" if len(others) == 1 else f"its {len(others)} buyers that have"
         self._tell(f"process {self._processes[-1].pid} takes over {those} not bought")
 
     def _tell(self, what: str) -> None:
-        """Note an event for the report, and show it."""
+        """Add an event to the report, and show it."""
         seconds = self._clock()
         self._tally.history.append((seconds, what))
         self._watcher.happened(seconds, what)
 
     def _clock(self) -> float:
-        """Seconds since the door opened."""
+        """Return the seconds since the start of the sale."""
         return time.perf_counter() - self._began
 
     def _last_words(self) -> str:
-        """The last line that a buyer process wrote to stderr."""
+        """Return the last line that a buyer process wrote to stderr, for an error message."""
         lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""

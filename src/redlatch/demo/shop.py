@@ -1,11 +1,11 @@
-"""The shop: a stock that nothing protects, a ledger of what was sold, and how one buyer buys.
+"""The shop: an unprotected stock, a ledger of the sales, and the purchase of one buyer.
 
-The stock is a number in a plain file. The ledger beside it gets one line per sale by O_APPEND, which no race can lose,
-so it is the truth that the stock is judged by.
+The stock is a number in a plain file. The ledger gets one line per sale through O_APPEND. No race can lose such a line,
+so the ledger is the reference for the stock.
 
-The two stay consistent when a process is killed because no process is killed while it writes: the one that is to die
-stops inside the critical section before it has written anything (`Doom`), from then on no buyer of that process
-writes any more, and only then does it ask to be killed.
+The two files stay consistent when a process is killed, because no process is killed while it writes. The process to be
+killed stops inside its critical section before it has written anything (`Doom`). From then on none of its buyers
+writes, and only then it asks to be killed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pathlib import Path
 
 from redlatch.demo.messages import Event, Kind
 
-# How long a buyer thinks between reading the stock and writing it, seconds. Short enough that a sale is over soon, long
-# enough that without a lock the others practically always read the same number meanwhile.
+# The range of the seconds between a buyer's read of the stock and its write. The time is short, so that a sale ends
+# soon. It is also long enough that, without a lock, other buyers nearly always read the same number meanwhile.
 THINKING = (0.002, 0.004)
 
-_WIDTH = 8  # digits of the stock; a fixed width is overwritten in one call, so nobody reads half a number
+# The number of digits of the stock. One call overwrites a number of fixed width, so no reader sees half a number.
+_WIDTH = 8
 
 
 class Shop:
-    """The files of one sale; every process opens its own."""
+    """The files of one sale. Every process has its own Shop object for them."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -34,7 +35,7 @@ class Shop:
 
     @classmethod
     def open(cls, folder: Path, stock: int) -> Shop:
-        """Lay out `stock` items and an empty ledger in `folder`."""
+        """Create the folder with `stock` items and an empty ledger."""
         folder.mkdir()
         (folder / "stock").write_text(f"{stock:0{_WIDTH}d}\n")
         (folder / "ledger").touch()
@@ -46,20 +47,20 @@ class Shop:
         os.close(self._ledger)
 
     def left(self) -> int:
-        """Read how many items the stock says are left."""
+        """Return the number of items left, from the stock file."""
         return int(os.pread(self._stock, _WIDTH, 0))
 
     def sell(self, left: int, buyer: int) -> None:
-        """Write that `left` items are left, then the sale to `buyer`."""
+        """Write the number of items left to the stock file, then the sale to the ledger."""
         os.pwrite(self._stock, f"{left:0{_WIDTH}d}".encode(), 0)
         os.write(self._ledger, f"{buyer}\n".encode())
 
     def sales(self) -> list[int]:
-        """Read the ledger: the buyer of each sale."""
+        """Return the buyer of each sale, from the ledger."""
         return [int(line) for line in (self._folder / "ledger").read_text().splitlines()]
 
     def first(self, mark: str) -> bool:
-        """Say whether this is the first call with `mark` in any process of this sale."""
+        """Return whether this is the first call with `mark` in all processes of this sale."""
         try:
             os.close(os.open(self._folder / mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -68,9 +69,13 @@ class Shop:
 
 
 class Doom:
-    """Decides, for one process, whether it is the one that dies in the middle of the sale.
+    """Decides for one process whether it is the one to be killed in the middle of the sale.
 
-    It does when one of its buyers, holding the lock, is the first to find `at` items left (0: never).
+    It is, if one of its buyers holds the lock and is the first to find `at` items left.
+
+    Args:
+        shop: the shop of this process.
+        at: the number of items; 0 for never.
     """
 
     def __init__(self, shop: Shop, at: int) -> None:
@@ -79,7 +84,7 @@ class Doom:
         self._sealed = False
 
     def seals(self, left: int, wait: float | None) -> bool:
-        """Say whether this buyer must stop here and never write; announce it the first time."""
+        """Return whether this buyer must stop here and never write; send the event DOOMED the first time."""
         if not self._sealed and self._at and left == self._at and self._shop.first("doomed"):
             self._sealed = True
             Event(Kind.DOOMED, wait).send()
@@ -87,19 +92,19 @@ class Doom:
 
 
 def purchase(shop: Shop, buyer: int, doom: Doom, wait: float | None, check: Callable[[], None]) -> Iterator[float]:
-    """Buy one item if there is one, yielding the seconds to pause; threads and asyncio pause each in their way.
+    """Buy one item if any is left. Yield the seconds to pause; the caller pauses as a thread or as an asyncio task.
 
-    The event is sent before the lock goes, so that even a process killed right afterwards has told of its sale.
+    The event is sent before the lock is released. So a process that is killed right afterwards has reported its sale.
 
     Args:
-        shop: where to buy.
-        buyer: who buys.
-        doom: whether this process has to die instead.
-        wait: the seconds the lock took, None without a lock.
-        check: raises when the lease is over; asked right before writing.
+        shop: the shop.
+        buyer: the number of the buyer.
+        doom: decides whether this process has to be killed instead.
+        wait: the seconds that the acquire took, None without a lock.
+        check: raises if the lease is over; called right before the write.
 
     Raises:
-        LockLost: what `check` raised; nothing was written.
+        LockLost: `check` raised it; nothing was written.
     """
     left = shop.left()
     while doom.seals(left, wait):

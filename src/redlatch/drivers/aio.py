@@ -8,7 +8,7 @@ the loop keeps the driver alive: its callbacks are methods of the driver, becaus
 each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only
 unfinished calls keep the driver alive: each waiting call has a timer, whose callback is a method of the driver.
 
-Longer than most modules here, as its twin for threads is: whoever asks which turn of the loop does what has one text.
+Longer than a module should be, so that all callbacks of the loop stand in one text.
 """
 
 from __future__ import annotations
@@ -21,47 +21,41 @@ from functools import partial
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
-from redlatch.drivers.roster import (
+from redlatch.drivers.connections import (
     DIAL_TIMEOUT,
     GRACE,
     MakeDialler,
     MakeGate,
     Outcome,
-    Roster,
     turn_away,
-    weakly,
 )
+from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
+from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
-from redlatch.protocol.renewal import LONGEST_NS, Agenda, Care, renewal_failed, tell_all
+from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
 
-from ..protocol import batch, quorum
-from ..protocol.acquire import acquire
-from ..protocol.ballot import Ballot
-from ..protocol.commands import Command
-from ..protocol.effects import Answer, Pause, Steps, Tell
-from ..protocol.hold import HELD, Hold
-from ..protocol.policy import SECOND, UNBOUNDED, Policy
-from ..protocol.waiting import Lines, Turn
-from ..wire.engine import Fleet
+from ..quorum.effects import Answer, Pause, Steps, Tell
+from ..quorum.hold import HELD, Hold
+from ..quorum.policy import Policy
+from ..quorum.waiting.queues import QueueEntry
+from ..votes.ballot import Ballot
+from ..votes.commands import Command
+from ..votes.units import SECOND, UNBOUNDED
 from .deadlines import Deadlines
-from .verdict import Verdict
+from .light_future import LightFuture
+from .session import Session, extending_all
 
 # So many commands leave at once, and not with what else this turn of the loop brings: the masters can begin.
 MANY = 64
 
 
-class Driver:
+class Driver(Session):
     """Runs the protocol's generators for any number of tasks of one event loop."""
 
     def __init__(
         self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
     ) -> None:
-        self._policy = policy
-        self._clock = policy.clock
-        self.protocol, self.batch = quorum, batch
-        self.lines = Lines()
-        self._roster = Roster(masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate)
+        super().__init__(masters, policy, tracking, dialler, gate)
         self._owner: Any = None  # a weak reference to the object that the client and its locks share
         self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
         self._fleet: Any = None  # made by connect()
@@ -74,11 +68,10 @@ class Driver:
         self._timer_ns = 0  # when it goes off
         self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
         self._hurry_ns = UNBOUNDED  # when it goes off
-        self._arrivals = self._roster.arrivals
-        self._agenda = Agenda(policy)
+        self._arrivals = self._connections.arrivals
         self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
         self._attending_ns = 0  # and when that is
-        self._pauses: set[Verdict] = set()  # of those who wait for nothing but time
+        self._pauses: set[LightFuture] = set()  # of those who wait for nothing but time
         self._renewals: set[asyncio.Task[None]] = set()
         self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
@@ -96,16 +89,16 @@ class Driver:
     def forget(self) -> None:
         """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
         self._forgotten = True
-        if self._loop is None or self._roster.closed or self._roster.forked:
+        if self._loop is None or self._connections.closed or self._connections.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
         except RuntimeError:  # the loop is closed, so the client cannot be used again
-            self._roster.close()
+            self._connections.close()
 
     def _let_loose(self) -> None:
         """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
-        if self._roster.closed:
+        if self._connections.closed:
             return
         for link in self._fleet.links:
             if link.up:
@@ -116,11 +109,6 @@ class Driver:
         if self._attending is not None:
             self._attend_at(self._attending_ns)
         self._arm(self._clock.now())
-
-    @property
-    def forked(self) -> bool:
-        """Whether this is a child of the process that the client was connected in."""
-        return self._roster.forked
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]:
         """Claim a hold and try to win its lock; to be awaited at once.
@@ -133,18 +121,13 @@ class Driver:
         """
         return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())  # type: ignore[return-value]
 
-    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
-        """Return the steps of an acquire, for `run`. The calling task owns the lock, even if another task runs them."""
-        give_up = None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
-        return acquire(self._policy, self.lines, hold, ttl_ms, give_up)
-
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer; to be awaited at once."""
-        return self.run(quorum.release(self._policy, self.lines, hold, self._policy.patience_ns(ttl_ms)), hold)
+        return self.run(self.releasing(hold, ttl_ms), hold)
 
-    def part(self, hold: Hold, farewell: object) -> Coroutine[Any, Any, bool | None]:
+    def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock without waiting; to be awaited at once."""
-        return self.run(quorum.part(self._policy, self.lines, hold, farewell), hold)
+        return self.run(self.releasing_nowait(hold, released_lock), hold)
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Do what a generator yields, to its end or its answer, which is returned; of an acquire, whether it won.
@@ -160,24 +143,24 @@ class Driver:
 
         Longer than a function should be: a second coroutine would cost each call its frame.
         """
-        called = self.lines.called
+        called = self.queues.called
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
-            if asyncio.get_running_loop() is not self.home or not self._roster.usable:
+            if asyncio.get_running_loop() is not self.home or not self._connections.usable:
                 await self.connect()
             for effect in steps:
                 if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
-                    self._tell(effect.ballots)
+                    self._send(effect.ballots)
                     continue
                 if called:
-                    self._wake_called()
-                if not self._roster.usable:
-                    self._roster.check()
+                    self.wake_called()
+                if not self._connections.usable:
+                    self._connections.check()
                 if isinstance(effect, Ballot):
                     await self._ask(effect)
                     if not effect.decided:
-                        self._roster.blame(effect)
+                        self._connections.record_silent(effect)
                 elif isinstance(effect, Answer):
                     return effect.value
                 else:
@@ -187,58 +170,45 @@ class Driver:
             self._recover(hold, ticket, error)
             raise
         if called:
-            self._wake_called()
+            self.wake_called()
         return None if ticket is None or hold is None else hold.state == HELD
 
-    async def _wait(self, effect: list[Ballot] | Turn | Pause) -> None:
+    async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
         """Do what waits for something else than the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
-        elif isinstance(effect, Turn):
+        elif isinstance(effect, QueueEntry):
             if self._attending is None:
                 self._attend_at(self._clock.now() + LONGEST_NS)
-            await self._verdict(effect.ballot)
-            if not self._roster.usable:
-                self._roster.check()
+            await self._future(effect.ballot)
+            if not self._connections.usable:
+                self._connections.check()
         else:
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not on when the client closes."""
         loop = asyncio.get_running_loop()
-        verdict = Verdict(loop)
-        timer = loop.call_later(seconds, self._end_pause, verdict)
-        self._pauses.add(verdict)
+        future = LightFuture(loop)
+        timer = loop.call_later(seconds, self._end_pause, future)
+        self._pauses.add(future)
         try:
-            await verdict
+            await future
         finally:
             timer.cancel()
-            self._pauses.discard(verdict)
+            self._pauses.discard(future)
 
-    def _end_pause(self, verdict: Verdict) -> None:
-        verdict.wake_soon()  # a compiled method of `Verdict` is no callback
+    def _end_pause(self, future: LightFuture) -> None:
+        future.wake_soon()  # a compiled method of `LightFuture` is no callback
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
-        """Settle for an acquire or a release that was interrupted, or that failed."""
-        command = None
-        leaves = False  # whether it may be at the head of its line still
+        """Settle an acquire or a release that was interrupted, or that failed."""
         if hold is not None and ticket is not None:
-            leaves = hold.ticket is ticket
-            command = hold.abandon(ticket)  # a release behind whatever was sent
-        elif hold is not None and (not isinstance(error, LockError) or self._roster.cuts_short(hold)):
-            leaves = True
-            command = hold.insist(hold.ticket)
-        if command is not None:
-            self.tell([command])
-        if hold is not None and leaves:
-            self.lines.leave(hold, self._clock.now(), False)
-        if self.lines.called:
-            self._wake_called()
-
-    def leave_line(self, hold: Hold) -> None:
-        """Let the next in line have its turn."""
-        self.lines.leave(hold, self._clock.now(), False)
-        self._wake_called()
+            self.abandon(hold, ticket)
+        elif hold is not None:
+            self.resend_release(hold, hold.ticket, error)
+        if self.queues.called:
+            self.wake_called()
 
     async def connect(self) -> None:
         """Dial every master, and wait until a quorum is there and the others had a moment, too.
@@ -248,32 +218,32 @@ class Driver:
             ClientClosed, ClientForked: as they say.
             WrongLoop: the client was first used in another event loop.
         """
-        self._roster.check()
+        self._connections.check()
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            self._fleet = self._roster.muster()
-            self._roster.dismiss = partial(_dismiss, loop)
+            self._fleet = self._connections.muster()
+            self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
             wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, and are not worth giving the GIL up
             linger_at_exit(self)
-            self._roster.start()
+            self._connections.start()
         elif self._loop is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
         await _within(self._quorate, 2 * DIAL_TIMEOUT)
         await _within(self._complete, GRACE)
-        self._roster.check()
+        self._connections.check()
         self.home = loop
 
-    def tell(self, commands: list[Command]) -> None:
+    def send(self, commands: list[Command]) -> None:
         """Send commands to every master at once, without waiting for an answer."""
         if self._fleet is None:
             return
-        self._tell([self._fleet.ballot_of(command) for command in commands])
-        if not (self._roster.forked or self._fleet.torn):
+        self._send([self._fleet.ballot_of(command) for command in commands])
+        if not (self._connections.forked or self._fleet.torn):
             self._flush()
 
-    def _tell(self, ballots: list[Ballot]) -> None:
+    def _send(self, ballots: list[Ballot]) -> None:
         """Submit ballots; in the next turn of the loop where an operation of the fleet is under way.
 
         The garbage collector may run inside an operation. It may close the coroutine of a forgotten task, which then
@@ -285,7 +255,7 @@ class Driver:
             self._submit(ballots)
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if self._roster.closed or self._roster.forked:
+        if self._connections.closed or self._connections.forked:
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
@@ -301,24 +271,24 @@ class Driver:
         Raises:
             WrongLoop: the client was used in another event loop.
         """
-        if self._roster.closing:
+        if self._connections.closing:
             return
-        if self._fleet is None or self._roster.forked:
-            self._roster.close()
+        if self._fleet is None or self._connections.forked:
+            self._connections.close()
             return
         if self._loop is not asyncio.get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
-        self._roster.retire()
+        self._connections.retire()
         self._quorate.set()  # nobody goes on waiting for masters
         self._complete.set()
         try:
             self._fleet.abandon()
             self._settle()
-            for ballot in self.lines.everybody():  # who waits leaves the masters' queues
+            for ballot in self.queues.everybody():  # who waits leaves the masters' queues
                 self._wake_soon(ballot)
-            for verdict in list(self._pauses):
-                verdict.wake_soon()
-            await asyncio.sleep(0)  # whose verdict came this very turn goes on, and undoes what was not won
+            for future in list(self._pauses):
+                future.wake_soon()
+            await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
             await asyncio.sleep(0)  # and that is sent
             until = self._clock.now() + DRAIN_NS
             while self._fleet.owing() and self._clock.now() < until:
@@ -328,13 +298,13 @@ class Driver:
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends, with no loop any more."""
-        if self._roster.usable and self._loop is not None and not self._loop.is_running():
+        if self._connections.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.linger(until_ns)
-            self._roster.mourn()
+            self._connections.notify_lost()
 
-    def abandon(self) -> None:
+    def drop(self) -> None:
         """Close every connection of a client whose event loop is closed."""
-        self._roster.close()
+        self._connections.close()
 
     def _disconnect(self) -> None:
         """Close every connection, and end the waits of those who are still in a call."""
@@ -344,32 +314,32 @@ class Driver:
         for link, sock in self._fleet.fallen:
             if sock is not None and sock.fileno() >= 0:
                 self._unwatch(link.index, sock.fileno())
-        self._roster.close()
+        self._connections.close()
         for timer in (self._timer, self._attending, self._hurry):
             if timer is not None:
                 timer.cancel()
         self._timer = self._attending = self._hurry = None
-        next_ns = self._agenda.next_ns(self._clock.now())
+        next_ns = self._schedule.next_ns(self._clock.now())
         if next_ns:  # the loss of what is still held is told
             self._attend_at(next_ns)
-        for ballot in self._deadlines.clear() + self.lines.everybody():
+        for ballot in self._deadlines.clear() + self.queues.everybody():
             self._wake_soon(ballot)
 
     # --- one ask -----------------------------------------------------------------------------------
 
-    def _ask(self, ballot: Ballot) -> Verdict:
+    def _ask(self, ballot: Ballot) -> LightFuture:
         """Put a ballot to the vote; await what this returns until it is decided, or its time is over."""
-        verdict = self._verdict(ballot)
+        future = self._future(ballot)
         fleet = self._fleet
         if fleet.torn:
-            self._tell([ballot])
-            return verdict
+            self._send([ballot])
+            return future
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
             self._settle()
         if not self._flushing:
             self._flush_soon()
-        return verdict
+        return future
 
     async def _await_all(self, ballots: list[Ballot]) -> None:
         """Wait until each of many ballots that were told is decided, or its time is over."""
@@ -377,28 +347,28 @@ class Driver:
         for ballot in reversed(ballots):  # replies come in order: when the last is decided, mostly all are
             if ballot.decided or ballot.until_ns <= late_ns:
                 continue
-            if not self._roster.usable:  # closed meanwhile: nobody would wake us
+            if not self._connections.usable:  # closed meanwhile: nobody would wake us
                 break
-            await self._verdict(ballot)
+            await self._future(ballot)
             if not ballot.decided:
                 late_ns = self._clock.now()
         for ballot in ballots:
             if not ballot.decided:
-                self._roster.blame(ballot)
+                self._connections.record_silent(ballot)
 
-    def _verdict(self, ballot: Ballot) -> Verdict:
+    def _future(self, ballot: Ballot) -> LightFuture:
         assert self._loop is not None
-        ballot.waiter = verdict = Verdict(self._loop)
+        ballot.waiter = future = LightFuture(self._loop)
         if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn that may be waited for for ever
-            return verdict
+            return future
         now = self._clock.now()
         if ballot.waits_for:  # it has been among the deadlines with another one, and is not to disturb their order
             self._loop.call_later(max(0, ballot.until_ns - now) / SECOND, self._wake_soon, ballot)
-            return verdict
+            return future
         self._deadlines.add(ballot, now)
         if self._timer is None or ballot.until_ns < self._timer_ns:
             self._arm(now)
-        return verdict
+        return future
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
@@ -411,10 +381,10 @@ class Driver:
         """Send what is staged; watch the sockets that did not take all of it."""
         self._flushing = False
         fleet = self._fleet
-        if self._roster.closed:
+        if self._connections.closed:
             return
-        if self._roster.undialled:
-            self._roster.dial_again()
+        if self._connections.undialled:
+            self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
             self._settle()
@@ -432,8 +402,8 @@ class Driver:
         try:
             while decided:  # no task is running: those who wait for these go on at once, the oldest first
                 ballot = decided.pop()
-                verdict, ballot.waiter = ballot.waiter, None  # freed now, for the next task to have
-                verdict.wake()
+                future, ballot.waiter = ballot.waiter, None  # freed now, for the next task to have
+                future.wake()
         finally:
             fleet.decided += decided  # a task ended with SystemExit, say
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
@@ -474,26 +444,26 @@ class Driver:
         for ballot in decided:
             self._wake_soon(ballot)
         while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
-            self._loop.call_soon(fleet.lost.pop().farewell.tell_lost)
+            self._loop.call_soon(fleet.lost.pop().released_lock.tell_lost)
         changed, fleet.changed = fleet.changed, []
         for index, key in changed:
-            self.lines.changed(index, key)
+            self.queues.watches.changed(index, key)
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
-            self.lines.stir_all()
+            self.queues.watches.notify_all()
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
-            doubted_ns = self._roster.redial(link.index, link.cause)
+            doubted_ns = self._connections.redial(link.index, link.cause)
             if doubted_ns:
                 self._policy.doubt(doubted_ns)
                 self._attend_at(self._clock.now())  # what stands on them is verified
-        if self.lines.called:
-            self._wake_called()
+        if self.queues.called:
+            self.wake_called()
 
-    def _wake_called(self) -> None:
+    def wake_called(self) -> None:
         """Have the tasks woken whose turn has come, or who wait for a key that has changed."""
-        called = self.lines.called
+        called = self.queues.called
         while called:
             self._wake_soon(called.popleft())
 
@@ -504,16 +474,16 @@ class Driver:
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
             self._writing[index] = self._fleet.wires.fileno(index)
-            self._loop.add_writer(self._writing[index], self._callback("_flush"))
+            self._loop.add_writer(self._writing[index], self._callback(self._flush, _call_flush))
 
     def _listen(self, index: int) -> None:
         if self._loop is not None:
-            self._loop.add_reader(self._fleet.wires.fileno(index), self._callback("_readable"), index)
+            readable = self._callback(self._readable, _call_readable)
+            self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
 
-    def _callback(self, name: str) -> Callable[..., None]:
-        """Return a callback for the loop: the bound method, or a weak one if the client was forgotten."""
-        method: Callable[..., None] = getattr(self, name)
-        return partial(_call, weakref.ref(self), name) if self._forgotten else method
+    def _callback(self, method: Callable[..., None], weakly: Callable[..., None]) -> Callable[..., None]:
+        """Return a callback for the loop: the bound method, or for a forgotten client one with a weak reference."""
+        return partial(weakly, weakref.ref(self)) if self._forgotten else method
 
     def _unwatch_room(self, index: int) -> None:
         descriptor = self._writing.pop(index, None)
@@ -548,21 +518,21 @@ class Driver:
 
     # --- held locks --------------------------------------------------------------------------------
 
-    def care_for(self, care: Care) -> None:
-        """Renew a lock, or tell its loss, from now on."""
-        self._agenda.add(care)
+    def add_upkeep(self, upkeep: Upkeep) -> None:
+        """Renew a lock, or report its loss, from now on."""
+        self._schedule.add(upkeep)
         if self._attending is None:  # what is released long before it is due is not kept until then
-            self._attend_at(min(care.due_ns, self._clock.now() + LONGEST_NS))
-        elif care.due_ns < self._attending_ns:
-            self._attend_at(care.due_ns)
+            self._attend_at(min(upkeep.due_ns, self._clock.now() + LONGEST_NS))
+        elif upkeep.due_ns < self._attending_ns:
+            self._attend_at(upkeep.due_ns)
 
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
             self._attending.cancel()
             self._attending = None
-        if self._forgotten and not self.lines.lines:  # no waiters, and no references to our locks
+        if self._forgotten and not self.queues.by_key:  # no waiters, and no references to our locks
             return
-        if self._loop is not None and not (self._roster.forked or self._loop.is_closed()):
+        if self._loop is not None and not (self._connections.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
             # The loop's clock is read first: a pause between the two makes it too early, and never a loss told late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
@@ -572,17 +542,17 @@ class Driver:
         """Do what is due for held locks, and for who waits in line behind one that may run out."""
         self._attending = None
         now = self._clock.now()
-        renewed, lost = self._agenda.due(now)
+        renewed, lost = self._schedule.due(now)
         try:
-            self._take_care(renewed, now)
+            self._attend_to(renewed, now)
         finally:
-            tell_all(lost)  # last: an `on_lost` may raise CancelledError
+            report_losses(lost)  # last: an `on_lost` may raise CancelledError
 
-    def _take_care(self, renewed: list[Care], now: int) -> None:
+    def _attend_to(self, renewed: list[Upkeep], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
-        if not self._roster.usable:  # what is still held runs out, and that is told
-            self._agenda.settle(renewed, {}, LockError("the client cannot be used"), now)
-            next_ns = self._agenda.next_ns(now)
+        if not self._connections.usable:  # what is still held runs out, and that is told
+            self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
+            next_ns = self._schedule.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)
             return
@@ -590,31 +560,28 @@ class Driver:
             task = self._loop.create_task(self._renew(renewed))
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
-        line_ns = self.lines.expire(now)
+        line_ns = self.queues.expire(now)
         if line_ns:  # behind a lock that is acquired meanwhile, or in a line that begins, it may be due earlier
             line_ns = min(line_ns, now + LONGEST_NS)
-        self._wake_called()
-        due = [due_ns for due_ns in (line_ns, self._agenda.next_ns(now)) if due_ns]
+        self.wake_called()
+        due = [due_ns for due_ns in (line_ns, self._schedule.next_ns(now)) if due_ns]
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, renewed: list[Care]) -> None:
+    async def _renew(self, renewed: list[Upkeep]) -> None:
         """Renew locks together."""
-        errors: dict[int, LockError] = {}
-        policy, now = self._policy, self._clock.now()
-        error: LockError | None = LockError("the renewal failed")
+        renewal = Renewal(self._schedule, self._policy, renewed, extending_all)
         try:
-            steps = [quorum.extend(policy, care.hold, care.ttl_left_ms(policy, now)) for care in renewed]
-            await self.run(batch.together(steps, errors))
-            error = None
+            await self.run(renewal.steps())
+            renewal.succeed()
         except Exception as failure:
-            error = renewal_failed(failure)
+            renewal.fail(failure)
         finally:
-            lost = self._agenda.settle(renewed, errors, error, self._clock.now())
-            due_ns = min([care.due_ns for care in renewed])
+            lost = renewal.settle()
+            due_ns = renewal.due_ns()
             if self._attending is None or due_ns < self._attending_ns:
                 self._attend_at(due_ns)
-            tell_all(lost)  # last, as in `_attend`
+            report_losses(lost)  # last, as in `_attend`
 
     # --- dialling ----------------------------------------------------------------------------------
 
@@ -622,33 +589,40 @@ class Driver:
         """Take the outcome of a dialling thread, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
-            if self._loop is not None and not self._roster.closed:
+            if self._loop is not None and not self._connections.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop is closed, and with it this client
-            self._roster.close()
-        if self._roster.closed:  # asked after it was put there: either we see this, or who closes sees that
+            self._connections.close()
+        if self._connections.closed:  # asked after it was put there: either we see this, or who closes sees that
             turn_away(outcome)
 
     def _arrive(self) -> None:
-        if self._roster.closed:
+        if self._connections.closed:
             return
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
-            self._roster.arrive(index, outcome)
+            self._connections.arrive(index, outcome)
             self._policy.polls = not self._fleet.quorum_pushes()
             if self._fleet.links[index].up:
                 self._listen(index)
         self._flush()
-        if self._roster.is_quorate():
+        if self._connections.is_quorate():
             self._quorate.set()
-        if not self._roster.unsettled:
+        if not self._connections.unsettled:
             self._complete.set()
 
 
-def _call(reference: weakref.ref[Driver], name: str, *args: Any) -> None:
+# Functions, because Cython passes an unbound cpdef method on as a C function of another signature.
+def _call_flush(reference: weakref.ref[Driver]) -> None:
     driver = reference()
     if driver is not None:
-        getattr(driver, name)(*args)
+        driver._flush()
+
+
+def _call_readable(reference: weakref.ref[Driver], index: int) -> None:
+    driver = reference()
+    if driver is not None:
+        driver._readable(index)
 
 
 class _Dismissal:

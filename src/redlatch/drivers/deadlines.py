@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..protocol.ballot import Ballot
-from ..protocol.policy import MILLISECOND
+from ..votes.ballot import Ballot
+from ..votes.units import MILLISECOND
 
 # After this many new ballots, those that no task waits for are removed.
 SWEEP = 256

@@ -18,11 +18,11 @@ DRAIN_NS = 1_000_000_000
 FORGOTTEN_NS = 100_000_000
 
 # Where a thread stands while it is in a call of a client; compiled functions have no frames.
-_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.protocol.")
+_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.quorum.")
 
 _DECORATORS = "redlatch.locks.decorate"  # they call the user's function, which is not a part of their own call
 
-_rosters: weakref.WeakSet[Any] = weakref.WeakSet()
+_all_connections: weakref.WeakSet[Any] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit they linger
 
 
@@ -50,14 +50,14 @@ def _linger_all() -> None:
         driver.linger(until_ns)
 
 
-def disown_at_fork(roster: Any) -> None:
-    """Have `roster.disown()` called in every child that is forked off, unless it is gone by then."""
-    _rosters.add(roster)
+def disown_at_fork(connections: Any) -> None:
+    """Have `connections.disown()` called in every child that is forked off, unless it is gone by then."""
+    _all_connections.add(connections)
 
 
 def _disown_all() -> None:
-    for roster in list(_rosters):
-        roster.disown()
+    for connections in list(_all_connections):
+        connections.disown()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,1 +1,1 @@
-"""The lock family, the part that both faces share."""
+"""The family of locks: the part that the sync and the asyncio interface share."""

@@ -1,42 +1,48 @@
-"""Many locks in one round: what the calls of both faces on a batch do, for the faces to run."""
+"""Many locks in one round trip: the steps of each batch call, which the sync and the asyncio client run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
-from ..protocol.commands import Command
-from ..protocol.effects import Steps
-from ..protocol.hold import HELD, RELEASING, SETTLING, Hold
-from ..protocol.renewal import Care
-from .lock import BaseLock, Driver, Shared
+from ..quorum.effects import Steps
+from ..quorum.hold import HELD, RELEASING, SETTLING, Hold
+from ..quorum.upkeep import Upkeep
+from ..votes.commands import Command
+from .driver import Driver
+from .lock import BaseLock, Shared
 from .options import several
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
 
 class Batch(Generic[AnyLock]):
-    """The locks of one call, each with a verdict of its own.
+    """The locks of one call. Each lock succeeds or fails on its own.
 
     Args:
-        shared: what all locks of the client have in common.
-        locks: the client's, or None where a verdict of False is enough.
+        shared: the data that all locks of the client share.
+        locks: locks of the client. None stands for a lock that was not acquired; its result is False.
+        drawn: the list to put the locks into, for `resend_release`; None makes a new list.
     """
 
-    def __init__(self, shared: Shared, locks: Iterable[AnyLock | None]) -> None:
+    def __init__(
+        self, shared: Shared[Any], locks: Iterable[AnyLock | None], drawn: list[AnyLock | None] | None = None
+    ) -> None:
         self._shared = shared
         self._driver: Driver = shared.driver
-        self._locks = several("locks", locks)
+        self._locks = several("locks", locks, drawn)
         self._ticket = object()
-        self._errors: dict[int, LockError] = {}  # by place among those that are not None
-        self._claims: list[object] = []  # the tickets of what is released
+        # The key is the lock's place among those that are not None.
+        self._errors: dict[int, LockError] = {}
+        # The tickets of the claims that are being released.
+        self._claims: list[object] = []
 
     def check(self) -> None:
-        """Refuse what is no lock of this client.
+        """Check that each element is None or a lock of this client.
 
         Raises:
-            TypeError: naming its place.
+            TypeError: an element is something else; the message names its place.
         """
         for place, lock in enumerate(self._locks):
             if not self._is_ours(lock):
@@ -47,29 +53,23 @@ class Batch(Generic[AnyLock]):
         return lock is None or (isinstance(lock, BaseLock) and lock._shared is self._shared)
 
     def acquiring(self) -> Steps:
-        """Try each lock once; all have one ttl."""
-        locks, policy = self._present(), self._shared.policy
+        """Try to acquire each lock once; all have the same ttl."""
+        locks = self._present()
         ttl_ms = locks[0]._ttl_ms if locks else 0
-        steps: Steps = self._driver.batch.acquire_many(
-            policy, self._driver.lines, [lock._hold for lock in locks], self._ticket, ttl_ms
-        )
-        return steps
+        return self._driver.acquiring_many([lock._hold for lock in locks], self._ticket, ttl_ms)
 
     def releasing(self, wait: bool) -> Steps:
-        """Release each lock; TypeError if one is none."""
+        """Release each lock; raise TypeError if an element is not a lock."""
         self.check()
-        locks, policy = self._present(), self._shared.policy
+        locks, driver = self._present(), self._driver
         holds = [lock._hold for lock in locks]
-        self._claims = self._driver.batch.tickets(holds)
+        self._claims = driver.tickets(holds)
         if not wait:
-            return self._together([lock._parting() for lock in locks])
-        patience_ns = policy.patience_ns(max([lock._ttl_ms for lock in locks], default=0))
-        driver = self._driver
-        steps: Steps = driver.batch.release_many(policy, driver.lines, holds, patience_ns, self._errors)
-        return steps
+            return self._together([driver.releasing_nowait(lock._hold, lock) for lock in locks])
+        return driver.releasing_many(holds, max([lock._ttl_ms for lock in locks], default=0), self._errors)
 
     def extending(self, ttl: float | None) -> Steps:
-        """Extend each lock; TypeError if one is none."""
+        """Extend each lock; raise TypeError if an element is not a lock."""
         self.check()
         return self._together([lock._extending(ttl) for lock in self._present()])
 
@@ -77,20 +77,20 @@ class Batch(Generic[AnyLock]):
         """Return the locks that are held, and None in place of the others.
 
         Raises:
-            QuorumUnavailable: too many masters failed; then nothing of the batch may be kept.
+            QuorumUnavailable: too many masters failed; the caller must then undo the whole batch.
         """
         self._raise_unavailable()
         won = [lock if lock is not None and lock._hold.state == HELD else None for lock in self._locks]
-        self.care()
+        self.begin_upkeep()
         return won
 
-    def care(self) -> None:
-        """Have the loss of those that are held told, where somebody wants to know."""
+    def begin_upkeep(self) -> None:
+        """Watch for the loss of the locks that are held, if the client has an `on_lost`."""
         if self._shared.on_lost is not None:
             for lock in self._present():
                 if lock._hold.state == HELD:
-                    lock._care = Care(lock, lock._hold, lock._ttl_ms)
-                    lock._begin_care()
+                    lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms)
+                    lock._begin_upkeep()
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.
@@ -105,39 +105,45 @@ class Batch(Generic[AnyLock]):
         return [lock is not None and next(succeeded) for lock in self._locks]
 
     def go_on(self) -> None:
-        """Care for each by its deadline, which may have moved."""
+        """Reschedule the renewal or loss check of each lock, because its deadline may have moved."""
         for lock in self._present():
             lock._go_on()
 
     def undo(self) -> None:
-        """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated."""
+        """Release every lock of an acquire that was interrupted or failed. If interrupted, this may be repeated."""
         holds = [lock._hold for lock in self._present() if lock._hold.ticket is self._ticket]
-        self._tell(holds, [hold.undoing(self._ticket) for hold in holds])
+        self._send(holds, [hold.undoing(self._ticket) for hold in holds])
+        # Do this last: until then the whole method can be repeated.
         for hold in holds:
-            hold.end_undoing(self._ticket)  # last: until then all of this can be done once more
+            hold.end_undoing(self._ticket)
 
-    def insist(self, error: BaseException) -> None:
-        """Let releases go on without their caller that were interrupted, or cut short: see `Roster.cuts_short`.
+    def resend_release(self, error: BaseException) -> None:
+        """Resend releases that were interrupted, or ended early because the client became unusable.
 
-        A lock object that was released, and acquired by somebody else since, is not touched. If interrupted, it may be
-        repeated.
+        This does not touch a lock object that was released and acquired again since. If interrupted, this may be
+        repeated. See `Connections.cuts_short` for releases that end early.
+
+        Args:
+            error: the exception that ended the release.
         """
         tickets = self._claims
         if not tickets and not isinstance(error, Exception) and all(map(self._is_ours, self._locks)):
-            tickets = [lock._hold.ticket for lock in self._present()]  # the interrupt came before `releasing`
-        locks = zip(self._present(), tickets, strict=False)  # no tickets where a lock was refused
+            # The interrupt came before `releasing` noted the tickets.
+            tickets = [lock._hold.ticket for lock in self._present()]
+        # There are no tickets if `check` refused a lock.
+        locks = zip(self._present(), tickets, strict=False)
         claims = [(lock._hold, ticket) for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
             claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, SETTLING)]
-        self._tell([hold for hold, _ in claims], [hold.insist(ticket) for hold, ticket in claims])
+        self._send([hold for hold, _ in claims], [hold.resend_release(ticket) for hold, ticket in claims])
 
-    def _tell(self, holds: list[Hold], releases: list[Command | None]) -> None:
-        """Send releases that nobody waits for, and let those who wait for these locks' keys go on."""
+    def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:
+        """Send releases without waiting for the answers, and let the waiters for these keys continue."""
         if not holds:
             return
         try:
-            self._driver.tell([command for command in releases if command is not None])
+            self._driver.send([command for command in releases if command is not None])
         finally:
             for hold in holds:
                 self._driver.leave_line(hold)
@@ -146,8 +152,7 @@ class Batch(Generic[AnyLock]):
         return [lock for lock in self._locks if lock is not None]
 
     def _together(self, many: list[Steps]) -> Steps:
-        steps: Steps = self._driver.batch.together(many, self._errors)
-        return steps
+        return self._driver.together(many, self._errors)
 
     def _raise_unavailable(self) -> None:
         for error in self._errors.values():
@@ -155,8 +160,8 @@ class Batch(Generic[AnyLock]):
                 raise error
 
 
-def insist(
-    shared: Shared,
+def resend_release(
+    shared: Shared[Any],
     batch: Batch[AnyLock] | None,
     locks: Iterable[AnyLock | None],
     drawn: list[AnyLock | None],
@@ -165,13 +170,15 @@ def insist(
     """Complete the release of many locks after an interrupt. If interrupted, this may be repeated.
 
     Args:
-        batch: None if the interrupt came before there was one.
-        locks: of the call. An iterator is not drawn from again: it may block, or do anything else.
-        drawn: those that the call has drawn from `locks`.
-        error: what ended the release.
+        shared: the data that all locks of the client share.
+        batch: None if the interrupt came before the batch was made.
+        locks: the argument of the call. An iterator is not read again, because it may block or have side effects.
+        drawn: the locks that the call has read from `locks` so far.
+        error: the exception that ended the release.
     """
-    if batch is None and not isinstance(error, Exception):  # else the locks were refused
+    # An ordinary exception without a batch means that the argument was refused.
+    if batch is None and not isinstance(error, Exception):
         whole = isinstance(locks, Collection) and not isinstance(locks, (str, bytes))
         batch = Batch(shared, locks if whole else drawn)
     if batch is not None:
-        batch.insist(error)
+        batch.resend_release(error)

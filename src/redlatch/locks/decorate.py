@@ -1,7 +1,8 @@
-"""Functions that run while they hold a lock, whose name is made of their arguments.
+"""Decorators that run a function under a lock. The lock's name is made from the function's arguments.
 
-No body may run without its lock. A coroutine or a generator runs only after its function has returned, so it is
-refused: when the function is decorated, if that is possible then; otherwise when it returns, before any of it runs.
+No function body may run without its lock. A coroutine or generator runs only after its function has returned, so the
+decorators refuse it. They refuse it when the function is decorated, if they can recognise it then. Otherwise they
+refuse it when the function returns it, before any part of it runs.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from ..errors import ConfigurationError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
-# A field of a template: an argument, and its attributes and items.
+# A field of a template: the name of an argument, followed by attributes and items.
 _FIELD = re.compile(r"([^.\[\]]+)(\.[^.\[\]]+|\[[^\]]+\])*")
 
 
 def check_template(template: object) -> None:
-    """Refuse what is no template.
+    """Check that a template is a str.
 
     Raises:
-        TypeError: it is no str.
+        TypeError: the template is not a str.
     """
     if not isinstance(template, str):
         hint = ': write @client.locked("name")' if callable(template) else ""
@@ -35,10 +36,17 @@ def check_template(template: object) -> None:
 
 
 def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
-    """Return what makes the lock's name of a call's arguments.
+    """Return a function that makes the lock's name from the arguments of a call.
+
+    Args:
+        template: a format string whose fields name arguments of the function.
+        function: the function to decorate.
+
+    Returns:
+        A function that takes the arguments of a call and returns the name.
 
     Raises:
-        ConfigurationError: the template names what is no argument of the function, or is malformed.
+        ConfigurationError: the template is malformed, or a field is not an argument of the function.
         TypeError: the signature of the function cannot be read.
     """
     try:
@@ -56,7 +64,8 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
                 f"template: {{{field}}} is no argument of {_name_of(function)}, whose arguments are: {known}"
             )
 
-    if not fields:  # a decorator below may pass arguments of its own, so a call need not fit the signature
+    # Without fields, do not bind the arguments: another decorator may pass arguments that the signature does not have.
+    if not fields:
         fixed = template.format()
         return lambda *args, **named: fixed
 
@@ -120,7 +129,9 @@ def _refuse_result(function: Any, result: Any, hint: str) -> None:
     """Refuse a returned awaitable or generator, and close it, so that it never runs.
 
     Args:
-        hint: what to do if the result is an awaitable.
+        function: the decorated function.
+        result: what the function returned.
+        hint: the advice to the user if the result is an awaitable.
 
     Raises:
         TypeError: the result is an awaitable or a generator.
@@ -133,16 +144,17 @@ def _refuse_result(function: Any, result: Any, hint: str) -> None:
         return
     if isinstance(result, (Coroutine, Generator)):
         result.close()
-    elif asyncio.isfuture(result):  # other awaitables, such as a pool, may have a close() that means something else
+    elif asyncio.isfuture(result):
+        # Other awaitables, such as a pool, may have a close() with another meaning.
         result.cancel()
     raise TypeError(f"locked: {_name_of(function)} returned {what}, which would run without the lock; {hint}")
 
 
 def _refuse_context(function: Any, result: Any) -> None:
-    """Refuse the context manager that `contextlib` makes of a generator function: its body has not run yet.
+    """Refuse a context manager that `contextlib` made from a generator function: its body has not run yet.
 
     Raises:
-        TypeError: the result is one.
+        TypeError: the result is such a context manager.
     """
     inner = inspect.unwrap(function)
     if not (inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)):
@@ -168,7 +180,7 @@ def _through(decorate: Callable[[Any], Any]) -> Callable[[AnyFunction], AnyFunct
 def locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator for functions of threads."""
+    """Return a decorator for plain functions, which use the lock of a `Client`."""
     check_template(template)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,12 +205,12 @@ def locking(
 def async_locking(
     make: Callable[..., Any], template: str, ttl: float | None, options: Mapping[str, Any]
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator for coroutine functions."""
+    """Return a decorator for coroutine functions, which use the lock of an `AsyncClient`."""
     check_template(template)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_others(function)
-        # A wrapper round a coroutine function may be a plain function that returns the coroutine.
+        # A wrapper around a coroutine function may be a plain function that returns the coroutine.
         if not (_is(inspect.iscoroutinefunction, function) or inspect.iscoroutinefunction(inspect.unwrap(function))):
             raise TypeError(f"locked: {_name_of(function)} is no coroutine function; use a Client for it")
         name = namer(template, function)
@@ -207,9 +219,11 @@ def async_locking(
         async def locked(*args: Any, **named: Any) -> Any:
             async with make(name(*args, **named), ttl, options):
                 result = function(*args, **named)
-                if inspect.isawaitable(result):  # else a wrapper has run its coroutine to the end
+                # The result is not awaitable if a wrapper has already run the coroutine to its end.
+                if inspect.isawaitable(result):
                     result = await result
-                if not inspect.isawaitable(result) or inspect.iscoroutine(result):  # a pool, or a task, may be one
+                # A coroutine may return an awaitable that is not a coroutine, such as a task or a pool.
+                if not inspect.isawaitable(result) or inspect.iscoroutine(result):
                     _refuse_result(function, result, "await it in the function")
                 return result
 

@@ -1,4 +1,4 @@
-"""What a client of either face is made of: the checks of its arguments, its policy and its driver."""
+"""The construction of a sync or asyncio client: the checks of its arguments, its policy and its driver."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import Any, NoReturn
 
 from .. import config, impl
 from ..errors import ConfigurationError
-from ..protocol.guard import MARKER, Gate
-from ..protocol.hold import Hold
-from ..protocol.key import prefix_of
-from ..protocol.policy import SECOND, UNBOUNDED, Guard, Handoff, Policy, Retry
-from ..protocol.renewal import Care
+from ..guard.admission import Admissions
+from ..guard.marker import MARKER
+from ..guard.settings import Guard
+from ..quorum.hold import Hold
+from ..quorum.policy import Handoff, Policy, Retry
+from ..quorum.upkeep import Upkeep
+from ..votes.key import prefix_of
+from ..votes.units import SECOND, UNBOUNDED
 from ..wire.connect import Dialler
 from .batch import AnyLock
 from .lock import Shared
@@ -26,7 +29,8 @@ from .options import several
 class BaseClient:
     """The part of a client that needs neither threads nor asyncio."""
 
-    def __init__(  # longer than a function should be: each argument has a line
+    def __init__(
+        # Longer than a function should be: it has many arguments, and each has its own line.
         self,
         driver: str,
         masters: object,
@@ -48,16 +52,19 @@ class BaseClient:
         _check_waiting(wakeups, handoff, max_waiters, refuse_late)
         if guard is not None and not isinstance(guard, Guard):
             raise TypeError(f"guard: a redlatch.Guard or None is needed, not {type(guard).__name__}")
-        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, *(() if guard is None else (guard.max_ttl_ms,)))
+        max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
+        self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
         self._masters = self._masters_of(masters)
         implementation = impl.for_clients()
-        self._key_of: Callable[[bytes, object], bytes] = implementation.module("protocol.key").key_of
-        self._hold_of: type[Hold] = implementation.module("protocol.hold").Hold
-        self._family: Any = implementation.module("protocol.family")
-        self._plain: Any = implementation.module("protocol.plain").PLAIN
-        self._fair: Any = implementation.module("protocol.fair").Fair
+        self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
+        self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
+        self._plain: Any = implementation.module("quorum.kinds.plain").PLAIN
+        self._fenced: Any = implementation.module("quorum.kinds.fenced").Fenced
+        self._fair: Any = implementation.module("quorum.kinds.fair").Fair
+        self._slot: Any = implementation.module("quorum.kinds.semaphore").Slot
+        self._readwrite: Any = implementation.module("quorum.kinds.readwrite")
         self._policy = self._policy_of(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
@@ -66,23 +73,24 @@ class BaseClient:
             handoff=handoff,
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,
-            guard=guard,
+            max_ttl_ms=max_ttl_ms,
         )
         drivers = implementation.module(f"drivers.{driver}")
         self._driver = drivers.Driver(
-            self._masters, self._policy, wakeups == "auto", self._dialler, self._gate_of(), **options
+            self._masters, self._policy, wakeups == "auto", self._dialler, self._admissions_of(guard), **options
         )
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
-    # What a client takes from outside: servers, time, chance, and connections. A simulation has its own.
+    # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
+    # them by overriding `_masters_of`, `_dialler` and `_policy_of`.
 
     _masters_of: Callable[[object], list[config.Master]] = staticmethod(config.masters_of)
 
     _dialler: Callable[..., Any] = Dialler
 
     def _policy_of(self, **numbers: Any) -> Policy:
-        """Make the policy of these numbers, with the machine's clocks and chance."""
-        policies = impl.for_clients().module("protocol.policy")
+        """Make the policy from these settings, with the machine's clocks and random numbers."""
+        policies = impl.for_clients().module("quorum.policy")
         policy: Policy = policies.Policy(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,
@@ -92,13 +100,13 @@ class BaseClient:
         )
         return policy
 
-    def _gate_of(self) -> Callable[[Callable[[int, int], None]], Gate] | None:
-        """Return what makes the gate of the client's own guard."""
+    def _admissions_of(self, guard: Guard | None) -> Callable[[Callable[[int, int], None]], Admissions] | None:
+        """Return a function that makes the guard; its argument is called when a master's clock was set back."""
         policy = self._policy
-        if policy.guard is None:
+        if guard is None:
             return None
         names = tuple(master.name for master in self._masters)
-        return partial(Gate, names, policy.guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now)
+        return partial(Admissions, names, guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
@@ -107,7 +115,10 @@ class BaseClient:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"
 
     def _locks_on(self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None) -> list[AnyLock | None]:
-        """Make a lock of that kind on each name, as `lock` would; in a list that takes None in their places."""
+        """Make a lock of this class on each name, as `lock` does.
+
+        The type of the list allows None, which `Batch` uses in place of a lock.
+        """
         shared, prefix, key_of, hold_of, plain = self._shared, self._prefix, self._key_of, self._hold_of, self._plain
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = several("names", names)
@@ -122,12 +133,15 @@ class BaseClient:
         kind: Callable[[bytes], Any] | None = None,
         suffix: bytes = b"",
     ) -> AnyLock:
-        """Make a lock of a kind.
+        """Make a lock.
 
         Args:
-            options: what `lock` takes beside name and ttl.
-            kind: makes the kind for the key.
-            suffix: put behind the key of the name, so that locks of different kinds do not meet.
+            lock_of: the class of the lock.
+            name: the name of the lock.
+            ttl: seconds; None takes the client's ttl.
+            options: the arguments of `lock` besides name and ttl.
+            kind: a function that makes the lock's kind from its key; None makes a plain, fenced or fair lock.
+            suffix: bytes to append to the key, so that locks of different kinds have different keys.
         """
         given = dict(options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
@@ -135,20 +149,20 @@ class BaseClient:
             if not isinstance(value, bool):
                 raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
         if fenced and (fair or kind is not None):
-            raise ConfigurationError("fence: only a plain lock numbers its holders")
+            raise ConfigurationError("fence: only plain locks have fences")
         if fair and kind is not None:
             raise ConfigurationError("fair: not for semaphores and read-write locks; lock() and rlock() take it")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
-        chosen = self._family.Fenced() if fenced else self._plain if kind is None else kind(key)
+        chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
         timeout = config.seconds_of("timeout", given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
         if given or self._shared.on_lost is not None:
-            self._cared_for(lock, **given)
+            self._add_upkeep(lock, **given)
         return lock
 
-    def _cared_for(
+    def _add_upkeep(
         self,
         lock: AnyLock,
         auto_renew: bool = False,
@@ -156,29 +170,31 @@ class BaseClient:
         on_lost: Callable[[Any, str], object] | None = None,
         cancel_on_loss: bool = False,
     ) -> None:
-        """Note what is to be done for a lock while it is held."""
+        """Set up the renewal and the loss report of a lock, if the options ask for them."""
         for what, value in (("auto_renew", auto_renew), ("cancel_on_loss", cancel_on_loss)):
             if not isinstance(value, bool):
                 raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
         _check_on_lost(on_lost)
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
-            raise ConfigurationError("max_hold: it bounds auto_renew=True, which was not given")
+            raise ConfigurationError("max_hold: it limits auto_renew=True, so give both")
         if not (auto_renew or cancel_on_loss) and on_lost is None and self._shared.on_lost is None:
-            return  # nobody is to be told
+            # The lock is not renewed, and its loss is not reported.
+            return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
-        lock._care = Care(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
+        lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
-        if ttl is not known:  # most services have one ttl: the same object in every call
+        # Most services pass the same ttl object in every call, so this comparison saves the checks.
+        if ttl is not known:
             ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor, self._policy.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms
 
 
 def _check(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:
-    """Refuse options of the wrong type or out of their range."""
+    """Refuse options that have a wrong type or are out of range."""
     if isinstance(drift_factor, bool) or not isinstance(drift_factor, (int, float)):
         raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
     if not 0 <= drift_factor < 1:
@@ -192,11 +208,11 @@ def _check(drift_factor: object, retry: object, wait_release: object, on_lost: o
 
 def _check_on_lost(on_lost: object) -> None:
     if on_lost is not None and not callable(on_lost):
-        raise TypeError(f"on_lost: something to call, or None, is needed, not {type(on_lost).__name__}")
+        raise TypeError(f"on_lost: a callable or None is needed, not {type(on_lost).__name__}")
 
 
 def _check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_late: object) -> None:
-    """Refuse options of how to wait that are of the wrong type or out of their range."""
+    """Refuse options about waiting that have a wrong type or are out of range."""
     if wakeups not in ("auto", "poll"):
         raise ConfigurationError(f"wakeups: 'auto' or 'poll' is needed, got {wakeups!r}")
     if handoff is not None and not isinstance(handoff, Handoff):
@@ -214,10 +230,10 @@ _PIECES = [slice(start, start + 32) for start in range(0, 32 * 100, 32)]
 
 
 def _draw_tokens() -> list[bytes]:
-    """Return some tokens: 128 random bits each, from the system, in hexadecimal.
+    """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
 
-    They are drawn by the hundred, the first ones with the first acquire: a client that has got so far is of no use in
-    a forked child, so no two processes share any.
+    The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
+    processes never share tokens.
     """
     return list(map(hexlify(secrets.token_bytes(16 * len(_PIECES))).__getitem__, _PIECES))
 

@@ -1,4 +1,4 @@
-"""Locks on many names: all of them are held, or none."""
+"""Locks on many names: a holder has all names or none."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
 from ..errors import ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
-from ..protocol.effects import Steps
-from ..protocol.hold import FREE, HELD
-from ..protocol.policy import SECOND
+from ..quorum.effects import Steps
+from ..quorum.hold import FREE, HELD
 from .batch import Batch
+from .driver import Driver
 from .lock import BaseLock, Shared, note_failure
 from .options import several
 
 
 def distinct(names: object) -> list[Any]:
-    """Return the names, each once, in the order in which everybody asks for them.
+    """Return the names without duplicates, in the order in which every client asks for them.
+
+    Args:
+        names: an iterable of str or bytes.
 
     Raises:
-        ConfigurationError: there are none.
-        TypeError: they are one str, or no iterable.
+        ConfigurationError: there are no names.
+        TypeError: the argument is one str or bytes, or not an iterable, or an element is neither str nor bytes.
     """
     listed = several("names", names)
     for name in listed:
@@ -33,21 +36,21 @@ def distinct(names: object) -> list[Any]:
 
 
 class BaseMultiLock:
-    """The part that both faces share.
+    """The part of a multi-lock that the sync and the asyncio class share.
 
     Args:
-        shared: what all locks of the client have in common.
-        locks: one for each name.
-        timeout: seconds that ``with`` and `acquire` wait by default; None is for ever.
+        shared: the data that all locks of the client share.
+        locks: one lock for each name.
+        timeout: seconds that ``with`` and `acquire` wait by default; None waits for ever.
     """
 
-    def __init__(self, shared: Shared, locks: list[Any], timeout: float | None) -> None:
+    def __init__(self, shared: Shared[Any], locks: list[Any], timeout: float | None) -> None:
         self._shared = shared
         self._locks: list[BaseLock] = locks
         self._timeout = timeout
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one holder's, in one process")
+        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it has one holder in one process")
 
     def __repr__(self) -> str:
         left = self.remaining()
@@ -55,32 +58,27 @@ class BaseMultiLock:
 
     @property
     def names(self) -> list[str | bytes]:
-        """The names, each once."""
+        """The names, without duplicates."""
         return [lock.name for lock in self._locks]
 
     def remaining(self) -> float:
-        """Return the seconds of validity that are left for all names, 0.0 when there is none; no I/O."""
+        """Return the seconds of validity that are left for all names, 0.0 if one is not held or expired; no I/O."""
         return min([lock.remaining() for lock in self._locks])
 
     def check(self) -> None:
-        """Raise unless all names may still be believed to be held; no I/O.
+        """Raise unless all names are still held; no I/O.
 
         Raises:
-            LockLost: the validity is over for one of them.
-            NotOwned: they were never acquired, or are released.
+            LockLost: the validity of one name is over.
+            NotOwned: the names were never acquired, or are released.
         """
         for lock in self._locks:
             lock.check()
 
     def _acquiring(self, batch: Batch[Any], timeout: float | None) -> Steps:
-        policy = self._shared.policy
-        give_up = None if timeout is None else policy.clock.now() + int(timeout * SECOND) if timeout else 0
-        driver = self._shared.driver
+        driver: Driver = self._shared.driver
         holds = [lock._hold for lock in self._locks]
-        steps: Steps = driver.batch.acquire_all(
-            policy, driver.lines, holds, batch._ticket, self._locks[0]._ttl_ms, give_up
-        )
-        return steps
+        return driver.acquiring_all(holds, batch._ticket, self._locks[0]._ttl_ms, timeout)
 
     def _timeout_of(self, blocking: bool, timeout: float | None) -> float | None:
         return self._timeout if timeout is None and blocking is True else timeout_of(timeout, blocking)
@@ -92,7 +90,7 @@ class BaseMultiLock:
         return any([lock._hold.state != FREE for lock in self._locks])
 
     def _judge(self, batch: Batch[Any], verdicts: list[bool], what: str) -> None:
-        """Raise where a name had been lost."""
+        """Raise if a name was lost before the call."""
         lost = [lock.name for lock, verdict in zip(self._locks, verdicts, strict=True) if not verdict]
         if len(lost) == len(self._locks) and batch._errors:
             raise batch._errors[0]
@@ -102,29 +100,30 @@ class BaseMultiLock:
     def _not_won(self) -> LockError:
         waited = self._timeout or 0.0
         if not waited:
-            return LockBusy(f"one of {self.names!r} is held by somebody else", name=self.names[0])
+            return LockBusy(f"another holder has one of {self.names!r}", name=self.names[0])
         return LockTimeout(
-            f"not all of {self.names!r} could be had in the {waited} s of its timeout",
+            f"not all of {self.names!r} could be acquired within the timeout of {waited} s",
             name=self.names[0],
             elapsed=waited,
         )
 
 
 class MultiLock(BaseMultiLock):
-    """A lock on many names for threads; made by `Client.multi_lock`. One object is one holder at a time."""
+    """A lock on many names for threads; made by `Client.multi_lock`. One object has one holder at a time."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock on all names; as `Lock.acquire`."""
+        """Acquire the lock on all names; see `Lock.acquire`."""
         seconds = self._timeout_of(blocking, timeout)
         batch = Batch(self._shared, self._locks)
         try:
             self._shared.driver.run(self._acquiring(batch, seconds))
             won = self._all_held()
             if won:
-                batch.care()
+                batch.begin_upkeep()
             return won
         except BaseException:
-            try:  # not in a function, as in `Lock.acquire`
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 batch.undo()
             except BaseException:
                 batch.undo()
@@ -132,10 +131,10 @@ class MultiLock(BaseMultiLock):
             raise
 
     def release(self, wait: bool = True) -> None:
-        """Release all names; as `Lock.release`.
+        """Release all names; see `Lock.release`.
 
         Raises:
-            LockLost: one of them had been lost before; the others are released.
+            LockLost: a name was lost before the call; the others are released.
         """
         claims: list[tuple[Any, object]] = []
         try:
@@ -143,7 +142,8 @@ class MultiLock(BaseMultiLock):
             batch = Batch(self._shared, self._locks)
             self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
-            try:  # not in a function, as in `Lock.acquire`
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 self._insist(claims, error)
             except BaseException:
                 self._insist(claims, error)
@@ -152,10 +152,13 @@ class MultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; a shorter `ttl` works as in `Lock.extend`.
+        """Extend the lock on all names to `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
+
+        Args:
+            ttl: seconds; None takes the ttl that the lock was made with.
 
         Raises:
-            LockLost: one of them is lost.
+            LockLost: a name is lost.
         """
         batch = Batch(self._shared, self._locks)
         try:
@@ -181,8 +184,10 @@ class MultiLock(BaseMultiLock):
             if error is None:
                 raise
             note_failure(error, failure)
-        except BaseException as interrupt:  # it may have struck before `release` began its work
-            try:  # not in a function, as in `Lock.acquire`
+        except BaseException as interrupt:
+            # The interrupt may have come before `release` began its work.
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 self._insist(claims, interrupt)
             except BaseException:
                 self._insist(claims, interrupt)
@@ -196,52 +201,56 @@ class MultiLock(BaseMultiLock):
     def _insist(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
         """Complete the release of every name after an interrupt. If interrupted, this may be repeated.
 
-        Not `Batch.insist`: there may be no batch yet.
+        This does not use `Batch.resend_release`, because the interrupt may come before the batch is made.
 
         Args:
-            claims: empty if the interrupt came before it was filled; then the current claims count.
-            error: what ended the release.
+            claims: what `_claims` returned before the release. If empty, the interrupt came before that, and the
+                current claims are used.
+            error: the exception that ended the release.
         """
         for hold, ticket in claims or self._claims():
-            self._shared.driver.insist(hold, ticket, error)
+            self._shared.driver.resend_release(hold, ticket, error)
 
 
 class AsyncMultiLock(BaseMultiLock):
-    """A lock on many names for asyncio tasks; made by `AsyncClient.multi_lock`. One object is one holder at a time."""
+    """A lock on many names for asyncio tasks; made by `AsyncClient.multi_lock`. One object has one holder at a time."""
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock on all names; as `AsyncLock.acquire`."""
+        """Acquire the lock on all names; see `AsyncLock.acquire`."""
         seconds = self._timeout_of(blocking, timeout)
         batch = Batch(self._shared, self._locks)
         try:
             await self._shared.driver.run(self._acquiring(batch, seconds))
             won = self._all_held()
             if won:
-                batch.care()
+                batch.begin_upkeep()
             return won
         except BaseException:
             batch.undo()
             raise
 
     async def release(self, wait: bool = True) -> None:
-        """Release all names; as `AsyncLock.release`.
+        """Release all names; see `AsyncLock.release`.
 
         Raises:
-            LockLost: one of them had been lost before; the others are released.
+            LockLost: a name was lost before the call; the others are released.
         """
         batch = Batch(self._shared, self._locks)
         try:
             await self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
-            batch.insist(error)
+            batch.resend_release(error)
             raise
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on, on all names; a shorter `ttl` works as in `AsyncLock.extend`.
+        """Extend the lock on all names to `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
+
+        Args:
+            ttl: seconds; None takes the ttl that the lock was made with.
 
         Raises:
-            LockLost: one of them is lost.
+            LockLost: a name is lost.
         """
         batch = Batch(self._shared, self._locks)
         try:

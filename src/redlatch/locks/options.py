@@ -1,15 +1,25 @@
-"""What the calls that make a lock take beside its name and its ttl; `Client.lock` tells what each means."""
+"""The types of arguments: masters and wakeups of a client, and the options of a lock besides name and ttl.
+
+`Client` and `Client.lock` document them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
+
+import redis
+import redis.asyncio
 
 from ..errors import ConfigurationError
 
+MasterLike = str | redis.Redis | redis.asyncio.Redis
+Masters = MasterLike | Iterable[MasterLike]
+Wakeups = Literal["auto", "poll"]
+
 
 class Options(TypedDict, total=False):
-    """For threads."""
+    """The options of all locks of a `Client`."""
 
     timeout: float | None
     auto_renew: bool
@@ -18,34 +28,36 @@ class Options(TypedDict, total=False):
 
 
 class AsyncOptions(Options, total=False):
-    """For asyncio."""
+    """The options of all locks of an `AsyncClient`."""
 
     cancel_on_loss: bool
 
 
 class PlainOptions(Options, total=False):
-    """For plain locks of threads."""
+    """The options of `Client.lock`, `Client.rlock` and `Client.locked`."""
 
     fence: bool
     fair: bool
 
 
 class AsyncPlainOptions(AsyncOptions, total=False):
-    """For plain locks of asyncio."""
+    """The options of `AsyncClient.lock`, `AsyncClient.rlock` and `AsyncClient.locked`."""
 
     fence: bool
     fair: bool
 
 
 def several(what: str, given: object, drawn: list[Any] | None = None) -> list[Any]:
-    """Return what an iterable gives.
+    """Return the elements of an iterable as a list.
 
     Args:
         what: the name of the argument, for errors.
-        drawn: the list to put it into; after an interrupt it has what was given until then.
+        given: the iterable.
+        drawn: the list to put the elements into; None makes a new list. After an interrupt it contains the elements
+            that were read until then.
 
     Raises:
-        TypeError: it is no iterable, or one name.
+        TypeError: the argument is not an iterable, or is one str or bytes.
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: an iterable of {what} is needed, not {type(given).__name__}")
@@ -55,11 +67,11 @@ def several(what: str, given: object, drawn: list[Any] | None = None) -> list[An
 
 
 def check_permits(permits: object) -> None:
-    """Refuse what is no number of permits.
+    """Check the number of permits of a semaphore.
 
     Raises:
-        TypeError: it is no whole number.
-        ConfigurationError: it is below 1.
+        TypeError: it is not a whole number.
+        ConfigurationError: it is below 1 or above 1,000,000.
     """
     if isinstance(permits, bool) or not isinstance(permits, int):
         raise TypeError(f"permits: a whole number is needed, not {type(permits).__name__}")

@@ -1,7 +1,7 @@
-"""The owner of a lock that knows its holder: the thread or task that made the call.
+"""The owner of a re-entrant or read-write lock: the thread or asyncio task that made the call.
 
-An owner is an object that dies with its thread, or a task, which knows whether it is done. It is never a thread ident:
-the system reuses the idents of dead threads.
+The owner of a thread is an object that is freed when the thread ends. The owner of a task is the task itself, which
+knows whether it is done. An owner is never a thread ident: the system reuses the idents of dead threads.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class ThreadOwner:
 
 
 def of_threads() -> Callable[[], ThreadOwner]:
-    """Return a function that returns the owner of the calling thread, always the same one.
+    """Return a function that returns the owner of the calling thread: one object per thread.
 
-    Each call of `of_threads` makes its own storage. `threading.local` is looked up only then, because gevent may have
+    Each call of `of_threads` makes its own storage. It looks up `threading.local` only then, because gevent may have
     replaced it since this module was imported.
     """
     local = threading.local()
@@ -41,15 +41,16 @@ def of_threads() -> Callable[[], ThreadOwner]:
 
 
 def running_task() -> asyncio.Task[Any] | None:
-    """Return the task that is running, if any."""
+    """Return the running task; None outside a task or without an event loop."""
     try:
         return asyncio.current_task()
-    except RuntimeError:  # there is no loop
+    except RuntimeError:
+        # No event loop is running.
         return None
 
 
 def coroutine_function(method: AnyMethod) -> AnyMethod:
-    """Mark a method that returns a coroutine, so that mocks and frameworks take it for an ``async def``.
+    """Mark a method that returns a coroutine, so that mocks and frameworks treat it as an ``async def``.
 
     The method itself runs in the caller's task. Its coroutine may run in another one: `asyncio.create_task`,
     `asyncio.gather` and, before Python 3.12, `asyncio.wait_for` do that.

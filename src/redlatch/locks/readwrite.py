@@ -9,24 +9,24 @@ from typing import Any, Generic
 
 from .batch import AnyLock
 
-# Behind the key of the name, so that a plain lock of that name is another lock.
+# The suffix of the key. It makes the lock independent of a plain lock with the same name.
 SUFFIX = b"\0rw"
 
 
 class RWLock(Generic[AnyLock]):
-    """Makes the locks of readers and writers of one name; `read()` and `write()` return one for each holder.
+    """A maker of readers' and writers' locks on one name; `read()` and `write()` return a new lock for each holder.
 
     Args:
-        make: makes a lock, given its kind and what is put behind its key.
-        family: `protocol.family` of the client's build.
+        make: makes a lock from its kind and the suffix of its key.
+        kinds: `quorum.kinds.readwrite` of the client's build.
         owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
     """
 
-    def __init__(self, make: Callable[..., AnyLock], family: Any, owner: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[..., AnyLock], kinds: Any, owner: Callable[[], Any]) -> None:
         self._make = make
         holders: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-        self._reader = partial(family.Reader, holders=holders, owner=owner)
-        self._writer = partial(family.Writer, holders=holders, owner=owner)
+        self._reader = partial(kinds.Reader, holders=holders, owner=owner)
+        self._writer = partial(kinds.Writer, holders=holders, owner=owner)
         self.name = self.write().name
 
     def __repr__(self) -> str:
@@ -35,15 +35,15 @@ class RWLock(Generic[AnyLock]):
     def read(self) -> AnyLock:
         """Make a reader's lock: any number of readers may hold one while no writer holds or waits for the lock.
 
-        A thread or task that reads through this object may read again, even while a writer waits. If it writes through
-        this object, acquiring the lock raises AlreadyHeld: it would wait for itself.
+        A thread or task that reads through this object may read again, even while a writer waits. If it already writes
+        through this object, acquiring the lock raises AlreadyHeld, because it would wait for itself.
         """
         return self._make(kind=self._reader, suffix=SUFFIX)
 
     def write(self) -> AnyLock:
-        """Make a writer's lock: one may hold it, while no reader does.
+        """Make a writer's lock: one writer at a time may hold it, while no reader does.
 
-        If the same thread or task reads or writes through this object, acquiring the lock raises AlreadyHeld: it would
-        wait for itself.
+        If the same thread or task already reads or writes through this object, acquiring the lock raises AlreadyHeld,
+        because it would wait for itself.
         """
         return self._make(kind=self._writer, suffix=SUFFIX)

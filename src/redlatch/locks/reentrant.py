@@ -1,6 +1,6 @@
-"""Re-entrant locks: one lease, and a count for whoever holds it.
+"""Re-entrant locks: one lease for each owner, and a count of its acquires.
 
-Longer than a module should be: both faces are read side by side.
+Longer than a module should be: the sync and the asyncio lock stand side by side, to be compared line by line.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
 from ..errors import AlreadyHeld, LockError, NotOwned
-from ..protocol.hold import HELD
+from ..quorum.hold import HELD
 from .batch import AnyLock
 from .lock import BaseLock, note_failure
 from .owner import coroutine_function, of_threads, running_task
 
 
 class BaseRLock(Generic[AnyLock]):
-    """The part that both faces share.
-
-    Args:
-        make: makes a lock on its name; every outermost acquire has one of its own.
-        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
+    """The part of a re-entrant lock that the sync and the asyncio class share.
 
     If a holder ends without a release, its entry is removed. Its lock is no longer renewed and runs out with its ttl;
     this is reported like any other loss.
+
+    Args:
+        make: makes a plain lock on the name; each outermost acquire makes a new one.
+        owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
     """
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
         self._make = make
         self._owner = owner
         self._held: dict[weakref.ref[Any], tuple[AnyLock, int]] = {}
-        self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # open with statements
-        self._model = make()  # what the questions go to that need not be the holder's
-        self._gone = _forgetter(weakref.ref(self))  # called when an owner has ended
+        # The number of open ``with`` statements of each owner.
+        self._inside: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # A lock that is never acquired. It gives the name, and the error for a lock that was not won.
+        self._model = make()
+        # The weak references call this when an owner has ended.
+        self._gone = _forgetter(weakref.ref(self))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it is one process's")
+        raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it belongs to one process")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {f'held {self.count} times' if self.count else 'not held'}>"
@@ -50,29 +53,29 @@ class BaseRLock(Generic[AnyLock]):
 
     @property
     def count(self) -> int:
-        """How often whoever asks has acquired it and not released it yet."""
+        """How often the calling thread or task has acquired the lock and not released it yet."""
         return self._of(self._owner())[1]
 
     @property
     def lock(self) -> AnyLock:
-        """The lock that whoever asks holds through this object: its `lost`, `fence`, `token`, `deadline_ns` ...
+        """The plain lock that the calling thread or task holds, with its `lost`, `fence`, `token` and `deadline_ns`.
 
         Raises:
-            NotOwned: whoever asks does not hold it.
+            NotOwned: the caller does not hold the lock.
         """
         return self._lock_of(self._owner())
 
     def remaining(self) -> float:
-        """Return the seconds of validity that are left, 0.0 where whoever asks does not hold it; no I/O."""
+        """Return the seconds of validity that are left, 0.0 if the caller does not hold the lock; no I/O."""
         lock, _ = self._of(self._owner())
         return 0.0 if lock is None else lock.remaining()
 
     def check(self) -> None:
-        """Raise unless whoever asks may still believe that it holds the lock; no I/O.
+        """Raise unless the calling thread or task still holds the lock; no I/O.
 
         Raises:
             LockLost: the validity is over.
-            NotOwned: whoever asks does not hold it.
+            NotOwned: the caller does not hold the lock.
         """
         self.lock.check()
 
@@ -83,15 +86,16 @@ class BaseRLock(Generic[AnyLock]):
     def _lock_of(self, owner: Any) -> AnyLock:
         lock, _ = self._of(owner)
         if lock is None:
-            raise NotOwned(f"{self.name!r} is not held by the caller; there is nothing to release", name=self.name)
+            raise NotOwned(f"{self.name!r} is not held by the calling thread or task", name=self.name)
         return lock
 
     def _again(self, owner: Any) -> bool:
-        """Add one to the count if the owner holds the lock already; tell whether it does."""
+        """Add one to the count if the owner holds the lock already; return whether it does."""
         lock, count = self._of(owner)
         if lock is None:
             return False
-        if lock._hold.state != HELD:  # its release failed, and may be sent again, or was done by others
+        if lock._hold.state != HELD:
+            # The lock's release failed and may be sent again, or other code released the lock.
             self._drop(owner)
             return False
         lock.check()
@@ -102,7 +106,7 @@ class BaseRLock(Generic[AnyLock]):
         self._held[weakref.ref(owner, self._gone)] = lock, 1
 
     def _outermost(self, owner: Any) -> AnyLock | None:
-        """Count one less; return the lock where it is to be released now."""
+        """Subtract one from the count; return the lock if it must be released now, else None."""
         lock, count = self._lock_of(owner), self._of(owner)[1]
         if count > 1:
             self._held[weakref.ref(owner)] = lock, count - 1
@@ -121,15 +125,17 @@ class BaseRLock(Generic[AnyLock]):
         return inside > 0
 
     def _leave(self, owner: Any, error: BaseException | None) -> AnyLock | None:
-        """Leave a ``with``; return the lock where it is to be released now.
+        """Leave a ``with``; return the lock if it must be released now, else None.
 
         Args:
-            error: what the body raised.
+            owner: the thread or task that leaves.
+            error: the exception of the body, or None.
 
         Raises:
-            NotOwned: another thread, or task, has entered it, and the body raised nothing.
+            NotOwned: another thread or task entered the ``with``, and the body raised no exception.
         """
-        if self._exit(owner) and not self._of(owner)[1]:  # the body has released it
+        if self._exit(owner) and not self._of(owner)[1]:
+            # The body has released the lock.
             return None
         try:
             return self._outermost(owner)
@@ -140,7 +146,7 @@ class BaseRLock(Generic[AnyLock]):
             return None
 
     def _released(self, owner: Any, lock: BaseLock) -> None:
-        """Forget a lock that was released, or lost; one whose release failed may be released again."""
+        """Forget a lock that was released or lost. A lock whose release failed is kept, to be released again."""
         if not lock._left_to_release and self._of(owner)[0] is lock:
             self._drop(owner)
 
@@ -148,7 +154,7 @@ class BaseRLock(Generic[AnyLock]):
         self._held.pop(weakref.ref(owner), None)
 
     def _forget(self, reference: weakref.ref[Any]) -> None:
-        """Let a lock run out whose owner has ended without releasing it."""
+        """Stop renewing the lock of an owner that ended without releasing it, so that it runs out."""
         lock, _ = self._held.pop(reference, (None, 0))
         if lock is not None:
             lock._let_run_out("its holder ended without releasing it, so it was no longer renewed and ran out")
@@ -172,10 +178,10 @@ class RLock(BaseRLock[Any]):
         super().__init__(make, of_threads())
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock, or count one more where this thread holds it; as `Lock.acquire`.
+        """Acquire the lock, or add one to the count if this thread holds it; see `Lock.acquire`.
 
         Raises:
-            LockLost: this thread held it, and has lost it.
+            LockLost: this thread acquired the lock and has lost it.
         """
         owner = self._owner()
         if self._again(owner):
@@ -187,7 +193,8 @@ class RLock(BaseRLock[Any]):
                 self._won(owner, lock)
             return won
         except BaseException as error:
-            try:  # not in a function, as in `Lock.acquire`
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 self._abandon(owner, lock, error)
             except BaseException:
                 self._abandon(owner, lock, error)
@@ -196,19 +203,20 @@ class RLock(BaseRLock[Any]):
 
     def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
         """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
-        lock._shared.driver.insist(lock._hold, lock._hold.ticket, error)
+        lock._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
         if self._of(owner)[0] is lock:
             self._drop(owner)
 
     def release(self, wait: bool = True) -> None:
-        """Count one less; release the lock where that was the last; as `Lock.release`.
+        """Subtract one from the count; release the lock if the count is then 0; see `Lock.release`.
 
-        After an interrupt the count is one less, and the last release is still sent.
+        After an interrupt the count is still one less, and the last release is still sent.
 
         Raises:
-            NotOwned: this thread does not hold it.
+            NotOwned: this thread does not hold the lock.
         """
-        snapshot: list[Any] = []  # filled inside the try: the handler sees whether the interrupt came first
+        # Filled inside the try, so that the handler sees whether the interrupt came before that.
+        snapshot: list[Any] = []
         try:
             snapshot += self._snapshot()
             owner = snapshot[0]
@@ -221,7 +229,8 @@ class RLock(BaseRLock[Any]):
         except LockError:
             raise
         except BaseException as interrupt:
-            try:  # not in a function, as in `Lock.acquire`
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 self._release_anyway(snapshot, interrupt)
             except BaseException:
                 self._release_anyway(snapshot, interrupt)
@@ -229,12 +238,13 @@ class RLock(BaseRLock[Any]):
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Let the lock live `ttl` seconds from now on; a shorter `ttl` works as in `Lock.extend`."""
+        """Extend the lock to `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`."""
         self.lock.extend(ttl)
 
     def __enter__(self) -> Self:
         owner, won = self._owner(), False
-        self._enter(owner)  # first: an interrupt between the acquire and this would leave the lock held
+        # Do this before the acquire: an interrupt between the acquire and this call would leave the lock held.
+        self._enter(owner)
         try:
             won = self.acquire()
         finally:
@@ -247,7 +257,8 @@ class RLock(BaseRLock[Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        snapshot: list[Any] = []  # filled inside the try: the handler sees whether the interrupt came first
+        # Filled inside the try, so that the handler sees whether the interrupt came before that.
+        snapshot: list[Any] = []
         try:
             snapshot += self._snapshot()
             owner = snapshot[0]
@@ -260,7 +271,8 @@ class RLock(BaseRLock[Any]):
         except LockError:
             raise
         except BaseException as interrupt:
-            try:  # not in a function, as in `Lock.acquire`
+            # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
+            try:
                 self._leave_anyway(snapshot, interrupt)
             except BaseException:
                 self._leave_anyway(snapshot, interrupt)
@@ -268,17 +280,17 @@ class RLock(BaseRLock[Any]):
             raise
 
     def _snapshot(self) -> list[Any]:
-        """Return the calling thread and what it has: its lock, its count, and how many ``with`` it has open."""
+        """Return the calling thread's owner, its lock, its count, and the number of its open ``with`` statements."""
         owner = self._owner()
         return [owner, *self._of(owner), self._inside.get(owner, 0)]
 
     def _release_anyway(self, snapshot: list[Any], error: BaseException) -> None:
         """Complete an interrupted release. If interrupted, this may be repeated.
 
-        It writes counts that come from the snapshot, instead of counting down.
+        It sets the counts from the snapshot instead of subtracting, so that a repetition has the same result.
 
         Args:
-            snapshot: what `_snapshot` returned when the call began; empty if the interrupt came first.
+            snapshot: what `_snapshot` returned when the call began; empty if the interrupt came before that.
             error: the interrupt.
         """
         if not snapshot:
@@ -290,7 +302,7 @@ class RLock(BaseRLock[Any]):
             self._abandon(owner, lock, error)
 
     def _leave_anyway(self, snapshot: list[Any], error: BaseException) -> None:
-        """Complete an interrupted `__exit__`: release, and close one ``with``. If interrupted, this may be repeated."""
+        """Complete an interrupted `__exit__`: leave one ``with`` and release. If interrupted, this may be repeated."""
         if not snapshot:
             snapshot += self._snapshot()
         owner, _, _, inside = snapshot
@@ -305,25 +317,27 @@ class AsyncRLock(BaseRLock[Any]):
     """A re-entrant lock for asyncio tasks; made by `AsyncClient.rlock`. Any number of tasks may share one object.
 
     The task that calls `acquire` owns the lock, even if another task runs the coroutine, as in
-    ``asyncio.wait_for(rlock.acquire(), 1.0)``. A coroutine that was created outside any task, or by a task that has
-    ended, belongs to the task that runs it.
+    ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or the task that created it has ended,
+    the task that runs it owns the lock.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)
-        self._asking: set[Any] = set()  # tasks with an unfinished acquire
-        self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # see `_drop`
+        # The tasks with an unfinished acquire.
+        self._asking: set[Any] = set()
+        # The locks that `_drop` keeps for `__aexit__`, by task.
+        self._scoped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         gone = self._gone
         self._ended: Callable[[asyncio.Task[Any]], None] = lambda task: gone(weakref.ref(task))
 
     @coroutine_function
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock, or count one more where this task holds it; as `AsyncLock.acquire`.
+        """Acquire the lock, or add one to the count if this task holds it; see `AsyncLock.acquire`.
 
         Raises:
-            AlreadyHeld: another call of this task is still acquiring it.
-            LockLost: this task held it, and has lost it.
-            NotOwned: this task ended while another one acquired the lock for it; the lock was released again.
+            AlreadyHeld: another call of this task is still acquiring the lock.
+            LockLost: this task acquired the lock and has lost it.
+            NotOwned: this task ended while another task acquired the lock for it; the lock was released again.
         """
         return self._acquire(running_task(), blocking, timeout)
 
@@ -345,7 +359,11 @@ class AsyncRLock(BaseRLock[Any]):
         return won
 
     def _begin(self, owner: Any) -> None:
-        """Note that a task is acquiring the lock: a second call of that task would wait for the first."""
+        """Note that a task is acquiring the lock.
+
+        Raises:
+            AlreadyHeld: another call of the task is still acquiring it, and this call would wait for that one.
+        """
         if owner in self._asking:
             raise AlreadyHeld(
                 f"{self.name!r}: another call of this task is still acquiring it; await that one first", name=self.name
@@ -354,10 +372,10 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
-        """Count one less; release the lock where that was the last; as `AsyncLock.release`.
+        """Subtract one from the count; release the lock if the count is then 0; see `AsyncLock.release`.
 
         Raises:
-            NotOwned: this task does not hold it.
+            NotOwned: this task does not hold the lock.
         """
         return self._release(running_task(), wait)
 
@@ -372,7 +390,7 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Let the lock live `ttl` seconds from now on; a shorter `ttl` works as in `AsyncLock.extend`."""
+        """Extend the lock to `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`."""
         return self._extend(running_task(), ttl)
 
     async def _extend(self, caller: asyncio.Task[Any] | None, ttl: float | None) -> None:
@@ -412,11 +430,11 @@ class AsyncRLock(BaseRLock[Any]):
         owner.add_done_callback(self._ended)
 
     def _drop(self, owner: Any) -> None:
-        """Forget what an owner holds; `__aexit__` still needs a lock whose loss may have cancelled its body."""
+        """Forget the lock of an owner. Keep it for `__aexit__` if it has a scope, whose loss may cancel the body."""
         lock, _ = self._of(owner)
         super()._drop(owner)
         owner.remove_done_callback(self._ended)
-        if lock is not None and lock._care is not None and lock._care.scope is not None:
+        if lock is not None and lock._upkeep is not None and lock._upkeep.scope is not None:
             self._scoped[owner] = lock
 
 
@@ -426,5 +444,5 @@ def _owner_for(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any]:
     if caller is None or caller.done() or caller.get_loop() is not asyncio.get_running_loop():
         caller = runs
     if caller is None:
-        raise RuntimeError("rlock: it belongs to a task, and no task is running")
+        raise RuntimeError("rlock: a task must call it, and no task is running")
     return caller

@@ -1,7 +1,8 @@
-"""The body of an ``async with`` that the loss of its lock cancels.
+"""Cancel the body of an ``async with`` when its lock is lost.
 
-It does what `asyncio.timeout` does, with the loss in place of the clock: who cancelled is told apart by the count of
-requests (`Task.cancelling`), so that scopes may be nested in each other, in a TaskGroup and in a timeout.
+The scope works like `asyncio.timeout`, with the loss in place of the clock. It counts the cancellation requests of the
+task (`Task.cancelling`) to tell its own request from those of others. So scopes may be nested in each other, in a
+TaskGroup and in a timeout.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import asyncio
 
 
 class LossScope:
-    """From the entry of an ``async with`` to its exit, in the task that runs it.
+    """The scope of one ``async with``, from its entry to its exit, in the task that runs it.
 
     Attributes:
-        lost: whether the loss has cancelled the body.
+        lost: whether this scope has cancelled the body because of the loss.
     """
 
     __slots__ = ("_before", "_task", "lost")
@@ -21,30 +22,32 @@ class LossScope:
     def __init__(self) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("cancel_on_loss: the body of an async with can be cancelled in a task only")
+            raise RuntimeError("cancel_on_loss: it cancels the running task, and no task is running")
         self._task = task
         self._before = task.cancelling()
         self.lost = False
 
     def cancel(self) -> None:
-        """Cancel the body: its lock is lost."""
+        """Cancel the body, because its lock is lost."""
         if not self.lost:
             self.lost = True
             self._task.cancel("redlatch: the lock was lost")
 
     async def leave(self, error: BaseException | None) -> bool:
-        """Take the request to cancel back.
+        """Withdraw the request to cancel.
 
         Args:
-            error: what the body raised.
+            error: the exception of the body, or None.
 
         Returns:
-            Whether the loss is all there is to tell: nobody else wants the task to be cancelled, and the body raised
-            nothing of its own.
+            True if the loss is the only thing to report: no other code requested a cancellation, and the body raised
+            no exception of its own.
         """
         if not isinstance(error, asyncio.CancelledError):
             try:
-                await asyncio.sleep(0)  # the body has ended before the request reached it: it must not reach others
+                # The body ended before the request reached it. Let the request arrive here, so that it does not
+                # cancel the code after the scope.
+                await asyncio.sleep(0)
             except asyncio.CancelledError:
                 pass
         others = self._task.uncancel() > self._before

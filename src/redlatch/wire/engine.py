@@ -1,37 +1,31 @@
-"""The engine: many commands in flight on N connections, and their votes counted.
+"""The engine: send many commands at once on N connections, and count the votes that come back.
 
 Rules:
-  * Replies of one connection come in the order of its commands, so each `Link` keeps the ballots it
-    owes a reply in a FIFO. A reply always falls to the oldest one, also when everybody who asked has
-    left; hence no reply is ever counted for another command.
-  * Anything unexpected (a reply of another type, more replies than commands, bytes that are no RESP)
-    closes that connection. Its open votes become failures, never a yes or a no.
-  * A link may be watched (see `protocol.guard`): once a second a pulse goes ahead of a command that acquires or
-    extends. An answer that shows that the master is not to be trusted, or a push that it was flushed, closes the
-    connection before the votes that come behind are counted.
-  * A master is suspected when a quorum has voted without it and it then stays silent for several times the quorum's
-    round time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its
-    next connection, ends the suspicion. A master that is only far away answers soon after each suspicion: from the
-    second time on, attempts wait for it as long as it takes, so that its vote counts.
-  * A release is never forgotten: one that got no answer on a connection that broke, or that came
-    while it was broken, is owed, and sent first on the next connection. The key's TTL is the bound
-    where there is none.
-  * An exception that leaves an operation half done (Ctrl-C in pure Python may strike anywhere) leaves
-    `torn` set; the next operation, or `mend`, then closes every connection, since their FIFOs can no longer be trusted.
-    So what must not be lost is dealt with first and forgotten afterwards; at worst it is done twice.
+  * The replies of one connection come in the order of its commands. So each `Link` keeps the ballots that wait for a
+    reply in a FIFO. A reply always belongs to the oldest ballot, even if no caller waits for that ballot any more.
+    Hence no reply is ever counted for another command.
+  * Any unexpected reply closes the connection: a reply of another type, more replies than commands, or bytes that are
+    not RESP. The open votes of the link become failed votes, never a yes or a no.
+  * The only accepted push is the invalidation of a tracked key, or of all keys. Any other push closes the connection.
+  * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
+    that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
+    the master was flushed, the engine closes the connection before it counts the votes that follow.
+  * A master is suspected if a quorum has voted without it and it then stays silent for several times the quorum's round
+    time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its next
+    connection, ends the suspicion. A master that is only far away answers soon after each suspicion. From its second
+    such answer on, attempts wait for that master as long as it needs, so that its vote counts.
+  * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
+    came while the link was down. The link sends it first on its next connection. If there is no next connection, the
+    ttl of the key bounds the wait.
+  * An exception may leave an operation half done: in pure Python, Ctrl-C can strike anywhere. `torn` then stays set.
+    The next operation, or `mend`, closes every connection, since the FIFOs can no longer be trusted. So the engine
+    deals with each item first and forgets it afterwards; at worst it does something twice.
 
-One text, twice: this file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types
-of `ext/redlatch/_c/wire/engine.pxd`.
+This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
+`ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
+`yes_line`, `tells`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
 
-  * The one push that is understood says that a key which was looked at has changed; any other closes the connection.
-
-Of a command (`protocol.commands`) it knows `yes` and `no`, the replies that are votes; `tells`, whether any other
-number is to be kept, whether the master is to say when it changes, or whether it is a pulse; `payload(dialect)`, its
-bytes for a server of that dialect; `releases`, whether it is a release that must not be forgotten; `token`, by which
-such a release is owed; `since_ns`, when it was made, or of a release the first command of that token; `undo()`, what
-undoes it when the client closes; and `again()`, what is sent instead behind what was sent since.
-
-It is longer than a module should be: all that touches a FIFO stands in one place.
+This module is longer than a module should be because all code that touches a FIFO stands in one place.
 """
 
 from __future__ import annotations
@@ -42,22 +36,23 @@ from typing import Any
 
 from hiredis import Reader
 
-from ..protocol.ballot import Ballot
-from ..protocol.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse
-from ..protocol.key import MAX_BYTES, MAX_SUFFIX
-from ..protocol.policy import SECOND, UNBOUNDED, Clock
+from ..votes.ballot import Ballot
+from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse
+from ..votes.key import MAX_BYTES, MAX_SUFFIX
+from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
-# commands (or all outstanding ones) within each STALL_NS, or its connection is closed. A master that accepts commands
-# and answers hardly any must not fill the memory of the process. A master that is only busy may owe more.
+# commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Else its connection is
+# closed. A master that accepts commands and answers hardly any must not fill the memory of the process. A master that
+# is only busy may owe more.
 MAX_PENDING = 65536
 MAX_UNSENT = 4 << 20
 STALL_NS = 1_000_000_000
-LEAST_SHARE = 16  # 65,536 / 16: 4,096 replies a second
+LEAST_SHARE = 16
 
-# Above these limits the connection is closed at once, even if the master is only busy. 512 tasks with a batch of 1,024
-# names each wait for 524,288 replies and have 56 MB to send.
+# Above these limits the connection is closed at once, even if the master is only busy. They leave room for 512 tasks
+# with a batch of 1,024 names each, which wait for 524,288 replies and have 56 MB to send.
 MOST_PENDING = 10 * MAX_PENDING
 MOST_UNSENT = 32 * MAX_UNSENT
 
@@ -66,66 +61,99 @@ MOST_UNSENT = 32 * MAX_UNSENT
 SILENT_ROUNDS = 4
 SILENT_NS = 10_000_000
 
-# A suspected master whose vote comes later than this after the suspicion had stopped. One that is earlier is far away.
+# A suspected master that votes within this time after the suspicion is only far away. If its vote comes later, the
+# master had stopped.
 FAR_NS = 250_000_000
 
-# A master that answers so is a master no more, or has read another one's keys: it is asked anew who it is.
+# A server answers READONLY if it has become a replica, and LOADING while it reads keys that may be those of another
+# server. Under a guard the connection is then closed, and the next handshake examines the server again.
 _REPLACED = ("READONLY", "LOADING")
 
-# A master pushes once for each key that it was asked to track, and once for each flush. After this many pushes more
-# than it was asked for, its connection is closed: a flood of pushes could keep this process busy.
+# A master pushes once for each key that it was asked to track, and once for each flush. A link accepts this many pushes
+# more than it has asked for. Then it closes the connection, because a flood of pushes could keep this process busy.
 PUSHES_AHEAD = 1024
 
-# So many releases are owed to one master at most; beyond that the oldest are left to their ttl.
+# The largest number of releases that a link owes to its master. Above it, the oldest keys are left to their ttl.
 MAX_OWED = 4 * MAX_PENDING
 
-# A longer line is no reply.
+# A link closes its connection if more bytes than this come without an end of line.
 MAX_LINE = 65536
 
 _NOTHING: Any = object()
 
-# Nearly every reply is one of these lines (their \n is cut off): looking it up costs a third of asking the parser.
+# Nearly every reply is one of these lines (without the \n). The look-up costs a third of a call of the parser.
 _LINES: dict[bytes, Any] = {b"+OK\r": OK, b":1\r": 1, b":0\r": 0, b"_\r": None, b"$-1\r": None}
 
-# The push that says which key has changed (or all have), as far as the key's length; and how many bytes that takes.
+# The push that a key, or all keys, have changed: the bytes up to the length of the key, and their largest number.
 _PUSH_BEGINS = b">2\r\n$10\r\ninvalidate\r\n"
 _PUSH = re.compile(re.escape(_PUSH_BEGINS) + rb"(?:\*1\r\n\$(\d{1,3})\r\n|_\r\n|\*-1\r\n)")
 _PUSH_BEGINS_BY = len(_PUSH_BEGINS) + len(b"*1\r\n$512\r\n")
 
-# How a reply that is one line may begin: status, error, number, null, true or false, double, big number, RESP2's null.
-# Everything else has a length field or is a push, and is never parsed: no length from the wire is believed.
+# The beginnings of replies of one line: status, error, number, null, boolean, double, big number, RESP2's null. Every
+# other reply has a length field or is a push. The parser never sees it, so no length from the wire is trusted.
 _ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
 
 class Link:
-    """One master's connection: its state, the ballots that wait for its replies, what it is owed."""
+    """The link to one master: its connection, the ballots that wait for a reply, and the releases that it owes.
+
+    All times are nanoseconds since boot.
+
+    Attributes:
+        index: the index of the master.
+        address: the address of the master, without credentials.
+        up: whether the link is connected. A link that is neither up nor being dialled votes "failed" at once.
+        dialling: whether a connection is being made.
+        reader: the hiredis parser of the connection.
+        tail: the beginning of a line whose end has not come yet.
+        pending: the ballots in the order of the sent commands. The entries before `head` are None.
+        head: the index of the oldest ballot in `pending` that waits for its reply.
+        cut: the number of ballots that were removed from the front of `pending`. `cut + head` replies have ever come.
+        pushes: the number of further pushes that are accepted.
+        parked: the ballots that came while the connection was being made.
+        owed: the releases whose outcome is unknown, by token.
+        traits: the results of the handshake, such as run_id and version.
+        dialect: the dialect of the server.
+        full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
+        cause: why the link is down, or None.
+        lost_ns: when the last connection broke.
+        monitor: takes the answers to pulses and the flushes of this master; or None.
+        pulse: the command that the guard sends each second, or None.
+        suspected: whether ballots no longer wait for the votes of the master.
+        missed: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
+        missed_ns: when the master was suspected.
+        late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
+        silent_ns: the shortest silence that makes the master suspected.
+        full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
+            link that has fewer counts as stopped.
+        full_ns: when `full_at` was set.
+    """
 
     def __init__(self, index: int, address: str) -> None:
         self.index = index
-        self.address = address  # without credentials
-        self.up = False  # connected; a link that is neither up nor being dialled votes "failed" at once
+        self.address = address
+        self.up = False
         self.dialling = True
         self.reader: Any = None
-        self.tail = b""  # the beginning of a line whose end has not come yet
-        self.pending: list[Any] = []  # ballots in the order of the commands sent; before `head` None
+        self.tail = b""
+        self.pending: list[Any] = []
         self.head = 0
-        self.pushes = 0  # how many more pushes are accepted
-        self.parked: deque[Ballot] = deque()  # ballots that came while the connection is being made
-        self.owed: dict[bytes, Any] = {}  # releases whose fate is unknown, by token
-        self.traits: Any = None  # what the handshake learned: run_id, version, ...
+        self.pushes = 0
+        self.parked: deque[Ballot] = deque()
+        self.owed: dict[bytes, Any] = {}
+        self.traits: Any = None
         self.dialect = FULL_TEXT
-        self.full_from = -1  # the first command that is sent in full since scripts turned out to be missing
-        self.cause: BaseException | None = None  # why it is down
-        self.lost_ns = -1  # when the last connection broke
-        self.cut = 0  # ballots that were cut off before `pending`: with `head`, how many replies ever came
-        self.watched: Any = None  # what the guard knows of it, and is told; None where there is no guard
-        self.pulse: Any = None  # what it asks
-        self.suspected = False  # whether its votes are no longer waited for
-        self.missed = -1  # the number of the command whose vote was missing then; -1 once the vote has come
-        self.missed_ns = 0  # when the master was suspected
-        self.late_ns = 0  # how long after that the vote came; 0 if it came so late that the master must have stopped
-        self.silent_ns = SILENT_NS  # the shortest silence that counts
-        # Above the limit: how many replies must have come STALL_NS after `full_ns`, or the link counts as stopped.
+        self.full_from = -1
+        self.cause: BaseException | None = None
+        self.lost_ns = -1
+        self.cut = 0
+        self.monitor: Any = None
+        self.pulse: Any = None
+        self.suspected = False
+        self.missed = -1
+        self.missed_ns = 0
+        self.late_ns = 0
+        self.silent_ns = SILENT_NS
         self.full_at, self.full_ns = -1, 0
 
     def __repr__(self) -> str:
@@ -136,17 +164,43 @@ class Link:
         return len(self.pending) - self.head
 
     def advance(self) -> None:
-        """Forget the oldest ballot: its reply came."""
+        """Remove the oldest ballot, because its reply has come."""
         self.pending[self.head] = None
         self.head += 1
-        if self.head == 256:  # now and then, what is done is cut off
+        # Deleting from the front of a list copies the rest, so the link deletes only every 256 replies.
+        if self.head == 256:
             del self.pending[:256]
             self.cut += 256
             self.head = 0
 
 
 class Fleet:
-    """N links: submit a command to all, flush, pump the replies. One caller at a time."""
+    """N links, one for each master. A caller submits ballots, flushes them and pumps the replies.
+
+    Only one thread at a time may call its methods, unless a method says otherwise.
+
+    Args:
+        addresses: the address of each master, without credentials.
+        quorum: the number of masters that must agree.
+        clock: the clock of all deadlines.
+
+    Attributes:
+        wires: the sockets, by the index of the link.
+        links: the links.
+        size: the number of links.
+        decided: the ballots with a waiter that were decided since the driver last looked.
+        lost: the refused releases without a waiter. Their locks had been lost before.
+        fallen: (link, its socket or None) of each link that broke since the driver last looked.
+        changed: (index, key or None for all keys) of each change that a master pushed.
+        torn: whether an operation is under way, or was left half done by an exception.
+        staged: whether a reply made the fleet stage a command, so that the caller must flush.
+        resent: whether a script was ever sent again in full.
+        pulse_ns: when the next pulse is due, in nanoseconds since boot.
+        suspects: the number of suspected links.
+        hurried: the undecided ballots that a quorum has voted on.
+        hurry_ns: when the first of `hurried` is due (see `Ballot.hurry_ns`).
+        round_ns: how long a quorum took to vote on the last attempt that had missing votes (see `_spares`).
+    """
 
     def __init__(self, addresses: list[str], quorum: int, clock: Clock) -> None:
         self.clock = clock
@@ -154,19 +208,19 @@ class Fleet:
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size = len(self.links)
         self.quorum = quorum
-        self.decided: list[Ballot] = []  # ballots with a waiter, decided since the driver last looked
-        self.lost: list[Ballot] = []  # releases without a waiter that were refused: their lock had been lost before
-        self.fallen: list[tuple[Link, Any]] = []  # (link, its socket or None) that broke since the driver last looked
-        self.changed: list[tuple[int, Any]] = []  # (index, key or None for all) that a master said has changed
+        self.decided: list[Ballot] = []
+        self.lost: list[Ballot] = []
+        self.fallen: list[tuple[Link, Any]] = []
+        self.changed: list[tuple[int, Any]] = []
         self.torn = False
-        self.staged = False  # a reply made us stage something: flush
-        self.resent = False  # whether a script was ever sent in full instead
-        self.pulse_ns = UNBOUNDED  # when the next pulse is due
-        self.suspects = 0  # how many links are suspected
-        self.hurried: list[Ballot] = []  # ballots that a quorum has voted on, and that have no verdict yet
-        self.hurry_ns = UNBOUNDED  # when the first of them is due (see `Ballot.hurry_ns`)
-        self.round_ns = 0  # how long a quorum took to vote on the last such attempt; see `_spares`
-        # Constants as fields: the compiled build knows the types of those.
+        self.staged = False
+        self.resent = False
+        self.pulse_ns = UNBOUNDED
+        self.suspects = 0
+        self.hurried: list[Ballot] = []
+        self.hurry_ns = UNBOUNDED
+        self.round_ns = 0
+        # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
         self.most_pending = MOST_PENDING
@@ -177,7 +231,11 @@ class Fleet:
         self.note = Note()
 
     def submit(self, ballot: Ballot) -> None:
-        """Stage the ballot's command on every link that it asks and that is up; the others park it or vote at once."""
+        """Stage the command of a ballot on every link that it asks.
+
+        A link that is up stages the command. A link that is being dialled parks the ballot. A link that is down votes
+        "failed" at once.
+        """
         command = ballot.command
         self._begin()
         if command.since_ns >= self.pulse_ns:
@@ -197,13 +255,14 @@ class Fleet:
                 link.pending.append(ballot)
                 full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
                 if full and self._stalled(link):
-                    self._drop(link, TimeoutError("the master accepts commands and answers too few of them"))
+                    self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
             else:
-                # All or none: a SET that stayed parked would be sent without the release there was no room for.
+                # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release
+                # that found no room.
                 if link.dialling:
-                    link.cause = TimeoutError("too many commands wait for the connection")
+                    link.cause = TimeoutError("too many commands wait for a connection to the master")
                     self._unpark(link)
                 self._missed(link, ballot)
         if self.suspects and not ballot.decided and ballot.spares(self._suspects_of(ballot)):
@@ -213,7 +272,7 @@ class Fleet:
             self.submit(ballot.behind)
 
     def flush(self) -> None:
-        """Send what is staged, one system call a link."""
+        """Send the staged commands, with one system call for each link."""
         self._begin()
         self.staged = False
         for index, error in self.wires.send():
@@ -221,7 +280,7 @@ class Fleet:
         self.torn = False
 
     def pump(self, timeout_ns: int) -> None:
-        """Wait for replies for at most `timeout_ns` and count them."""
+        """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
         self.mend()
         if self.hurried:
             timeout_ns = min(timeout_ns, max(0, self.hurry_ns - self.clock.now()))
@@ -241,13 +300,13 @@ class Fleet:
         self.torn = False
 
     def hurry(self) -> None:
-        """Suspect masters that have been silent for too long; for drivers that run in an event loop."""
+        """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
         self._begin()
         self._suspect(self.clock.now())
         self.torn = False
 
     def receive(self, index: int) -> None:
-        """Count the replies that link `index` has now; for drivers that are told by an event loop."""
+        """Count the replies that link `index` has now. Event-loop drivers call this when its socket is readable."""
         self._begin()
         data = self.wires.receive(index)
         if data is not None:
@@ -258,12 +317,17 @@ class Fleet:
                 self._heed(link)
         self.torn = False
 
-    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, watched: Any = None) -> None:
-        """Take a connection whose handshake is done; send what is owed, then what was parked.
+    def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
+        """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
 
         Args:
-            watched: tells what to ask each second (`question`), and takes the answers (`beat`) and flushes
-                (`flushed`): these return why the link is to be closed, or None.
+            index: the index of the link.
+            sock: the connected, non-blocking socket.
+            traits: the results of the handshake.
+            dialect: the dialect of the server.
+            monitor: the guard's monitor of the master, or None. Its `pulse` returns the arguments of the pulse. Its
+                `answered` takes the replies and its `flushed` takes flushes; both return why the link must be closed,
+                or None.
         """
         link = self.links[index]
         self._begin()
@@ -272,10 +336,11 @@ class Fleet:
         link.reader = Reader(notEnoughData=_NOTHING, replyError=traits.reply_error)
         link.traits = traits
         link.pushes = PUSHES_AHEAD
-        link.watched = watched
-        if watched is not None:
-            link.pulse = Pulse(*watched.question())
-            self.pulse_ns = min(self.pulse_ns, self.clock.now())  # which has the marker kept
+        link.monitor = monitor
+        if monitor is not None:
+            link.pulse = Pulse(*monitor.pulse())
+            # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+            self.pulse_ns = min(self.pulse_ns, self.clock.now())
         self._trust(link)
         link.dialect = dialect
         link.full_from = -1
@@ -284,15 +349,17 @@ class Fleet:
         link.dialling = False
         for command in link.owed.values():
             self._send_on(link, self.ballot_of(command))
-        link.owed = {}  # not before: an interrupt may send a command twice, but loses none
+        # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
+        link.owed = {}
         while link.parked:
             self._send_on(link, link.parked[0])
             link.parked.popleft()
-        link.full_at = -1  # it is no sign of a stopped master that much was kept for it while it was away
+        # Many commands may have waited for the connection. That does not mean that the master has stopped.
+        link.full_at = -1
         self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:
-        """Note that dialling link `index` failed: from now on it votes "failed" at once."""
+        """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
         link = self.links[index]
         self._begin()
         link.cause = cause
@@ -300,7 +367,7 @@ class Fleet:
         self.torn = False
 
     def _begin(self) -> None:
-        """Begin an operation: what an interrupt left half done is mended first, and never taken for done."""
+        """Begin an operation. First repair an earlier operation that an interrupt left half done."""
         if self.torn or self.wires.taken:
             self.mend()
         self.torn = True
@@ -309,14 +376,15 @@ class Fleet:
         """Close every connection if an exception left an operation half done."""
         if self.torn or self.wires.taken:
             for link in self.links:
-                link.up = link.up or self.wires.fileno(link.index) >= 0  # it was just being adopted
+                # A link with a socket that is not up was interrupted in `adopt`.
+                link.up = link.up or self.wires.fileno(link.index) >= 0
                 if link.up:
-                    self._drop(link, ConnectionAbortedError("interrupted in the middle of an operation"))
+                    self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
             self.wires.taken = False
             self.torn = False
 
     def give_up(self, ballot: Ballot) -> None:
-        """Count all missing votes as failed, after an exception in `submit`: its owner tries again."""
+        """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
         if not ballot.decided:
             struck = ConnectionAbortedError("interrupted before the command was sent")
             asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
@@ -327,35 +395,36 @@ class Fleet:
             self.give_up(ballot.behind)
 
     def quorum_pushes(self) -> bool:
-        """Tell whether enough masters for a quorum are connected and push changes of keys."""
+        """Return whether a quorum of masters is connected and pushes changes of keys."""
         return bool(sum([link.up and link.traits.tracking for link in self.links]) >= self.quorum)
 
     def unanswered(self) -> bool:
-        """Tell whether any reply has not come yet."""
+        """Return whether any reply has not come yet."""
         for link in self.links:
             if link.owing():
                 return True
         return False
 
     def owing(self) -> int:
-        """Count the replies to releases that have not come yet on links that have a socket.
+        """Count the releases without a reply on links that have a socket.
 
-        The garbage collector may have closed the sockets of a forgotten client before it is asked to linger.
+        The garbage collector may close the sockets of a forgotten client before `linger` runs.
         """
         links = [link for link in self.links if self.wires.fileno(link.index) >= 0]
         return sum([ballot.command.releases for link in links for ballot in link.pending[link.head :]])
 
     def linger(self, until_ns: int) -> None:
-        """Wait until no release is unanswered; for a client that ends without being closed.
+        """Wait until every release is answered, or until `until_ns`. For a client that ends without being closed.
 
-        A socket that is closed with unread bytes resets its connection, and the server then loses what it has not read.
+        If a socket is closed with unread bytes, the system resets the connection. The server then loses the commands
+        that it has not read.
         """
         self.flush()
         while self.owing() and (left := until_ns - self.clock.now()) > 0:
             self.pump(left)
 
     def abandon(self) -> None:
-        """Send what undoes the commands that are not decided yet; for a client that closes under its callers."""
+        """Undo every undecided command. For a client that is closed while calls are under way."""
         undone: dict[bytes, Command] = {}
         for link in self.links:
             for ballot in [*link.pending[link.head :], *link.parked]:
@@ -367,23 +436,27 @@ class Fleet:
             self.submit(self.ballot_of(command))
         self.flush()
 
-    def blame(self, ballot: Ballot) -> None:
-        """Note who has not answered a ballot whose time is over; it only reads, so any thread may call it."""
+    def record_silent(self, ballot: Ballot) -> None:
+        """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
         waiting = [link for link in self.links if ballot in link.pending[link.head :] or ballot in link.parked]
         ballot.silent = tuple([link.index for link in waiting])
 
     def ballot_of(self, command: Command) -> Ballot:
-        """Make a ballot on a command that nobody waits for."""
+        """Return a ballot for a command that has no waiter."""
         return Ballot(command, self.size, self.quorum)
 
     def _spares(self, ballot: Ballot) -> bool:
-        """Tell whether only suspected masters are missing from a ballot; else note when to suspect those missing."""
+        """Return whether a ballot lacks only the votes of suspected masters.
+
+        If not, set the time at which the missing masters are suspected.
+        """
         if self.suspects and ballot.spares(self._suspects_of(ballot)):
             return True
         if not ballot.hurry_ns and ballot.spares(self.size):
             now = self.clock.now()
-            if ballot.command.undo() is not None:  # an attempt: its command was made just before it was sent
-                # The bound: one late reply must not make the client wait much longer for the next silent master.
+            # Only an attempt measures the round time: its command was made just before it was sent. The bound keeps one
+            # late reply from making the client wait much longer for the next silent master.
+            if ballot.command.undo() is not None:
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
             patience = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
             ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(patience, default=SILENT_NS))
@@ -396,7 +469,10 @@ class Fleet:
         return sum([link.suspected and ballot.asked >> link.index & 1 for link in self.links])
 
     def _suspect(self, now_ns: int) -> None:
-        """Suspect the masters missing from ballots that are due; decide ballots that only lack suspected masters."""
+        """Suspect the masters that have not voted on due ballots.
+
+        Then decide the ballots that lack only suspected masters.
+        """
         waiting = [ballot for ballot in self.hurried if not ballot.decided]
         if self.hurry_ns <= now_ns:
             for link in self.links:
@@ -409,7 +485,7 @@ class Fleet:
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
     def _give_up(self, link: Link, now_ns: int) -> None:
-        """Suspect a link if it has not voted on a ballot that is due. One pass finds out: it may owe many votes."""
+        """Suspect a link if it has not voted on a due ballot. One pass is enough, and the link may owe many votes."""
         late = -1
         for at in range(link.head, len(link.pending)):
             ballot = link.pending[at]
@@ -424,15 +500,16 @@ class Fleet:
             self.suspects += 1
 
     def _trust(self, link: Link) -> None:
-        """End the suspicion of a link: its votes are waited for again."""
+        """End the suspicion of a link, so that ballots wait for its votes again."""
         if link.suspected:
             link.suspected = False
             self.suspects -= 1
 
     def _heed(self, link: Link) -> None:
-        """Learn from a late vote how far away its master is: the smaller of its last two delays counts.
+        """Learn from a late vote how far away its master is.
 
-        So a single late vote does not make the client wait longer for that master when it stops.
+        The smaller of the last two delays counts. So a single late vote does not make the client wait longer for a
+        master that stops.
         """
         if link.cut + link.head > link.missed:
             late_ns = self.clock.now() - link.missed_ns
@@ -442,7 +519,7 @@ class Fleet:
             link.missed = -1
 
     def _stalled(self, link: Link) -> bool:
-        """Tell whether a link above its limit answers too few commands, or has reached the hard limit."""
+        """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
         came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
         if came >= link.full_at:
             link.full_at, link.full_ns = came + min(owing, max(1, self.max_pending // LEAST_SHARE)), now
@@ -450,23 +527,23 @@ class Fleet:
         return bool(stopped or owing > self.most_pending or self.wires.unsent(link.index) > self.most_unsent)
 
     def _pulse(self, now_ns: int) -> None:
-        """Ask every link that is watched for its pulse; it is due again in a second."""
+        """Send a pulse on every link that has a monitor. The next one is due in a second."""
         self.pulse_ns = now_ns + SECOND
         for link in self.links:
-            if link.up and link.watched is not None:
+            if link.up and link.monitor is not None:
                 ballot = self.ballot_of(link.pulse)
                 ballot.until_ns = now_ns
                 self._send_on(link, ballot)
 
     def _beat(self, link: Link, ballot: Ballot, answer: int) -> bool:
-        """Tell of the answer to a pulse; False if the link had to be dropped."""
-        cause = link.watched.beat(ballot.until_ns, self.clock.now(), answer)
+        """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
+        cause = link.monitor.answered(ballot.until_ns, self.clock.now(), answer)
         if cause is not None:
             self._drop(link, cause)
         return cause is None
 
     def _announce(self, link: Link, command: Command) -> None:
-        """Have the master note the key of a question that follows, so that it pushes when the key has changed."""
+        """Make the master track the key of the question that follows, so that it pushes a change of that key."""
         if command.tells == NO and link.traits.tracking:
             link.pushes += 1
             self.wires.stage(link.index, self.note.payload(link.dialect))
@@ -478,19 +555,21 @@ class Fleet:
         link.pending.append(ballot)
 
     def _feed(self, link: Link, data: Any) -> None:
-        """Give bytes to the parser and each reply to the oldest ballot; or the link up.
+        """Count each reply in the received bytes for the oldest ballot; drop the link if `data` is an exception.
 
-        Longer than a function should be: the usual reply goes round this loop without a call.
+        This function is longer than a function should be because this loop counts the usual reply without a call.
         """
+        # An earlier event of the same round may have closed the link.
         if not link.up:
-            return  # broken by an earlier event of the same round
-        if type(data) is not bytes:  # an exception
+            return
+        if type(data) is not bytes:
             self._drop(link, data)
             return
         came: bytes = link.tail + data if link.tail else data
         start, size = 0, len(came)
         while start < size:
-            if link.head < len(link.pending):  # the usual reply costs one comparison and makes no object
+            # The usual reply costs one comparison and makes no object.
+            if link.head < len(link.pending):
                 ballot = link.pending[link.head]
                 resent = self.resent and ballot.resent
                 if not resent and self.wires.stands_at(came, start, ballot.command.yes_line):
@@ -501,7 +580,8 @@ class Fleet:
                     continue
             if came[start : start + 1] == b">":
                 end = self._push(link, came, start)
-                if end == start:  # it is not complete, or the link is down now
+                # The push is not complete, or `_push` has dropped the link.
+                if end == start:
                     break
                 start = end
                 continue
@@ -520,12 +600,12 @@ class Fleet:
             return
         link.tail = came[start:]
         if link.tail[:1] not in b"+-:_#,($>" or len(link.tail) > MAX_LINE:
-            self._drop(link, _unexpected(link, link.tail[:40], " and no end of line"))
+            self._drop(link, _unexpected(link, link.tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
-        """Take note of a push; return where it ends, or `start` while a part of it has not come yet.
+        """Record a push; return where it ends, or `start` if it is not complete or the link was dropped.
 
-        The parser is not asked: it would believe the lengths in it.
+        The parser does not read pushes, because it trusts the lengths in them.
         """
         what = ", an unknown push"
         found = _PUSH.match(came, start)
@@ -534,14 +614,15 @@ class Fleet:
             if _PUSH_BEGINS.startswith(rest) or (rest.startswith(_PUSH_BEGINS) and len(rest) < _PUSH_BEGINS_BY):
                 return start
         elif link.pushes <= 0:
-            what = ", and pushes more than it was asked to"
+            what = ", more pushes than expected"
         elif found[1] is None:
             link.pushes -= 1
-            if self.changed[-1:] != [(link.index, None)]:  # one of several in a row is enough: it wakes every watcher
+            # One entry for several flushes in a row is enough, because it wakes every watcher.
+            if self.changed[-1:] != [(link.index, None)]:
                 self.changed.append((link.index, None))
-            if link.watched is None:
+            if link.monitor is None:
                 return found.end()
-            self._drop(link, link.watched.flushed(self.clock.now()))
+            self._drop(link, link.monitor.flushed(self.clock.now()))
             return start
         elif int(found[1]) <= MAX_BYTES + MAX_SUFFIX:
             end = found.end() + int(found[1])
@@ -555,23 +636,24 @@ class Fleet:
         return start
 
     def _parse(self, link: Link, line: bytes) -> Any:
-        """Have the parser read a whole line; what is no reply of one line comes back as bytearray, which is no vote."""
+        """Parse a reply of one line. Return any other line as a bytearray, which is never a vote."""
         if not line.startswith(_ONE_LINE):
             return bytearray(line[:20])
         try:
             link.reader.feed(line + b"\n")
             reply = link.reader.gets()
-        except Exception as error:  # hiredis.ProtocolError, and whatever else a parser may raise
+        # hiredis.ProtocolError, and any other exception of a parser.
+        except Exception as error:
             self._drop(link, error)
             return _NOTHING
         return bytearray(line[:20]) if reply is _NOTHING else reply
 
     def _count(self, link: Link, reply: Any) -> bool:
-        """Give one reply to the oldest ballot of the link; False if the link is, or had to be, dropped."""
+        """Count one reply for the oldest ballot of the link; return False if the link is down afterwards."""
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, _unexpected(link, reply, ", a reply that nobody asked for"))
+            self._drop(link, _unexpected(link, reply, ", a reply to no command"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
@@ -590,7 +672,7 @@ class Fleet:
             ballot.tell(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
-            if link.watched is not None and str(reply).startswith(_REPLACED):
+            if link.monitor is not None and str(reply).startswith(_REPLACED):
                 self._drop(link, reply)
                 return False
             link.advance()
@@ -603,21 +685,22 @@ class Fleet:
         return True
 
     def _stir(self, link: Link, ballot: Ballot) -> None:
-        """Tell of a change by a script that was sent in full behind questions that came after it: no master does."""
+        """Report the change by a resent script. A server pushes no invalidation for changes by our own connection."""
         if ballot.resent >> link.index & 1 and link.up and ballot not in link.pending[link.head :]:
             self.changed.append((link.index, ballot.command.key))
 
     def _refused(self, link: Link, ballot: Ballot, error: Exception) -> None:
-        """Count an error reply as a failed vote; a script that is missing is sent in full instead."""
+        """Count an error reply as a failed vote. If the script was missing, send its full text instead."""
         bit = 1 << link.index
         in_full = link.dialect == FULL_TEXT and link.cut + link.head > link.full_from
         if not (ballot.resent & bit or in_full) and link.traits.lacks(error):
-            # Only a script has another text, and it may go out again behind what was sent since; but not one that
-            # acquires behind the release that undoes it.
+            # Only a script has another text. It may be sent again behind later commands, except for a script that
+            # acquires: it must not follow the release that undoes it.
             text = ballot.command.again().payload(FULL_TEXT)
             other = text != ballot.command.payload(BY_SHA)
             if other and self._undone(link, ballot.command):
-                if link.dialect != FULL_TEXT:  # else it might be missed every time
+                # From now on scripts are sent in full. Else the script could be missing at every attempt.
+                if link.dialect != FULL_TEXT:
                     link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
             elif other:
                 ballot.resent |= bit
@@ -627,14 +710,15 @@ class Fleet:
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 if self.wires.unsent(link.index) > self.most_unsent:
-                    self._drop(link, TimeoutError("too many scripts were missing to send them all again"))
+                    self._drop(link, TimeoutError("too many calls of scripts must be resent in full"))
                 return
-        if ballot.command.tells == TIME:  # the guard would see nothing
+        # Without the replies to pulses the guard could not see that the master forgot locks.
+        if ballot.command.tells == TIME:
             self._drop(link, error)
         self._failed(link, ballot, error)
 
     def _undone(self, link: Link, command: Command) -> bool:
-        """Tell whether what undoes a command was sent on this link already."""
+        """Return whether the release that undoes a command was already sent on this link."""
         if command.undo() is None:
             return False
         since = link.pending[link.head :]
@@ -648,7 +732,7 @@ class Fleet:
         self._tally(ballot)
 
     def _unpark(self, link: Link) -> None:
-        """Park nothing for a link any more; what was parked votes "failed"."""
+        """Stop parking ballots for a link; count its vote on the parked ones as failed."""
         link.dialling = False
         self._trust(link)
         while link.parked:
@@ -656,13 +740,13 @@ class Fleet:
             link.parked.popleft()
 
     def _owe(self, link: Link, command: Command) -> None:
-        """Note a release for the link's next connection."""
+        """Keep a release for the next connection of the link."""
         if len(link.owed) >= self.max_owed:
             link.owed.pop(next(iter(link.owed)))
         link.owed[command.token] = command
 
     def _missed(self, link: Link, ballot: Ballot) -> None:
-        """Vote "failed" for a link that got nothing; owe it a release if it may hold the key."""
+        """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
         command = ballot.command
         if command.releases and command.since_ns <= link.lost_ns:
             self._owe(link, command)
@@ -680,11 +764,11 @@ class Fleet:
         ballot.decided = True
         if ballot.waiter is not None:
             self.decided.append(ballot)
-        elif ballot.farewell is not None and ballot.refused():
+        elif ballot.released_lock is not None and ballot.refused():
             self.lost.append(ballot)
 
     def _drop(self, link: Link, cause: BaseException) -> None:
-        """Close the link; what it had not answered counts as failed, and its releases are owed."""
+        """Close the link. Count its unanswered commands as failed votes and keep its releases."""
         if not link.up:
             return
         link.cause = cause
@@ -700,7 +784,8 @@ class Fleet:
         self.fallen.append((link, self.wires.detach(link.index)))
         link.reader = None
         link.dialling = True
-        link.up = False  # last: until then an interrupted drop is begun again
+        # Last: until this line, an interrupted drop starts again from the beginning.
+        link.up = False
 
 
 def _unexpected(link: Link, reply: Any, what: str = "") -> ConnectionError:

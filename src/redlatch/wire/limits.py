@@ -1,20 +1,21 @@
-"""Bounds on what a server may say in a handshake, before the parser sees it: it believes every length.
+"""Limits for the replies to a handshake, checked before the parser sees them.
 
-hiredis makes a list as long as an array's header says, whatever comes behind it: eight gigabytes for fourteen bytes.
-After the handshake no length is believed at all (see `engine`).
+hiredis trusts every length. It allocates a list as long as the header of an array says, before any element has come:
+eight gigabytes for fourteen bytes. After the handshake, no reply with a length reaches the parser (see `engine`).
 """
 
 from __future__ import annotations
 
 from ..errors import MasterRefused
 
-# A handshake has some INFO sections of a few kilobytes each, and one word for each script.
+# The largest number of bytes. A handshake returns some INFO sections of a few kilobytes each, and the SHA of each
+# script.
 MAX_BYTES = 131_072
 
-# HELLO's map has fourteen, and seven for each module.
+# The largest number of elements. The map of HELLO has fourteen, and seven more for each module.
 MAX_ELEMENTS = 4096
 
-# A number of more digits is none that anybody means.
+# A number with more digits counts as too large.
 MAX_DIGITS = 18
 
 _WITH_LENGTH = b"$=!"
@@ -23,22 +24,24 @@ _OF_PAIRS = b"%|"
 
 
 class Limits:
-    """Follows a stream of RESP from one header to the next."""
+    """Check the headers in a stream of RESP."""
 
     def __init__(self) -> None:
         self._bytes = self._elements = 0
-        self._skip = 0  # so many bytes of a string are still to come
-        self._line = b""  # the beginning of a line whose end has not come yet
+        # The number of bytes of the current string that have not come yet.
+        self._skip = 0
+        # The beginning of a line whose end has not come yet.
+        self._line = b""
 
     def check(self, data: bytes) -> None:
-        """Look through the bytes that came next.
+        """Check the next bytes of the stream.
 
         Raises:
-            MasterRefused: they are too many, or announce too much.
+            MasterRefused: the stream is too long, or a header announces too many bytes or elements.
         """
         self._bytes += len(data)
         if self._bytes > MAX_BYTES:
-            raise MasterRefused(f"more than {MAX_BYTES} bytes in answer to the handshake")
+            raise MasterRefused(f"the server sent more than {MAX_BYTES} bytes in answer to the handshake")
         start = 0
         while start < len(data):
             if self._skip:
@@ -55,15 +58,15 @@ class Limits:
             self._take(line[:1], line[1:].rstrip(b"\r"))
 
     def _take(self, kind: bytes, said: bytes) -> None:
-        """Take a header; what is no number is left to the parser, which refuses it."""
+        """Check one header. The parser refuses a header without a number."""
         if not kind or kind not in _WITH_LENGTH + _WITH_COUNT or not said.isdigit():
             return
         number = int(said) if len(said) <= MAX_DIGITS else 1 << 62
         if kind in _WITH_LENGTH:
             if number > MAX_BYTES:
-                raise MasterRefused(f"a string of {number} bytes in answer to the handshake")
+                raise MasterRefused(f"the server announced a string of {number} bytes in answer to the handshake")
             self._skip = number + 2
             return
         self._elements += number * (2 if kind in _OF_PAIRS else 1)
         if self._elements > MAX_ELEMENTS:
-            raise MasterRefused(f"more than {MAX_ELEMENTS} elements in answer to the handshake")
+            raise MasterRefused(f"the server announced more than {MAX_ELEMENTS} elements in answer to the handshake")

@@ -1,7 +1,7 @@
 """System calls in pure Python: gathered sends, one poll, gathered receives, the clock.
 
-`ext/redlatch/_c/wire/net.pyx` is the same interface with the GIL released round each group of calls;
-`tests/test_net.py` holds the two to each other. With `drivers/sleeper.py` it is all that exists twice.
+`ext/redlatch/_c/wire/net.pyx` has the same interface and releases the GIL around each group of calls.
+`tests/test_net.py` tests that both behave alike. Only this module and `drivers/sleeper.py` are written twice.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import socket
 import ssl
 import time
 
-from ..protocol.policy import Clock
+from ..votes.units import Clock
 
 RECEIVE_BYTES = 16384
 CLOSED = "the server closed the connection"
 
-# CLOCK_BOOTTIME goes on while the machine is suspended, CLOCK_MONOTONIC does not: a lease must
-# not outlive a laptop's sleep. Where the kernel has no such clock, the monotonic one stands in.
+# CLOCK_BOOTTIME continues while the machine is suspended; CLOCK_MONOTONIC does not. A lease must not outlive the sleep
+# of a laptop. A kernel without CLOCK_BOOTTIME uses CLOCK_MONOTONIC.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now_ns() -> int:
-    """Read the clock that every deadline is measured with, in nanoseconds since boot."""
+    """Return the time by the clock of all deadlines, in nanoseconds since boot."""
     return time.clock_gettime_ns(_CLOCK)
 
 
 class BootClock(Clock):
-    """`now_ns` as a clock to pass on."""
+    """The clock of `now_ns`, as an object to inject."""
 
     def now(self) -> int:
         """Return nanoseconds since boot."""
@@ -38,10 +38,19 @@ class BootClock(Clock):
 class Wires:
     """N non-blocking sockets by index, each with its unsent bytes.
 
-    It owns bare descriptors: a socket object in a cycle of garbage may be finalized, and warn, before its owner has
-    had a chance to close it. Only TLS sockets, which are more than a descriptor, stay objects.
+    The object owns bare descriptors. The garbage collector may finalize a socket object in a cycle, with a warning,
+    before its owner can close it. Only TLS sockets, which are more than a descriptor, stay objects.
 
-    Not safe for two threads at once, but for `wake`.
+    Only one thread at a time may call the methods, except for `wake`.
+
+    Args:
+        count: the number of sockets.
+
+    Attributes:
+        taken: whether the last `wait` may have received bytes that its caller has not collected.
+        patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
+            only in the compiled build, and only while another thread computes.
+        busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
 
     def __init__(self, count: int) -> None:
@@ -52,48 +61,52 @@ class Wires:
         self._by_fd: dict[int, int] = {}
         self._wake_in, self._wake_out = os.pipe()
         self._pipe: tuple[int, ...] = (self._wake_in, self._wake_out)
-        self._waking: list[None] = []  # one entry for each thread that is in `wake`
+        # One entry for each thread that is in `wake`.
+        self._waking: list[None] = []
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
         self._poll.register(self._wake_in, select.POLLIN)
         self._full = [False] * count
         self._came: list[bytes | OSError | None] = [None] * count
-        self.taken = False  # the last `wait` may have taken bytes that its caller has not seen
-        # For how long `wait`, and whether `send`, keeps the GIL, and until when another thread is known to compute;
-        # Python's own calls never keep it.
+        self.taken = False
+        # Only for the interface: Python's own system calls always release the GIL.
         self.patience_ns = self.busy_until_ns = 0
 
     def attach(self, index: int, sock: socket.socket) -> None:
-        """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""
+        """Take over a connected, non-blocking socket as number `index`. The caller must not use the object any more."""
         self._tls[index] = sock if isinstance(sock, ssl.SSLSocket) else None
         self._unsent[index] = bytearray()
         self._full[index] = False
-        self._came[index] = None  # an interrupted `wait` may have left some
+        # Discard the bytes of an interrupted `wait`.
+        self._came[index] = None
         self._fds[index] = fd = sock.fileno() if isinstance(sock, ssl.SSLSocket) else sock.detach()
         self._by_fd[fd] = index
         self._poll.register(fd, select.POLLIN)
 
     def detach(self, index: int) -> socket.socket | None:
-        """Give the socket back, open, for the caller to close; forget what was unsent."""
+        """Return socket `index`, still open, or None; discard its unsent bytes. The caller closes it."""
         fd, tls = self._fds[index], self._tls[index]
-        self._unsent[index] = bytearray()  # not cleared: at a fork another thread may have been sending from it
+        # A new bytearray instead of clear(): at a fork, another thread may have been sending from the old one.
+        self._unsent[index] = bytearray()
         if fd < 0:
             return None
-        if fd in self._by_fd:  # else an interrupt struck below, the last time
+        # An entry is missing if an interrupt struck after its removal below, in an earlier call.
+        if fd in self._by_fd:
             try:
                 self._poll.unregister(fd)
             except KeyError:
-                pass  # an interrupt struck right behind it
-            del self._by_fd[fd]  # last: `wait` must know whatever is polled
+                pass  # an interrupt struck after the unregister of an earlier call
+            # Last, because `wait` must know the index of every polled descriptor.
+            del self._by_fd[fd]
         self._fds[index], self._tls[index] = -1, None
         return tls or socket.socket(fileno=fd)
 
     def fileno(self, index: int) -> int:
-        """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
+        """Return the descriptor of socket `index` for an event loop, or -1 if there is no socket."""
         return self._fds[index]
 
     def stage(self, index: int, data: bytes) -> None:
-        """Append `data` to what the next `send` offers to socket `index`."""
+        """Append `data` to the bytes that the next `send` offers to socket `index`."""
         self._unsent[index] += data
 
     def unsent(self, index: int) -> int:
@@ -101,10 +114,10 @@ class Wires:
         return len(self._unsent[index])
 
     def send(self) -> list[tuple[int, OSError]]:
-        """Offer every socket its staged bytes once.
+        """Offer every socket its staged bytes once. Bytes that a socket does not take stay staged.
 
         Returns:
-            The sockets that are broken, each with its error; bytes that did not fit stay staged.
+            (index, error) of each broken socket.
         """
         broken: list[tuple[int, OSError]] = []
         for index, unsent in enumerate(self._unsent):
@@ -123,16 +136,17 @@ class Wires:
         except OSError as error:
             if not would_block(error):
                 return error
-        if bool(unsent) != self._full[index]:  # ask poll for room to send only while something is unsent
+        # Poll for room to send only while there are unsent bytes.
+        if bool(unsent) != self._full[index]:
             self._full[index] = bool(unsent)
             self._poll.modify(fd, select.POLLIN | (select.POLLOUT if unsent else 0))
         return None
 
     def wait(self, timeout_ns: int) -> bool:
-        """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
+        """Poll every socket for at most `timeout_ns`, then send to and receive from the ready ones.
 
         Returns:
-            Whether any was ready; then `collect` has to be called for each.
+            Whether any socket was ready. The caller must then call `collect` for each socket.
         """
         ready = self._poll.poll(max(0, -(-timeout_ns // 1_000_000)))
         self.taken = bool(ready)
@@ -148,7 +162,7 @@ class Wires:
         return self.taken
 
     def collect(self, index: int) -> bytes | OSError | None:
-        """Return what the last `wait` got from socket `index`, once: bytes, the error that broke it, or None.
+        """Return, once, the result of the last `wait` for socket `index`: bytes, the error that broke it, or None.
 
         The end of the stream is an error, too.
         """
@@ -156,7 +170,7 @@ class Wires:
         return came
 
     def receive(self, index: int) -> bytes | OSError | None:
-        """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
+        """Receive from socket `index`. Return the bytes, None if there are none now, or the error that broke it."""
         fd, tls = self._fds[index], self._tls[index]
         if fd < 0:
             return None
@@ -168,16 +182,17 @@ class Wires:
             return None if would_block(error) else error
 
     def usual_patience_ns(self) -> int:
-        """Return how long to keep the GIL for replies: about what they usually take, 0 where that is too long."""
-        return 0  # Python's own calls give it up, every time
+        """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
+        return 0  # Python's own system calls always release the GIL
 
     def stands_at(self, data: bytes, start: int, line: bytes) -> bool:
-        """Tell whether `line` stands in `data` at `start`."""
+        """Return whether `data` contains `line` at `start`."""
         return data.startswith(line, start)
 
     def wake(self) -> None:
-        """Make a `wait` in another thread return at once, or the next one."""
-        self._waking.append(None)  # before the check: either `close` sees the entry, or we see that it has closed
+        """Make the current or the next `wait` return at once. Any thread may call this."""
+        # Before the check: either `close` sees this entry, or this thread sees that the pipe is closed.
+        self._waking.append(None)
         try:
             if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
@@ -190,11 +205,12 @@ class Wires:
 
     def __del__(self) -> None:
         if hasattr(self, "_waking"):
-            self._waking.clear()  # an interrupt may have left an entry; no thread is in `wake` now
+            # An interrupt may have left an entry. No thread is in `wake` now.
+            self._waking.clear()
             self.close()
 
     def close(self) -> None:
-        """Close every socket and the wake-up pipe; harmless when repeated."""
+        """Close every socket and the wake-up pipe. A second call does nothing."""
         for index in range(len(self._fds)):
             sock = self.detach(index)
             if sock is not None:
@@ -208,15 +224,17 @@ class Wires:
         `os.write` releases the GIL before it writes. If the pipe were closed then, the system could give its descriptor
         to another file. So the writing thread closes the pipe itself.
         """
-        for _ in range(2):  # one end at a time, so that an interrupted `close` can be repeated
+        # One end at a time, so that an interrupted `close` can be repeated.
+        for _ in range(2):
             if not self._waking:
-                ends, self._pipe = self._pipe[:1], self._pipe[1:]  # no call in between, so only one thread closes it
+                # One statement without a call, so that only one thread closes this end.
+                ends, self._pipe = self._pipe[:1], self._pipe[1:]
                 for fd in ends:
                     os.close(fd)
 
 
 def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
-    """Receive from a TLS socket until it holds nothing decrypted back."""
+    """Receive from a TLS socket until it has no more decrypted bytes."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(RECEIVE_BYTES):
@@ -224,13 +242,14 @@ def take(sock: ssl.SSLSocket) -> bytes | OSError | None:
             if not sock.pending():
                 break
     except OSError as error:
-        if not chunks:  # otherwise the error comes again with the next call
+        # With chunks, return them now. The error comes again at the next call.
+        if not chunks:
             return None if would_block(error) else error
     return b"".join(chunks) or ConnectionResetError(CLOSED)
 
 
 def would_block(error: OSError) -> bool:
-    """Tell a socket that is merely not ready, in plain text or in TLS, from a broken one."""
+    """Return whether the error only means that the socket, plain or TLS, is not ready."""
     return isinstance(error, (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
 
 

@@ -1,14 +1,14 @@
-"""What a handshake learns of a server, and how errors from servers look."""
+"""What a handshake learns about a server, and the exceptions for errors from servers."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import redis.exceptions as redis_errors
 
-from ..protocol.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
-from ..protocol.said import said, said_of_login, shown
-from ..protocol.sighting import Sighting
+from ..votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT
+from ..votes.said import said, said_of_login, shown
 
 _ERROR_KINDS: dict[str, type[Exception]] = {
     "NOAUTH": redis_errors.AuthenticationError,
@@ -53,22 +53,22 @@ def described(reply: object) -> str:
 
 
 class Traits:
-    """What the handshake learned of a server.
+    """What the handshake learned about a server.
 
     Attributes:
         run_id: the server's own random name, new at every start.
         server, version: "valkey" or "redis", and its version as a tuple of numbers.
         role: "master", or the role that it reports, made printable.
         protocol: 3, or 2 where HELLO was refused.
-        tracking: whether it says when a key that was looked at has changed.
-        dialect: the cheapest way to call it (see protocol.commands).
+        tracking: whether the server pushes when a key that was noted has changed.
+        dialect: the cheapest way to call it (see votes.commands).
         evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
-        sighting: what the guard wants to know; None where there is none.
+        report: what the extension of the handshake returned; None without an extension.
     """
 
     reply_error, described = staticmethod(reply_error), staticmethod(described)
 
-    sighting: Sighting | None = None
+    report: Any = None
 
     def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
         self.run_id = info.get("run_id", "")
@@ -82,11 +82,11 @@ class Traits:
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 
     def lacks(self, error: Exception) -> bool:
-        """Tell whether an error means that what was sent is not known here, but a script's full text may be."""
+        """Tell whether an error means that a command or script is unknown here, but a script's full text may work."""
         return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:
-        """Return the dialect to go on with; a native command that is not allowed is not tried again."""
+        """Return the dialect to use from now on; a native command that is not allowed is not tried again."""
         return dialect if dialect == FULL_TEXT or str(error).startswith("NOSCRIPT") else BY_SHA
 
 

@@ -1,8 +1,8 @@
-# The types of src/redlatch/drivers/deadlines.py when it is compiled; the fields are described there.
+# Types for src/redlatch/drivers/deadlines.py when it is compiled. The fields are described there.
 
 cimport cython
 
-from redlatch._c.protocol.ballot cimport Ballot
+from redlatch._c.votes.ballot cimport Ballot
 
 
 @cython.final

@@ -1,4 +1,4 @@
-# The compiled sleeper, for the compiled driver; described in src/redlatch/drivers/sleeper.py.
+# Declarations of the compiled sleeper for the compiled driver. src/redlatch/drivers/sleeper.py describes the interface.
 
 cimport cython
 

@@ -1,7 +1,7 @@
-"""What a thread sleeps on until another one wakes it, without the GIL between waking another and its own sleep.
+"""Let a thread sleep until another thread wakes it. The GIL is released between the wake-up of another and the sleep.
 
-The interface of `src/redlatch/drivers/sleeper.py`, where it is described. A thread that is woken by one that has the
-GIL runs at once, on the same core or on another, only to find that it needs the GIL, and sleeps again.
+This module has the interface of `src/redlatch/drivers/sleeper.py`. If a thread wakes another one while it has the GIL,
+the other one runs at once, on the same core or on another. It then finds that it needs the GIL, and sleeps again.
 """
 
 import threading
@@ -46,7 +46,8 @@ cdef class Sleeper:
 
     def __dealloc__(self):
         if self.lock != NULL:
-            PyThread_acquire_lock_timed(self.lock, 0, 0)  # a lock is freed as it was made
+            # Free the lock unlocked, as PyThread_allocate_lock made it.
+            PyThread_acquire_lock_timed(self.lock, 0, 0)
             PyThread_release_lock(self.lock)
             PyThread_free_lock(self.lock)
 

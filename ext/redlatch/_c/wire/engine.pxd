@@ -1,11 +1,10 @@
-# The types of src/redlatch/wire/engine.py when it is compiled as redlatch._c.wire.engine.
-# The rules and the meaning of every field are told there.
+# Types for src/redlatch/wire/engine.py when it is compiled. The rules and the fields are described there.
 
 cimport cython
 
-from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Command
-from redlatch._c.protocol.policy cimport Clock
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.units cimport Clock
 from redlatch._c.wire.net cimport Wires
 
 
@@ -28,7 +27,7 @@ cdef class Link:
     cdef public object cause
     cdef public long long lost_ns
     cdef public long long cut
-    cdef public object watched     # or None
+    cdef public object monitor     # or None
     cdef public Command pulse      # or None
     cdef public bint suspected
     cdef public long long missed
@@ -87,7 +86,7 @@ cdef class Fleet:
     cpdef bint unanswered(self) except -1
     cpdef Ballot ballot_of(self, Command command)
 
-    # inside
+    # internal
     cdef _begin(self)
     @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1

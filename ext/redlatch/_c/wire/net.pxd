@@ -1,19 +1,19 @@
-# The compiled system calls, for the compiled engine; described in src/redlatch/wire/net.py.
+# Declarations of the compiled system calls, for the compiled engine. src/redlatch/wire/net.py describes the interface.
 
 cimport cython
 
-from redlatch._c.protocol.policy cimport Clock
+from redlatch._c.votes.units cimport Clock
 
 
 cdef struct Wire:
-    int fd           # -1: no socket
-    bint tls
-    char *unsent     # bytes from `start` to `end` wait to be sent
-    size_t start
-    size_t end
-    size_t room
-    char *came       # ROOM bytes for one receive
-    ssize_t result   # of the last system call: bytes, 0 at the end of the stream, or -errno
+    int fd           # the socket, or -1
+    bint tls         # whether the socket is a TLS socket
+    char *unsent     # the send buffer
+    size_t start     # index of the first unsent byte in `unsent`
+    size_t end       # index after the last unsent byte in `unsent`
+    size_t room      # size of `unsent` in bytes
+    char *came       # the receive buffer, of ROOM bytes
+    ssize_t result   # of the last system call: a number of bytes, 0 at the end of the stream, or -errno
 
 
 cdef extern from "poll.h" nogil:
@@ -31,16 +31,16 @@ cdef class BootClock(Clock):
 @cython.final
 cdef class Wires:
     cdef Wire *wires         # `count` of them
-    cdef pollfd *polled      # the same by index, and last the wake-up pipe
+    cdef pollfd *polled      # one entry for each wire, then one for the wake-up pipe
     cdef int count
     cdef int wake_in
     cdef int wake_out
     cdef list tls            # the SSLSocket of each, or None
-    cdef public bint taken   # set by `wait`, taken back by its caller
+    cdef public bint taken   # set by `wait`, cleared by its caller
     cdef public long long patience_ns
     cdef public long long busy_until_ns
-    cdef long long usual_ns  # how long a wait for replies mostly takes
-    cdef long long back_ns   # when the last one was over, before the GIL was had again
+    cdef long long usual_ns  # how long a wait for replies usually takes
+    cdef long long back_ns   # when the last poll returned, before the GIL was taken again
 
     # for the engine
     cpdef int fileno(self, int index) except? -1
@@ -53,7 +53,7 @@ cdef class Wires:
     cpdef long long usual_patience_ns(self) except -1
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
 
-    # inside
+    # internal
     cdef Wire *_at(self, int index) except NULL
     cdef void _offer_all(self) noexcept nogil
     cdef int _poll(self, long long timeout_ns) noexcept nogil

@@ -1,10 +1,9 @@
 """System calls without the GIL: gathered sends, one poll, gathered receives, the clock.
 
-The interface of `src/redlatch/wire/net.py`, where it is described. Each group of calls gives the GIL up once, or
-keeps it for as long as `patience_ns` says: with another thread that computes, each time it is given up costs a switch
-interval (5 ms) until it is had again, fifty times a round trip. Only there: a poll with a short timeout sets a timer
-of the hardware, which costs a virtual machine some microseconds each time. Sockets that speak TLS are Python objects
-and are served through them, with the GIL.
+This module has the interface of `src/redlatch/wire/net.py`. Each group of calls releases the GIL once. If another
+thread computes, it takes a switch interval (5 ms, fifty times a round trip) to get the GIL back. Then `wait` polls with
+the GIL for up to `patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a hardware
+timer, which costs a virtual machine some microseconds each time. TLS sockets are Python objects and need the GIL.
 """
 
 import os
@@ -18,7 +17,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from posix.time cimport clock_gettime, timespec
 
-from redlatch._c.protocol.policy cimport Clock
+from redlatch._c.votes.units cimport Clock
 from redlatch.wire.net import CLOSED, take, would_block
 
 
@@ -60,10 +59,14 @@ cdef extern from *:
     ssize_t write(int fd, const void *buffer, size_t size) nogil
 
 cdef enum:
-    ROOM = 16384  # bytes of one receive, and of an outgoing buffer to begin with
-    SLOW_NS = 1000000  # a round trip that is longer than half of it is not waited for with the GIL
-    BUSY_NS = 1000000  # who had to wait longer for the GIL takes it that another thread computes,
-    BUSY_FOR_NS = 500000000  # for so long
+    # The bytes of one receive, and the initial size of a send buffer.
+    ROOM = 16384
+    # If a round trip usually takes longer than half of this, `wait` does not keep the GIL for it.
+    SLOW_NS = 1000000
+    # If it takes longer than this to get the GIL back, another thread computes.
+    BUSY_NS = 1000000
+    # For how long that is then assumed.
+    BUSY_FOR_NS = 500000000
 
 
 cdef inline long long clock_ns() noexcept nogil:
@@ -73,12 +76,12 @@ cdef inline long long clock_ns() noexcept nogil:
 
 
 def now_ns():
-    """Read the clock that every deadline is measured with, in nanoseconds since boot."""
+    """Return the time by the clock of all deadlines, in nanoseconds since boot."""
     return clock_ns()
 
 
 cdef class BootClock(Clock):
-    """`now_ns` as a clock to pass on."""
+    """The clock of `now_ns`, as an object to inject."""
 
     cpdef long long now(self) except -1:
         """Return nanoseconds since boot."""
@@ -88,10 +91,19 @@ cdef class BootClock(Clock):
 cdef class Wires:
     """N non-blocking sockets by index, each with its unsent bytes.
 
-    It owns bare descriptors: a socket object in a cycle of garbage may be finalized, and warn, before its owner has
-    had a chance to close it. Only TLS sockets, which are more than a descriptor, stay objects.
+    The object owns bare descriptors. The garbage collector may finalize a socket object in a cycle, with a warning,
+    before its owner can close it. Only TLS sockets, which are more than a descriptor, stay objects.
 
-    Not safe for two threads at once, but for `wake`.
+    Only one thread at a time may call the methods, except for `wake`.
+
+    Args:
+        count: the number of sockets.
+
+    Attributes:
+        taken: whether the last `wait` may have received bytes that its caller has not collected.
+        patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
+            only in the compiled build, and only while another thread computes.
+        busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
 
     def __cinit__(self, int count):
@@ -138,7 +150,7 @@ cdef class Wires:
         return &self.wires[index]
 
     def attach(self, int index, sock not None):
-        """Take a connected, non-blocking socket over as number `index`; the object given is of no use any more."""
+        """Take over a connected, non-blocking socket as number `index`. The caller must not use the object any more."""
         cdef Wire *wire = self._at(index)
         wire.tls = isinstance(sock, ssl.SSLSocket)
         self.tls[index] = sock if wire.tls else None
@@ -146,10 +158,11 @@ cdef class Wires:
         wire.start = wire.end = 0
         self.polled[index].fd = wire.fd
         self.polled[index].events = POLLIN
-        self.polled[index].revents = 0  # an interrupted `wait` may have left some
+        # Discard the events of an interrupted `wait`.
+        self.polled[index].revents = 0
 
     def detach(self, int index):
-        """Give the socket back, open, for the caller to close; forget what was unsent."""
+        """Return socket `index`, still open, or None; discard its unsent bytes. The caller closes it."""
         cdef Wire *wire = self._at(index)
         cdef int fd = wire.fd
         sock = self.tls[index]
@@ -161,13 +174,14 @@ cdef class Wires:
         return sock if wire.tls else socket.socket(fileno=fd)
 
     cpdef int fileno(self, int index) except? -1:
-        """Return the descriptor of socket `index`, for an event loop to watch; -1 when there is none."""
+        """Return the descriptor of socket `index` for an event loop, or -1 if there is no socket."""
         return self._at(index).fd
 
     cpdef stage(self, int index, bytes data):
-        """Append `data` to what the next `send` offers to socket `index`."""
+        """Append `data` to the bytes that the next `send` offers to socket `index`."""
         cdef Wire *wire = self._at(index)
-        cdef size_t size = len(data), room  # len() refuses None
+        # Cython lets None pass as bytes; len() raises TypeError for it.
+        cdef size_t size = len(data), room
         cdef char *larger
         if wire.start == wire.end:
             wire.start = wire.end = 0
@@ -191,10 +205,10 @@ cdef class Wires:
         return <Py_ssize_t>(wire.end - wire.start)
 
     cpdef list send(self):
-        """Offer every socket its staged bytes once.
+        """Offer every socket its staged bytes once. Bytes that a socket does not take stay staged.
 
         Returns:
-            The sockets that are broken, each with its error; bytes that did not fit stay staged.
+            (index, error) of each broken socket.
         """
         cdef int index
         cdef Wire *wire
@@ -243,10 +257,10 @@ cdef class Wires:
         return None
 
     cpdef bint wait(self, long long timeout_ns) except -1:
-        """Poll every socket for at most `timeout_ns`, then send to and receive from those that are ready.
+        """Poll every socket for at most `timeout_ns`, then send to and receive from the ready ones.
 
         Returns:
-            Whether any was ready; then `collect` has to be called for each.
+            Whether any socket was ready. The caller must then call `collect` for each socket.
         """
         cdef int ready
         cdef long long now = clock_ns(), left = max(timeout_ns, 0), until = now + left
@@ -275,7 +289,7 @@ cdef class Wires:
         return ready
 
     cdef int _poll(self, long long timeout_ns) noexcept nogil:
-        """Poll once and serve what is ready; return how many, or -errno. Note how long a wait for replies takes."""
+        """Poll once and serve the ready sockets; return their number or -errno. Record how long the replies took."""
         cdef timespec timeout
         cdef long long began = clock_ns(), waited
         cdef int ready
@@ -287,7 +301,8 @@ cdef class Wires:
             return -errno
         if ready > 0:
             waited = min(self.back_ns - began, SLOW_NS)
-            if waited > self.usual_ns:  # up fast and down slowly: near the longest of the usual ones
+            # The average rises fast and falls slowly, so it stays near the longest of the usual waits.
+            if waited > self.usual_ns:
                 self.usual_ns += (waited - self.usual_ns) // 4
             else:
                 self.usual_ns -= (self.usual_ns - waited) // 64
@@ -295,11 +310,11 @@ cdef class Wires:
         return ready
 
     cpdef long long usual_patience_ns(self) except -1:
-        """Return how long to keep the GIL for replies: about what they usually take, 0 where that is too long."""
+        """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
         return 0 if self.usual_ns > SLOW_NS // 2 else 2 * self.usual_ns + 20000
 
     cdef void _serve(self) noexcept nogil:
-        """Do the system calls of every ready socket that is not TLS."""
+        """Send to and receive from every ready socket that is not TLS."""
         cdef char scrap[256]
         cdef Wire *wire
         cdef int index
@@ -323,7 +338,7 @@ cdef class Wires:
                 pass
 
     cpdef collect(self, int index):
-        """Return what the last `wait` got from socket `index`, once: bytes, the error that broke it, or None.
+        """Return, once, the result of the last `wait` for socket `index`: bytes, the error that broke it, or None.
 
         The end of the stream is an error, too.
         """
@@ -347,7 +362,7 @@ cdef class Wires:
         return _error_of(wire.result)
 
     cpdef receive(self, int index):
-        """Take what socket `index` has; None when it has nothing now, an error when it is broken."""
+        """Receive from socket `index`. Return the bytes, None if there are none now, or the error that broke it."""
         cdef Wire *wire = self._at(index)
         if wire.fd < 0:
             return None
@@ -361,31 +376,33 @@ cdef class Wires:
         return _error_of(-errno)
 
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1:
-        """Tell whether `line` stands in `data` at `start`."""
+        """Return whether `data` contains `line` at `start`."""
         cdef Py_ssize_t size = len(line)
         return len(data) - start >= size and not memcmp(
             PyBytes_AS_STRING(data) + start, PyBytes_AS_STRING(line), size
         )
 
     def wake(self):
-        """Make a `wait` in another thread return at once, or the next one."""
-        write(self.wake_out, b"\0", 1)  # a full pipe is full of wake-ups already
+        """Make the current or the next `wait` return at once. Any thread may call this."""
+        # The result does not matter: a full pipe already contains wake-ups.
+        write(self.wake_out, b"\0", 1)
 
     def close(self):
-        """Close every socket and the wake-up pipe; harmless when repeated."""
+        """Close every socket and the wake-up pipe. A second call does nothing."""
         for index in range(self.count):
             sock = self.detach(index)
             if sock is not None:
                 sock.close()
         pipe = self.wake_in, self.wake_out
-        self.wake_in = self.wake_out = self.polled[self.count].fd = -1  # first: the numbers may be somebody else's soon
+        # Forget the descriptors before they are closed: the system may then give their numbers to other files.
+        self.wake_in = self.wake_out = self.polled[self.count].fd = -1
         if pipe[0] >= 0:
             os.close(pipe[0])
             os.close(pipe[1])
 
 
 cdef object _error_of(ssize_t result):
-    """Return the error of a system call's result; None where it did not fail, or only was not ready."""
+    """Return the error for the result of a system call; None if it succeeded or the socket was not ready."""
     if result >= 0 or result == -EAGAIN or result == -EINTR:
         return None
     return OSError(<int>-result, os.strerror(<int>-result))

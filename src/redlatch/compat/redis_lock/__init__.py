@@ -1,19 +1,20 @@
-"""In place of python-redis-lock 4::
+"""The drop-in for python-redis-lock 4::
 
     import redlatch.compat.redis_lock as redis_lock     # was: import redis_lock
 
-What differs, for safety:
+The differences, for safety:
 
-* No key stays for ever: without `expire` it lives 30 s, and is renewed until it is released. A holder that dies, or
-  drops the lock object, frees it within 30 s. (`extend` says NotExpirable of it, as before.)
-* Without an `id` of its own each acquire has a fresh one; while the lock is held `id` tells the one under the key.
-* A failed renewal is tried again until the lock's deadline, and then told in the log; python-redis-lock's thread died
-  of the first one, in silence. There is no thread for each lock.
-* The lock is given up at its local deadline, 1 % and 2 ms before the server's: `release` and `extend` raise NotAcquired
-  from then on.
-* An acquire or release that is interrupted leaves nothing behind. A forked child owns none of its parent's locks.
+* No key stays for ever. Without `expire` the ttl is 30 s, and the lock is renewed until it is released. If the holder
+  dies or drops the lock object, the lock is free within 30 s. (`extend` raises NotExpirable for it, as before.)
+* Without a given `id`, each acquire has a fresh one. While the lock is held, `id` is the value of the key.
+* A failed renewal is tried again until the lock's deadline, and a loss is logged. The renewal thread of
+  python-redis-lock ended silently at the first failure. The drop-in has no thread for each lock.
+* The lock ends at its local deadline, 1 % and 2 ms before the server's. Then `release` and `extend` raise NotAcquired.
+* An interrupted acquire or release leaves nothing behind. A forked child owns none of its parent's locks.
 
-Waiters of both kinds wake each other: a release pushes the signal list, and whoever waits here hears of every change.
+Waiters of both clients wake each other: a release pushes the signal list, and the drop-in's waiters get every change.
+
+Longer than a module should be: one module has all names of the original package, so that one import finds them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from redis import StrictRedis
 
 from ...errors import ClientForked, LockLost, NotOwned, QuorumUnavailable
-from ...protocol.kind import CHOSEN_ONES, NEVER
+from ...quorum.kinds.kind import CHOSEN_ONES, NEVER
 from .. import clients, shared
 
 __version__ = "4.0.1"
@@ -38,7 +39,7 @@ _original = shared.original("redis_lock")
 _acquire_logger = logging.getLogger("redis_lock.acquire")
 _release_logger = logging.getLogger("redis_lock.release")
 
-# PEXPIRE and EXPIRE come before LPUSH, too: a user without the right to them leaves no list without a ttl.
+# PEXPIRE and EXPIRE run before LPUSH, too. So a user without the right to them leaves no list without a ttl.
 RESET_SCRIPT = """redis.call("del",KEYS[2])
 redis.call("pexpire",KEYS[2],ARGV[2])
 redis.call("lpush",KEYS[2],1)
@@ -59,13 +60,13 @@ return #locks"""
 if _original is None:
 
     class AlreadyAcquired(RuntimeError):
-        """This lock object, or another one with its id, holds it already."""
+        """This lock object, or another one with its id, already holds the lock."""
 
     class NotAcquired(RuntimeError):
-        """It is not held, or not any more."""
+        """The lock is not held, or was lost."""
 
     class AlreadyStarted(RuntimeError):
-        """Never raised here: there is no thread to start."""
+        """Never raised here, because the drop-in starts no thread."""
 
     class TimeoutNotUsable(RuntimeError):
         """A timeout was given for a call that does not block."""
@@ -74,7 +75,7 @@ if _original is None:
         """The timeout is negative."""
 
     class TimeoutTooLarge(RuntimeError):
-        """The timeout is longer than the lock would live."""
+        """The timeout is longer than the lock's ttl."""
 
     class NotExpirable(RuntimeError):
         """A lock that does not expire cannot be extended."""
@@ -94,13 +95,13 @@ class Lock:
 
     Args:
         redis_client: a redis-py client of one server.
-        name: the key is this behind "lock:".
-        expire: seconds that it lives, a whole number; None or 0 has it renewed until it is released.
-        id: whose it is: the value of the key. Default a fresh one for each acquire.
-        auto_renewal: whether it is renewed until it is released.
-        strict: whether `redis_client` must be a `redis.StrictRedis`.
-        signal_expire: milliseconds that the signal to waiters stays.
-        blocking: whether ``with`` waits.
+        name: the name; the key is "lock:" and the name.
+        expire: the ttl in whole seconds. With None or 0 the lock is renewed until it is released. Default None.
+        id: the id of the holder, which is the value of the key. Default None: a fresh one for each acquire.
+        auto_renewal: whether the lock is renewed until it is released. Default False.
+        strict: whether `redis_client` must be a `redis.StrictRedis`. Default True.
+        signal_expire: the ttl in milliseconds of the signal to waiters. Default 1000.
+        blocking: whether ``with`` waits. Default True.
     """
 
     def __init__(
@@ -124,19 +125,23 @@ class Lock:
         self._expire = _seconds(expire)
         self._signal_expire = signal_expire
         self._chosen = id is not None
-        self._id = None if id is None else _id_of(id)  # None while nobody has seen it
+        # None until it is read for the first time.
+        self._id = None if id is None else _id_of(id)
         self._name = "lock:" + name
         self._signal = "lock-signal:" + name
         self._lock_renewal_interval = float(self._expire) * 2 / 3 if auto_renewal and self._expire else None
         self.blocking = blocking
-        self._lock_renewal_thread = None  # no lock has one of its own
+        # An attribute of the original. Here no lock has its own thread.
+        self._lock_renewal_thread = None
         self._lease: Any = None
-        self._asking: Any = None  # the kind of lock that is being acquired
-        self._tried = False  # whether the id has been asked with
+        # The kind of the lock during an acquire.
+        self._asking: Any = None
+        # Whether an attempt has used the id.
+        self._tried = False
 
     @property
     def id(self) -> str:
-        """Whose the lock is, while it is held here; before its first acquire, whose it will be."""
+        """The id of the holder while this object holds the lock; before that, the id of the next acquire."""
         lease = self._lease
         token = None if lease is None or self._chosen else shared.shown_token(lease)
         if token is not None:
@@ -152,9 +157,10 @@ class Lock:
         return self.id == self.get_owner_id()
 
     def get_owner_id(self) -> str | None:
-        """Return the id of whoever holds the lock, as the server has it."""
+        """Return the id of the lock's holder, from the server."""
         owner = self._client.get(self._name)
-        if owner is not None:  # whoever sees it may release with it
+        if owner is not None:
+            # The caller may release with this id, so mark it as shown.
             self._ours.held_here(self._key, clients.encoder_of(self._client)(owner), self._ttl_ms)
         return owner.decode("ascii", "replace") if isinstance(owner, bytes) else owner
 
@@ -162,13 +168,13 @@ class Lock:
         """Acquire the lock.
 
         Args:
-            blocking: False makes one attempt.
-            timeout: seconds to wait, a whole number; None or 0 is for ever.
+            blocking: if False, make only one attempt. Default True.
+            timeout: whole seconds to wait; None or 0 waits for ever.
 
         Raises:
-            AlreadyAcquired: this object, or another one with its id, holds it.
-            TimeoutNotUsable, InvalidTimeout, TimeoutTooLarge: for a call that does not block, below 0, above `expire`.
-            redis.ConnectionError, redis.TimeoutError: the server cannot be asked.
+            AlreadyAcquired: this object, or another one with its id, holds the lock.
+            TimeoutNotUsable, InvalidTimeout, TimeoutTooLarge: a timeout without blocking, below 0, or above `expire`.
+            redis.ConnectionError, redis.TimeoutError: the server does not answer.
         """
         _acquire_logger.debug("Acquiring Lock(%r) ...", self._name)
         if (self._chosen or (self._lease is not None and self._lease.remaining() > 0)) and self._held:
@@ -199,7 +205,7 @@ class Lock:
         return won
 
     def _patience(self, blocking: bool, timeout: float | str | None) -> float | None:
-        """Return how many seconds to wait; None is for ever."""
+        """Return the seconds to wait; None for no limit."""
         if not blocking:
             if timeout is not None:
                 raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
@@ -212,13 +218,13 @@ class Lock:
         return float(seconds) if seconds else None
 
     def extend(self, expire: float | str | None = None) -> None:
-        """Let the lock live so many seconds from now on; also one that was acquired elsewhere with the same id.
+        """Extend the lock to `expire` seconds from now, also one that was acquired elsewhere with the same id.
 
         Raises:
-            NotAcquired: it is not held, or lost.
-            NotExpirable: it has no `expire`.
-            TypeError, ValueError: no time is given, here or at first; or it is negative.
-            redis.ConnectionError, redis.TimeoutError: the server cannot be asked.
+            NotAcquired: the lock is not held, or was lost.
+            NotExpirable: the lock has no `expire`.
+            TypeError, ValueError: there is no `expire`, here or in the lock; or it is negative.
+            redis.ConnectionError, redis.TimeoutError: the server does not answer.
         """
         seconds = _seconds(expire) or self._expire
         if seconds is None:
@@ -230,30 +236,33 @@ class Lock:
         if lease is not None and self._expire is None:
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         refused = f"Lock {self._name} is not acquired or it already expired."
-        if lease is None and self._client.ttl(self._name) == -1:  # of the original, without `expire`
+        if lease is None and self._client.ttl(self._name) == -1:
+            # The original client acquired the lock, without `expire`.
             if not self._held:
                 raise NotAcquired(refused)
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         self._do(lambda held: held.extend(float(seconds)), refused)
 
     def release(self) -> None:
-        """Release the lock; also one that was acquired elsewhere with the same id.
+        """Release the lock, also one that was acquired elsewhere with the same id.
 
         Raises:
-            NotAcquired: it is not held, or lost.
-            redis.ConnectionError, redis.TimeoutError: the server cannot be asked; it may be called again.
+            NotAcquired: the lock is not held, or was lost.
+            redis.ConnectionError, redis.TimeoutError: the server does not answer; call the method again.
         """
         _release_logger.debug("Releasing Lock(%r).", self._name)
         lease = self._lease
         self._do(lambda held: held.release(), f"Lock({self._name}) is not acquired or it already expired.")
-        if self._lease is lease:  # else another thread has acquired it through this object since
+        # Another thread may have acquired the lock through this object since.
+        if self._lease is lease:
             self._lease = None
 
     def _do(self, what: Callable[[Any], None], refused: str) -> None:
-        """Do something with what is held here, or is said to be held by our id."""
+        """Call a function with the lock that this object holds, or else with the lock that is held with our id."""
         held = lease = self._lease
         if held is None:
-            if self._id is None:  # which nobody can have acquired it with
+            # No code can have acquired the lock with an id that does not exist yet.
+            if self._id is None:
                 raise NotAcquired(refused)
             client = self._ours
             held = client.held_by(self._name, self._key, self._token, self._ttl_ms, self._kind(client))
@@ -268,7 +277,7 @@ class Lock:
 
     @property
     def _ours(self) -> Any:
-        """Our own client for the server."""
+        """The redlatch client for the server."""
         home = clients.home_of(self._client)
         return clients.client_of([self._client]) if home is None else clients.client_at(home, self._client, None)
 
@@ -292,11 +301,11 @@ class Lock:
         return kind
 
     def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
+        """Return whether the lock is held, by any holder."""
         return bool(self._client.exists(self._name) == 1)
 
     def reset(self) -> None:
-        """Delete the lock, whoever holds it, and wake one who waits."""
+        """Delete the lock, even if another client holds it, and wake a waiter."""
         self._client.eval(RESET_SCRIPT, 2, self._name, self._signal, self.id, self._signal_expire)
         self._ours.broken(self._key)
 
@@ -317,7 +326,7 @@ class Lock:
 
 
 def reset_all(redis_client: Any) -> None:
-    """Delete all locks, whoever holds them, and wake who waits."""
+    """Delete all locks, even if other clients hold them, and wake the waiters."""
     redis_client.eval(RESET_ALL_SCRIPT, 0)
     client = clients.client_of([redis_client])
     for key in client.keys_held(b"lock:"):

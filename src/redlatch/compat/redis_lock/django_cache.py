@@ -1,4 +1,4 @@
-"""In place of `redis_lock.django_cache`: a django-redis cache that has locks. In Django's settings::
+"""The drop-in for `redis_lock.django_cache`: a django-redis cache with locks. In Django's settings::
 
 CACHES = {"default": {"BACKEND": "redlatch.compat.redis_lock.django_cache.RedisCache", ...}}
 """
@@ -30,7 +30,7 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
     def lock(
         self, key: str, expire: float | None = None, id: str | bytes | None = None, auto_renewal: bool = False
     ) -> Lock:
-        """Make a lock; arguments as for `redlatch.compat.redis_lock.Lock`."""
+        """Make a lock; the arguments are those of `redlatch.compat.redis_lock.Lock`."""
         return Lock(self._raw_client(), key, expire=expire, id=id, auto_renewal=auto_renewal)
 
     def locked_get_or_set(
@@ -43,16 +43,17 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
         lock_key: str | None = None,
         timeout: Any = DEFAULT_TIMEOUT,
     ) -> Any:
-        """Return what the cache has under a key; where it has nothing, have one caller make it, under a lock.
+        """Return the cache's value for a key. If there is none, one caller creates it under a lock.
 
         Raises:
-            ValueError: the creator returned None.
+            ValueError: `value_creator` returned None.
         """
         value = self.get(key, version=version)
         if value is not None:
             return value
         with self.lock(lock_key or f"get_or_set:{key}", expire=expire, id=id):
-            value = self.get(key, version=version)  # somebody else may have made it meanwhile
+            # Another caller may have created the value meanwhile.
+            value = self.get(key, version=version)
             if value is None:
                 value = value_creator()
                 if value is None:
@@ -61,5 +62,5 @@ class RedisCache(PlainRedisCache):  # type: ignore[misc]
         return value
 
     def reset_all(self) -> None:
-        """Delete all locks, whoever holds them."""
+        """Delete all locks, even if other clients hold them."""
         _reset_all(self._raw_client())

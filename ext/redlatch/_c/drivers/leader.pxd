@@ -1,0 +1,66 @@
+# The types of src/redlatch/drivers/leader.py when it is compiled; the fields are described there.
+
+cimport cython
+
+from redlatch._c.drivers.sleeper cimport Sleeper
+from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.units cimport Clock
+from redlatch._c.wire.engine cimport Fleet
+from redlatch._c.wire.net cimport Wires
+
+
+@cython.final
+cdef class Leader:
+    cdef public Fleet fleet
+    cdef readonly dict role
+    cdef readonly object inbox       # deque of Ballot
+    cdef readonly object sleepers    # deque of Sleeper
+    cdef public bint polling
+    cdef object _arrivals            # deque of (index, Outcome)
+    cdef object _connections
+    cdef object _background
+    cdef WaitQueues _queues
+    cdef Policy _policy
+    cdef Clock _clock
+    cdef WakeChain _chain
+    cdef Watchers _watchers
+    cdef long long _gil_patience_ns
+    cdef object _caller
+    cdef long long _alone_ns
+    cdef Ballot _taken
+
+    cpdef bint has_role(self) except -1
+    cpdef bint take_role(self) except -1
+
+    # calls
+    cpdef enter(self)
+    cpdef refuse_nested(self)
+    cpdef send(self, list ballots)
+    cpdef bint lead(self, Ballot ballot, Ballot fresh) except -1
+
+    # the work of the leader
+    @cython.locals(left=cython.longlong)
+    cdef _drive(self, Ballot ballot, Ballot fresh)
+    @cython.locals(fleet=Fleet)
+    cpdef await_replies(self, long long timeout_ns)
+    @cython.locals(wires=Wires)
+    cdef _be_patient(self)
+    @cython.locals(fleet=Fleet, ballot=Ballot)
+    cpdef take_all(self)
+    @cython.locals(fleet=Fleet)
+    cdef _settle(self)
+
+    # handing the role over
+    cpdef leave(self)
+    @cython.locals(sleeper=Sleeper)
+    cpdef promote(self)
+    cpdef serve(self)
+    cpdef read_late_replies(self)
+    cpdef recover(self)
+    @cython.locals(resting=Sleeper)
+    cpdef rouse(self)
+    @cython.locals(ballot=Ballot)
+    cpdef wake_called(self)

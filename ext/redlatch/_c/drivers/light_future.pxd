@@ -1,0 +1,17 @@
+# Types for src/redlatch/drivers/light_future.py when it is compiled. The fields are described there.
+
+cimport cython
+
+
+@cython.final
+cdef class LightFuture:
+    cdef public bint _asyncio_future_blocking
+    cdef public bint done
+    cdef object _loop
+    cdef object _callback
+    cdef object _context
+    cdef object _cancelled
+
+    cpdef wake(self)
+    cpdef wake_soon(self)
+    cdef _schedule(self)

@@ -1,0 +1,37 @@
+# The types of src/redlatch/drivers/session.py when it is compiled; the fields are described there.
+
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+from redlatch._c.votes.units cimport Clock
+
+
+cdef class Session:
+    cdef object __weakref__
+    cdef readonly WaitQueues queues
+    cdef Policy _policy
+    cdef Clock _clock
+    cdef object _connections
+    cdef object _schedule
+
+    cpdef send(self, list commands)
+    cpdef wake_called(self)
+
+    # the steps of a call
+    cpdef acquiring(self, Hold hold, long long ttl_ms, timeout)
+    cpdef extending(self, Hold hold, long long ttl_ms)
+    cpdef releasing(self, Hold hold, long long ttl_ms)
+    cpdef releasing_nowait(self, Hold hold, released_lock)
+    cpdef locked(self, Hold hold, long long ttl_ms)
+    cpdef owned(self, Hold hold, long long ttl_ms)
+    cpdef acquiring_many(self, list holds, ticket, long long ttl_ms)
+    cpdef acquiring_all(self, list holds, ticket, long long ttl_ms, timeout)
+    cpdef releasing_many(self, list holds, long long ttl_ms, dict errors)
+    cpdef together(self, list many, dict errors)
+    cpdef tickets(self, list holds)
+    cdef _give_up_ns(self, timeout)
+
+    # recovery
+    cpdef abandon(self, Hold hold, ticket)
+    cpdef resend_release(self, Hold hold, ticket, error)
+    cpdef leave_line(self, Hold hold)

@@ -1,9 +1,0 @@
-# The types of src/redlatch/protocol/contention.py when it is compiled; as in quorum.py, its annotations are the rest.
-
-cimport cython
-
-from redlatch._c.protocol.ballot cimport Ballot
-from redlatch._c.protocol.commands cimport Look
-from redlatch._c.protocol.effects cimport Pause
-from redlatch._c.protocol.policy cimport Policy
-from redlatch._c.protocol.waiting cimport Lines

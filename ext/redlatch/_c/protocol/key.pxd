@@ -1,7 +1,0 @@
-# The types of src/redlatch/protocol/key.py when it is compiled.
-
-cimport cython
-
-
-@cython.locals(raw=bytes, key=bytes)
-cpdef bytes key_of(bytes prefix, name)

@@ -1,0 +1,66 @@
+# Types for src/redlatch/quorum/attempt.py when it is compiled. The fields are described there.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.kinds.kind cimport Kind
+from redlatch._c.quorum.outcome cimport granted, is_final
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+
+
+@cython.final
+cdef class Attempt:
+    cdef readonly Policy policy
+    cdef readonly WaitQueues queues
+    cdef readonly Hold hold
+    cdef Kind _kind
+    cdef Ballot _ballot
+    cdef readonly long long ttl_ms
+    cdef readonly long long until_ns
+    cdef long long _began_ns
+    cdef long long _deadline_ns
+    cdef int _failures
+    cdef int _again
+    cdef bint _missed
+    cdef bint _split
+    cdef bint _settling
+    cdef int _first
+    cdef readonly long long started_ns
+    cdef readonly long long patience_ns
+    cdef readonly long long now_ns
+    cdef readonly bint over
+    cdef readonly bint waits
+    cdef readonly int pauses
+
+    cdef _begin(
+        self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+    )
+    @cython.locals(
+        policy=Policy, ballot=Ballot, deadline=cython.longlong, patience=cython.longlong, until=cython.longlong
+    )
+    cpdef Ballot begin(self, long long started_ns)
+    @cython.locals(policy=Policy, ballot=Ballot, second=Ballot, until=cython.longlong)
+    cpdef Ballot second(self)
+    @cython.locals(policy=Policy, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
+    cpdef bint won(self) except -1
+    @cython.locals(ballot=Ballot)
+    cpdef bint settles(self) except -1
+    @cython.locals(
+        policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
+    )
+    cpdef Ballot judge(self)
+    cpdef undone(self)
+    @cython.locals(hold=Hold, now=cython.longlong, started=cython.longlong)
+    cpdef end(self)
+    @cython.locals(policy=Policy)
+    cpdef pause_ns(self)
+    cpdef waited(self, bint waited)
+    cpdef reached(self)
+
+
+@cython.locals(attempt=Attempt)
+cpdef Attempt new_attempt(
+    Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
+)

@@ -1,0 +1,66 @@
+# Types for src/redlatch/quorum/hold.py when it is compiled. The fields are described there.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.quorum.kinds.kind cimport Kind
+from redlatch._c.quorum.lease cimport Lease, new_lease
+from redlatch._c.quorum.policy cimport Policy
+
+
+@cython.final
+cdef class Hold:
+    cdef readonly object name
+    cdef readonly bytes key
+    cdef public int state
+    cdef public Lease lease
+    cdef public long long elapsed_ns
+    cdef public object extending
+    cdef public Kind kind
+    cdef public long long wanted_ns
+    cdef public bint token_exposed
+    cdef public long long lost_ns
+    cdef readonly object ticket
+
+    cpdef claim(self, ticket)
+    cpdef wait(self)
+    cpdef ask(self, Lease lease)
+    @cython.locals(kind=Kind, lease=Lease)
+    cpdef Ballot attempt(
+        self, Policy policy, queues, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
+    )
+    cpdef Command releasing(self)
+    @cython.locals(command=Command)
+    cpdef Command extending_to(self, long long ttl_ms, long long now_ns)
+    cpdef keep(self, long long elapsed_ns)
+    cpdef free(self)
+    cpdef borrow(self, bytes token)
+    cdef _hold(self, long long elapsed_ns)
+    cdef bint _replace(self, Lease old, Lease new) except -1
+    @cython.locals(lease=Lease)
+    cpdef shorten(self, bytes token, long long deadline_ns)
+    @cython.locals(lease=Lease)
+    cpdef prolong(self, bytes token, long long asked_ns, long long deadline_ns)
+    cpdef bint may_pass_to(self, Hold other)
+    cpdef lose(self, long long now_ns)
+    cpdef bint holds_since(self, long long since_ns)
+    @cython.locals(lease=Lease, shorter=Lease)
+    cpdef lose_what_it_holds_since(self, long long since_ns, long long now_ns)
+    @cython.locals(lost_ns=cython.longlong)
+    cpdef inherit(self, Lease lease, Hold giver)
+    cpdef Command give_back(self)
+    @cython.locals(lease=Lease)
+    cpdef renew(self, Ballot renewal, long long deadline_ns)
+    @cython.locals(ballot=Ballot)
+    cpdef bint being_extended(self, long long now_ns) except -1
+    @cython.locals(lease=Lease)
+    cpdef adopt(self, long long now_ns)
+    cpdef bint busy(self, long long now_ns)
+    cpdef abandon(self, ticket)
+    cpdef Command undoing(self, ticket)
+    cpdef end_undoing(self, ticket)
+    cpdef tuple begin_release(self, long long now_ns)
+    cpdef settle(self)
+    cpdef Command resend_release(self, ticket)
+    cpdef bint held(self, long long now_ns)

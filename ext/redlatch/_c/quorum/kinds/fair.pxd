@@ -1,0 +1,14 @@
+# Types for src/redlatch/quorum/kinds/fair.py when it is compiled. Its annotations give the other types and use the
+# classes imported here.
+
+cimport cython
+
+from redlatch._c.quorum.attempt cimport Attempt
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Called, Command, Look, Scripted
+from redlatch._c.quorum.effects cimport Tell
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.kinds.kind cimport Kind
+from redlatch._c.quorum.lease cimport Lease
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues

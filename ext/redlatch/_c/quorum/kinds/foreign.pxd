@@ -1,0 +1,11 @@
+# Types for src/redlatch/quorum/kinds/foreign.py when it is compiled.
+
+from redlatch._c.votes.commands cimport Command, Release, Scripted
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.lease cimport Lease, new_lease
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+
+
+cdef class InOrder(Command):
+    cdef Command _release

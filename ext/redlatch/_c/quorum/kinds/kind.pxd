@@ -1,0 +1,39 @@
+# Types for src/redlatch/quorum/kinds/kind.py when it is compiled. The fields are described there. Hold and WaitQueues
+# belong to modules above that one, so they are plain objects here.
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command, Extend, Locked, Owned, new_acquire, new_release
+from redlatch._c.quorum.lease cimport Lease, new_lease
+from redlatch._c.quorum.policy cimport Policy
+
+
+cdef class Kind:
+    cdef public bint enters_queue
+    cdef public bint shares
+    cdef public bint orderly
+    cdef public bint undoes
+    cdef public int passes
+    cdef public bint numbers
+    cdef public bint leads
+    cdef public bint settles
+    cdef public bint signs_off
+    cdef public int late
+    cdef public bint apart
+
+    cpdef caller(self)
+    cpdef begin(self, Policy policy, hold, caller)
+    cpdef Lease lease(self, Policy policy, queues, bytes key, long long since_ns, long long deadline_ns)
+    cpdef Ballot ahead(self)
+    cpdef Ballot behind(self)
+    cpdef Ballot second_round(self, Policy policy, hold, Ballot ballot)
+    cpdef won(self, Policy policy, hold)
+    cpdef bint heed(self, Policy policy, Ballot ballot) except -1
+    cpdef undone(self, Policy policy, queues, bytes key, Ballot ballot)
+    cpdef rest(self, queues, bytes key)
+    cpdef end(self, hold)
+    cpdef Command acquiring(self, Policy policy, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command undoing(self, bytes key, Lease lease)
+    cpdef Command releasing(self, bytes key, Lease lease)
+    cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command owned(self, bytes key, Lease lease)
+    cpdef Command locked(self, bytes key)

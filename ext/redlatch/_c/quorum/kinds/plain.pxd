@@ -1,0 +1,10 @@
+# Types for src/redlatch/quorum/kinds/plain.py when it is compiled.
+
+cimport cython
+
+from redlatch._c.quorum.kinds.kind cimport Kind
+
+
+@cython.final
+cdef class Plain(Kind):
+    pass

@@ -1,0 +1,11 @@
+# Types for src/redlatch/quorum/kinds/watching.py when it is compiled. Its annotations give the other types and use the
+# classes imported here.
+
+cimport cython
+
+from redlatch._c.quorum.attempt cimport Attempt
+from redlatch._c.quorum.kinds.kind cimport Kind
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Look

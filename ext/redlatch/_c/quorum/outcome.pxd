@@ -1,0 +1,15 @@
+# Types for src/redlatch/quorum/outcome.py when it is compiled.
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
+
+
+cpdef bint granted(
+    Policy policy, WaitQueues queues, Hold hold, bint won, long long deadline_ns, long long now_ns
+) except -1
+cpdef bint is_final(Ballot ballot, int failures)
+cpdef bint end_release(
+    Policy policy, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns
+) except -1

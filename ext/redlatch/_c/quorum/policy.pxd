@@ -1,0 +1,49 @@
+# Types for src/redlatch/quorum/policy.py when it is compiled. The fields are described there.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot, new_ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.units cimport Clock, drift_ns
+
+
+@cython.final
+cdef class Tokens:
+    cdef object _draw
+    cdef list _stock
+
+    cpdef bytes take(self)
+
+
+@cython.final
+cdef class Policy:
+    cdef readonly tuple masters
+    cdef readonly int size
+    cdef readonly int quorum
+    cdef readonly double drift_factor
+    cdef readonly object attempt_ns  # or None
+    cdef readonly object retry
+    cdef readonly Clock clock
+    cdef readonly object random
+    cdef readonly Tokens tokens
+    cdef readonly object fences
+    cdef readonly tuple order
+    cdef readonly long long tenure_ns
+    cdef readonly long long tenure_count
+    cdef readonly long long max_waiters
+    cdef readonly bint refuse_late
+    cdef readonly bint trust_local_holder
+    cdef readonly long long max_ttl_ms
+    cdef public bint polls
+    cdef public long long doubted_ns
+
+    cdef bytes _me
+
+    cpdef Ballot ballot(self, Command command, long long until_ns=*)
+    cpdef bytes me(self)
+    cpdef doubt(self, long long doubted_ns)
+    cpdef bint doubts(self, long long asked_ns)
+    cpdef long long validity_ns(self, long long ttl_ms)
+    cpdef long long patience_ns(self, long long ttl_ms)
+    cpdef long long patience_within(self, long long ttl_ms, long long left_ns)
+    cpdef long long lone_ns(self, long long patience_ns, long long round_ns)

@@ -1,0 +1,10 @@
+# Types for src/redlatch/quorum/waiting/contention.py when it is compiled. Its annotations give the other types and use
+# the classes imported here.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Look
+from redlatch._c.quorum.effects cimport Pause
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues

@@ -1,0 +1,14 @@
+# The types of src/redlatch/quorum/waiting/lead.py when it is compiled; the fields are described there.
+
+cimport cython
+
+from redlatch._c.quorum.policy cimport Policy
+
+
+@cython.final
+cdef class Lead:
+    cdef public long long round_ns
+    cdef dict _deprioritised
+
+    cpdef int first_of(self, Policy policy, bytes key, long long now_ns) except -2
+    cpdef deprioritise(self, int index, long long now_ns)

@@ -1,0 +1,93 @@
+# The types of src/redlatch/quorum/waiting/queues.py when it is compiled; the fields are described there.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.lease cimport Lease
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.lead cimport Lead
+from redlatch._c.quorum.waiting.watches cimport Watches
+
+
+@cython.final
+cdef class QueueEntry:
+    cdef readonly Hold hold
+    cdef readonly Ballot ballot
+    cdef public bint left
+    cdef public Lease lease
+    cdef public Hold giver
+    cdef public bint courteous
+    cdef public bint looks
+    cdef public Ballot watch
+
+    @cython.locals(lease=Lease)
+    cpdef Lease take(self)
+    @cython.locals(lease=Lease, giver=Hold)
+    cpdef bint inherit(self) except -1
+
+
+@cython.final
+cdef class WaitQueue:
+    cdef readonly object entries     # deque of QueueEntry
+    cdef public long long moved_ns
+    cdef public long long pace_ns
+
+    cpdef move(self, long long now_ns)
+
+
+@cython.final
+cdef class WaitQueues:
+    cdef readonly dict heads       # bytes: Hold
+    cdef readonly dict by_key       # bytes: WaitQueue
+    cdef readonly object called    # deque of Ballot
+    cdef readonly set crowded
+    cdef readonly Watches watches
+    cdef readonly Lead lead
+    cdef Py_ssize_t _most
+    cdef object _lost              # deque of (key, ns)
+
+    @cython.locals(head=Hold, queue=WaitQueue)
+    cpdef bint enter(self, Hold hold, long long now_ns) except -1
+    @cython.locals(head=Hold)
+    cdef _sweep(self, long long now_ns)
+    @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)
+    cpdef join(self, Policy policy, QueueEntry entry, long long now_ns)
+    @cython.locals(lease=Lease)
+    cpdef Lease step_out(self, QueueEntry entry, long long now_ns)
+    @cython.locals(queue=WaitQueue)
+    cpdef drop(self, QueueEntry entry)
+    @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Ballot, kept=bint)
+    cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
+    @cython.locals(queue=WaitQueue, key=bytes)
+    cpdef leave(self, Hold hold, long long now_ns, bint courteous)
+    @cython.locals(head=Hold)
+    cpdef lose(self, bytes key, long long now_ns)
+    cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
+    @cython.locals(since_ns=cython.longlong, lost=list)
+    cpdef bint deleted(self, Hold hold) except -1
+    @cython.locals(queue=WaitQueue)
+    cpdef bint is_next(self, Hold hold) except -1
+    @cython.locals(queue=WaitQueue)
+    cpdef successors(self, Policy policy, bytes key)
+    @cython.locals(entry=QueueEntry)
+    cdef bint _call_next(self, WaitQueue queue, long long now_ns, bint courteous) except -1
+    cdef _dissolve(self, bytes key, WaitQueue queue)
+    @cython.locals(queue=WaitQueue, head=Hold, earliest=cython.longlong, until=cython.longlong)
+    cpdef expire(self, long long now_ns)
+    @cython.locals(entry=QueueEntry)
+    cdef bint _have_it_look(self, WaitQueue queue, long long now_ns) except -1
+
+    cpdef crowd(self, bytes key)
+
+
+@cython.locals(entry=QueueEntry)
+cdef QueueEntry _next(WaitQueue queue)
+
+
+cdef _discard(WaitQueue queue, QueueEntry entry)
+
+
+@cython.locals(entry=QueueEntry)
+cdef bint _is_others(WaitQueue queue, Hold hold) except -1

@@ -1,0 +1,98 @@
+# Types for src/redlatch/votes/commands.py when it is compiled. The fields are described there.
+
+cimport cython
+
+
+cdef class Command:
+    cdef public object yes
+    cdef public object no
+    cdef public bytes yes_line
+    cdef public int tells
+    cdef public bint releases
+    cdef public bytes key
+    cdef public bytes token
+    cdef public long long since_ns
+
+    cdef _concern(self, bytes key, bytes token, long long since_ns)
+    cpdef bytes payload(self, int dialect)
+    cpdef undo(self)
+    cpdef Command again(self)
+
+
+cdef bytes _ending(long long ttl_ms)
+
+
+@cython.final
+cdef class Acquire(Command):
+    cdef public long long ttl_ms
+
+    cdef _begin(self, bytes key, bytes token, long long since_ns, long long ttl_ms)
+
+
+@cython.final
+cdef class AcquireFenced(Command):
+    cdef public long long ttl_ms
+    cdef public long long first
+    cdef public long long last
+
+
+@cython.final
+cdef class Confirm(Command):
+    cdef public long long first
+    cdef public long long last
+
+
+@cython.final
+cdef class Release(Command):
+    cdef _begin(self, bytes key, bytes token, long long since_ns)
+
+
+@cython.final
+cdef class Extend(Command):
+    cdef public long long ttl_ms
+
+
+@cython.final
+cdef class Scripted(Command):
+    cdef object _script
+    cdef list _arguments
+    cdef Command _undo
+    cdef Command _again
+
+
+@cython.final
+cdef class Look(Command):
+    pass
+
+
+@cython.final
+cdef class Called(Command):
+    pass
+
+
+@cython.final
+cdef class Note(Command):
+    pass
+
+
+@cython.final
+cdef class Pulse(Command):
+    cdef tuple _arguments
+
+
+@cython.final
+cdef class Owned(Command):
+    pass
+
+
+@cython.final
+cdef class Locked(Command):
+    pass
+
+
+@cython.locals(command=Acquire)
+cpdef Acquire new_acquire(bytes key, bytes token, long long since_ns, long long ttl_ms)
+
+
+@cython.locals(command=Release)
+cpdef Release new_release(bytes key, bytes token, long long since_ns)

@@ -1,0 +1,167 @@
+"""The background thread of a client for threads: it reads late replies, and attends to held locks when that is due.
+
+A thread leaves the client as soon as a quorum has answered it, and between two calls no thread reads. Mostly the next
+call comes soon. If it does not, a late reply may need an answer: a master does not know the script of a release, or its
+connection breaks. So a thread that leaves replies behind asks the background thread to read them. It reads a moment
+later, again and again until no reply is missing. A call that finds the sockets free never meets it.
+
+It also calls `driver.attend()`, which renews held locks and reports their loss, as soon as there is something to attend
+to: a lock that is renewed or watched, or a queue behind a lock that may run out. `attend` says when the next call is
+due. Longer work runs in threads of its own.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+import time
+import weakref
+from typing import Any
+
+from redlatch.votes.units import UNBOUNDED
+
+logger = logging.getLogger("redlatch")
+
+# Seconds from the request to the reading. A busy client has read everything itself by then.
+PERIOD = 0.25
+
+# Seconds until the thread tries to attend again after an error.
+AGAIN = 0.25
+
+
+class Bell:
+    """Any thread rings it, and one thread waits for it. Several rings before the wait count as one.
+
+    It is not a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken for ever.
+    """
+
+    def __init__(self) -> None:
+        self._free_when_rung = threading.Lock()
+        self._free_when_rung.acquire()
+
+    def ring(self) -> None:
+        """Wake the thread that waits, or end its next wait at once. A repeated ring is cheap."""
+        if self._free_when_rung.locked():
+            try:
+                self._free_when_rung.release()
+            except RuntimeError:
+                pass  # another thread rang at the same time
+
+    def wait(self, seconds: float = -1) -> None:
+        """Wait until it is rung, for at most `seconds`; a negative number is no limit."""
+        self._free_when_rung.acquire(timeout=seconds)
+
+
+class BackgroundThread:
+    """One thread that calls `driver.read_late_replies()` and `driver.attend()` when they are needed.
+
+    It ends when the driver is collected, and when the driver is closed and has nothing to attend to. `attend_by` starts
+    it again. The methods may be called from any thread.
+
+    Args:
+        driver: not kept alive.
+
+    Attributes:
+        wake_ns: when the thread wakes by itself to attend; `driver.attend()` sets it.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._bell = bell = Bell()
+        self._driver = weakref.ref(driver, lambda _: bell.ring())
+        # The new thread pops this, not its creator, because no interrupt strikes in the new thread.
+        self._unstarted = [None]
+        self._read_asked = self._read_planned = False
+        self._read_at = 0.0
+        self._attends = False
+        self.wake_ns = UNBOUNDED
+
+    def start(self) -> None:
+        """Start the thread; harmless when repeated."""
+        if self._unstarted:  # if two are started at once, one ends immediately
+            _thread.start_new_thread(self._run, ())
+
+    def read_later(self) -> None:
+        """Ask for late replies to be read a moment later. If interrupted, a repeated call asks again."""
+        if not self._read_planned:
+            self._read_asked = True
+            self._bell.ring()
+
+    def attend_by(self, due_ns: int) -> None:
+        """Ask for a call of `attend` at that time; cheap if the thread wakes early enough."""
+        self._attends = True
+        if self._unstarted:
+            self.start()
+        elif due_ns < self.wake_ns:
+            self._bell.ring()
+
+    def attend_soon(self) -> None:
+        """Have the thread attend at once, if there may be anything to attend to."""
+        if self._attends:
+            self._bell.ring()
+
+    def _run(self) -> None:
+        if not claim_start(self._unstarted):
+            return
+        while True:
+            seconds = self._work()
+            if seconds is None:
+                self._unstarted.append(None)  # from now on `attend_by` starts another thread
+                seconds = self._work()  # sees what was asked before that
+                if seconds is None or not claim_start(self._unstarted):
+                    return
+            self._bell.wait(seconds)
+
+    def _work(self) -> float | None:
+        """Do what is due.
+
+        Returns:
+            After how many seconds to come again; below 0 if only a ring matters, None if the thread may end.
+        """
+        driver = self._driver()
+        if driver is None:
+            return None
+        waits = [self._attend(driver), self._read(driver)]
+        seconds = [wait for wait in waits if wait is not None]
+        if seconds:
+            return min(seconds)
+        return None if driver.closed else -1
+
+    def _attend(self, driver: Any) -> float | None:
+        """Attend to held locks; return the seconds until the next time, None if there is nothing to attend to."""
+        if not self._attends:
+            return None
+        try:
+            seconds: float | None = driver.attend()
+            if seconds is None:
+                self.wake_ns = UNBOUNDED  # `attend_by` rings from now on
+                seconds = driver.attend()  # sees what was added before that
+        except BaseException:  # also SystemExit, which an `on_lost` may raise
+            logger.exception("renewing locks or reporting losses failed; the next try comes in %s s", AGAIN)
+            return AGAIN
+        return seconds
+
+    def _read(self, driver: Any) -> float | None:
+        """Read late replies if that is due; return the seconds until it is, None if nothing was asked for."""
+        if self._read_planned and time.monotonic() >= self._read_at:
+            self._read_planned = False  # first: a thread that leaves during the reading asks again
+            try:
+                driver.read_late_replies()
+            except BaseException:  # also SystemExit, which an `on_lost` may raise
+                logger.exception("reading late replies failed; the next try comes in %s s", PERIOD)
+                self._read_asked = True
+        if self._read_asked:
+            if not self._read_planned:
+                self._read_at = time.monotonic() + PERIOD
+                self._read_planned = True  # before the next step: a request between the two is part of this plan
+            self._read_asked = False
+        return max(0.0, self._read_at - time.monotonic()) if self._read_planned else None
+
+
+def claim_start(unstarted: list[None]) -> bool:
+    """Return True in exactly one of the threads that call this with the same list."""
+    try:
+        unstarted.pop()
+    except IndexError:
+        return False
+    return True

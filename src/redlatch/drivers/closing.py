@@ -1,0 +1,172 @@
+"""The end of a client for threads: `close`, and waiting for replies when the interpreter ends.
+
+`close` waits for the role of leader for a bounded time. A thread that keeps it longer may be using the sockets, so the
+background thread closes them once the role is free. At interpreter shutdown a daemon thread may have died with the
+role. No other thread runs then, so `close` takes the role over.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.connections import Connections
+from redlatch.drivers.lifetime import DRAIN_NS, nested
+from redlatch.quorum.hold import ASKING
+from redlatch.votes.units import MILLISECOND, Clock
+
+if TYPE_CHECKING:  # at run time they are of the driver's build
+    from redlatch.drivers.leader import Leader
+    from redlatch.drivers.wake_chain import WakeChain, Watchers
+    from redlatch.quorum.waiting.queues import WaitQueues
+
+
+class Closing:
+    """Ends a client: no new calls, a bounded wait for the answers to old ones, and then no connections.
+
+    The leader, the chain, the watchers and the queues are those of the driver.
+    """
+
+    def __init__(
+        self,
+        leader: Leader,
+        chain: WakeChain,
+        watchers: Watchers,
+        queues: WaitQueues,
+        connections: Connections,
+        background: BackgroundThread,
+        clock: Clock,
+    ) -> None:
+        self._leader = leader
+        self._chain = chain
+        self._watchers = watchers
+        self._queues = queues
+        self._connections = connections
+        self._background = background
+        self._clock = clock
+        self._overdue = False  # `close` could not close the sockets in time; the background thread does
+        self._hung_up = False  # `close` has come to its end
+
+    def close(self) -> None:
+        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+        if self._hung_up:
+            return
+        if self._leader.has_role():
+            if self._connections.closing and nested():  # the outer call closes it
+                return
+            self._leader.refuse_nested()
+        drain_ns = 0  # if what follows is interrupted
+        try:
+            self._connections.retire()
+            self._watchers.notify()
+            if self._leader.fleet is not None and not self._connections.forked:
+                drain_ns = self._await_role()
+        finally:
+            try:
+                self._hang_up(drain_ns)
+            except BaseException:  # an interrupt
+                self._hang_up(0)
+                raise
+        if self._leader.fleet is not None and not self._connections.forked:
+            self._connections.notify_lost()
+
+    def _hang_up(self, drain_ns: int) -> None:
+        """Close the connections, or have the background thread do it if another one leads. May be repeated."""
+        self._connections.retire()
+        if self._leader.fleet is None or self._connections.forked:
+            self._connections.close()
+            self._background.read_later()  # it may be started by a thread that is connecting, and ends then
+        elif self._leader.has_role():
+            self._disconnect(drain_ns)
+        else:  # the leader may be using the sockets; the background thread closes them after it has left
+            self._overdue = True
+            self._wake_everybody()
+            self._background.read_later()
+        self._hung_up = True
+
+    def _await_role(self) -> int:
+        """Try to take the role of leader for a bounded time, to close the client.
+
+        Returns:
+            How long to wait for answers before the sockets are closed.
+        """
+        until = self._clock.now() + DRAIN_NS
+        while not self._leader.take_role() and self._clock.now() < until:
+            if sys.is_finalizing():
+                # No other thread runs now. A daemon thread has died with the role, perhaps in the middle of an
+                # operation, so no replies can be read.
+                self._leader.role.clear()
+                self._leader.take_role()
+                return 0
+            self._leader.fleet.wires.wake()  # the leader sees that the client is closing, and leaves
+            time.sleep(0.0005)
+        return DRAIN_NS
+
+    def _disconnect(self, drain_ns: int) -> None:
+        """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
+        leader = self._leader
+        try:
+            if self._connections.closed:  # an earlier call closed them, and was interrupted after that
+                return
+            leader.take_all()
+            leader.fleet.abandon()
+            self._wake_waiters()  # they leave the masters' queues
+            until = self._clock.now() + drain_ns
+            while (owing := leader.fleet.owing()) or self._queues.everybody() or self._asking() or leader.inbox:
+                left = until - self._clock.now()
+                if left <= 0:
+                    break
+                leader.polling = True
+                leader.await_replies(left if owing else min(left, MILLISECOND))
+                leader.take_all()
+        finally:
+            self._connections.close()
+            leader.role.clear()
+            self._wake_everybody()
+            self._background.read_later()  # the background thread ends once no lock is held
+            try:
+                self._background.attend_by(0)
+            except RuntimeError:
+                pass  # no thread can start at interpreter shutdown
+
+    def _asking(self) -> bool:
+        """Tell whether a thread is between two steps of an acquire, and has something to undo yet."""
+        return any([head.state == ASKING for head in list(self._queues.heads.values())])
+
+    def _wake_everybody(self) -> None:
+        """Wake every thread that is in a call, so that it sees that the client is closed."""
+        self._chain.wake_all()
+        for sleeper in list(self._leader.sleepers):
+            sleeper.wake()
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        """Wake every thread that waits in a queue or for a change."""
+        for ballot in self._queues.everybody():
+            if ballot.waiter is not None:
+                ballot.waiter.wake()
+
+    def close_late(self) -> None:
+        """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
+        if not self._overdue or self._connections.closed:
+            return
+        if self._leader.take_role():
+            self._disconnect(DRAIN_NS)
+        else:
+            self._leader.fleet.wires.wake()
+            self._background.read_later()
+
+    def linger(self, until_ns: int) -> None:
+        """Wait for the answers to releases when the interpreter ends."""
+        leader = self._leader
+        if leader.fleet is None:  # no connection yet: `connect` was interrupted, or is still running
+            return
+        if self._connections.usable and leader.take_role():  # else a daemon thread reads
+            try:
+                leader.take_all()
+                leader.fleet.linger(until_ns)
+            finally:
+                leader.leave()
+        self._connections.notify_lost()

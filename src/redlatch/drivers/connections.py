@@ -1,0 +1,349 @@
+"""What both drivers share: the fleet, the dialling of its masters, and whether this client may be used at all."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..config import Master
+from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
+from ..guard.admission import Admissions
+from ..guard.handshake import HandshakeReport
+from ..quorum.hold import RELEASING, SETTLING, Hold
+from ..votes.said import shown
+from ..votes.units import SECOND, Clock
+from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
+from .lifetime import FORGOTTEN_NS, disown_at_fork
+from .master_log import MOST_SHOWN, MasterLog, report_set_back
+
+# Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
+# masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
+DIAL_TIMEOUT = 2.0
+GRACE = 0.25
+
+Outcome = Connection | Exception
+Deliver = Callable[[int, Outcome], None]
+MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
+MakeGate = Callable[[Callable[[int, int], None]], Admissions]
+Muster = Callable[[list[str], int, Clock], Any]
+
+logger = logging.getLogger("redlatch")
+
+
+class Connections:
+    """One client's masters: which are connected, which are dialled, and what is wrong with the list.
+
+    Not safe for two threads at once; the driver calls it in its own turn. Only `deliver` is called from
+    the dialling threads.
+
+    Args:
+        muster: makes the engine's Fleet of these addresses, this quorum and this clock.
+        deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
+        tracking: whether the masters are to say when a key that was looked at has changed.
+        dialler: what dials them.
+        gate: makes what decides who may vote, of what is told of clocks that were set back; None lets all vote.
+    """
+
+    def __init__(
+        self,
+        masters: list[Master],
+        quorum: int,
+        clock: Clock,
+        muster: Muster,
+        deliver: Deliver,
+        tracking: bool = True,
+        dialler: MakeDialler = Dialler,
+        gate: MakeGate | None = None,
+    ) -> None:
+        # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
+        self.fleet: Any = None
+        self.quorum = quorum
+        self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
+        self.closing = False  # refuses its callers
+        self.closed = False  # has no sockets any more
+        self.forked = False
+        self.usable = True  # what `check` would say, for the hot path
+        self._misconfigured: dict[int, ConfigurationError] = {}  # by master
+        self._clock = clock
+        self._muster = muster
+        self._masters = masters
+        self._dialled: list[int] = []
+        self._log = MasterLog(masters, quorum, tracking)
+        self._gate = None if gate is None else gate(partial(report_set_back, masters))  # which does not keep us alive
+        self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
+        self._waiting: dict[int, Connection] = {}  # at the gate
+        self._tried: set[int] = set()  # who has been dialled, whatever came of it
+        self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
+        self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
+        self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
+
+    def muster(self) -> Any:
+        """Make the fleet, nobody connected yet, and return it."""
+        self.fleet = self._muster([master.address for master in self._masters], self.quorum, self._clock)
+        disown_at_fork(self)
+        return self.fleet
+
+    def start(self) -> None:
+        """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
+
+        An interrupt in the middle makes it dial a master twice the next time; `arrive` copes.
+        """
+        while len(self._dialled) < len(self._masters):
+            index = len(self._dialled)
+            self._dial(index)
+            self._dialled.append(index)
+
+    def _dial(self, index: int, pause: float = 0.0) -> None:
+        self._tried.discard(index)
+        handshake = None if self._gate is None else self._gate.handshake(index)
+        self.undialled.pop(index, None)
+        try:
+            self._dialler.start(index, pause, handshake)
+        except RuntimeError as error:  # no thread is to be had
+            self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
+            self._tried.add(index)
+            self._settle(index, error)
+
+    def dial_again(self) -> None:
+        """Dial those masters for which no thread was to be had a second ago."""
+        now = self._clock.now()
+        for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
+            self._dial(index)
+
+    def cuts_short(self, hold: Hold) -> bool:
+        """Tell whether a release has ended in the middle because this client cannot be used."""
+        return hold.state in (RELEASING, SETTLING) and not self.usable
+
+    def is_quorate(self) -> bool:
+        """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
+        return self._connected() >= self.quorum or self.is_complete()
+
+    def is_complete(self) -> bool:
+        """Tell whether every master has been tried, or there is no need any more."""
+        return not self.unsettled or self.closing
+
+    def is_closing(self) -> bool:
+        """Tell whether callers are refused from now on."""
+        return self.closing
+
+    def check(self) -> None:
+        """Raise what keeps this client from being used here.
+
+        Raises:
+            ClientForked, ClientClosed, ConfigurationError: as they say.
+        """
+        if self.forked:
+            raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
+        if self.closing:
+            raise ClientClosed("client: it is closed")
+        for error in self._misconfigured.values():
+            raise type(error)(*error.args)  # not the one that is kept: it would keep its callers' frames
+
+    def record_silent(self, ballot: Any) -> None:
+        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
+        self.check()
+        self.fleet.record_silent(ballot)
+
+    def notify_lost(self) -> None:
+        """Tell of locks that turned out to be lost when they were released without waiting; never in the driver's turn.
+
+        Whoever is told may use the client.
+        """
+        while True:  # not `while self.fleet.lost`: another thread may take the last one
+            try:
+                ballot = self.fleet.lost.pop()
+            except IndexError:
+                return
+            ballot.released_lock.tell_lost()
+
+    def arrive(self, index: int, outcome: Outcome) -> None:
+        """Take what dialling a master came to: adopt its connection, or note why it has no vote.
+
+        At the gate a connection may have to wait for what is seen of the others. Whatever goes wrong here is that
+        master's cause.
+        """
+        try:
+            self._take(index, outcome)
+        except Exception as error:
+            logger.exception("master %s cannot be used", self._masters[index].address)
+            self._waiting.pop(index, None)
+            if isinstance(outcome, Connection):
+                outcome.sock.close()
+                self._dial(index, LONGEST_PAUSE)
+            self._settle(index, error)
+
+    def _take(self, index: int, outcome: Outcome) -> None:
+        self._tried.add(index)
+        if self._gate is None or not isinstance(outcome, Connection):
+            self._settle(index, outcome)
+        else:
+            self._waiting[index] = outcome
+        reports = self._reports()
+        for place, connection in list(self._waiting.items()):  # `close` may take some meanwhile
+            self._admit(place, connection, reports)
+
+    def _settle(self, index: int, outcome: Outcome) -> None:
+        self._place(index, outcome)
+        self.unsettled.discard(index)  # not before: who sees that all were tried must see what came of it, too
+
+    def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
+        """Let a connection in, or have another one made; or let it wait."""
+        twin = self._twin(index, connection.traits.run_id)
+        if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
+            self._waiting.pop(index, None)
+            self._settle(index, connection)  # which has it closed
+            return
+        assert self._gate is not None
+        admission = self._gate.decide(index, connection.traits.report, reports)
+        if admission is None:
+            return
+        if admission.admitted:
+            self._settle(index, connection)
+            self._waiting.pop(index, None)
+            return
+        connection.sock.close()
+        self._dial(index, admission.wait_ns / SECOND)
+        if admission.cause is not None:
+            self._settle(index, admission.cause)
+        self._waiting.pop(index, None)  # last: interrupted before that, it is found closed, and dialled again
+
+    def _reports(self) -> list[HandshakeReport | None]:
+        """Return the reports of all connections that wait for a decision, and None for masters tried in vain."""
+        there = [connection.traits.report for connection in list(self._waiting.values())]
+        missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
+        return there + [None for _ in missing]
+
+    def _place(self, index: int, outcome: Outcome) -> None:
+        first = index in self.unsettled
+        if isinstance(outcome, Connection):
+            if self.closed or self.fleet.links[index].up:  # or dialled twice, after an interrupt
+                outcome.sock.close()
+                return
+            if outcome.sock.fileno() < 0:  # an interrupt struck when it was adopted: its socket is gone
+                self._dial(index)
+                return
+            twin = self._twin(index, outcome.traits.run_id)
+            if twin is None:
+                self._adopt(index, outcome)
+                return
+            outcome.sock.close()
+            self._dial(index, LONGEST_PAUSE)
+            outcome = MasterRefused(
+                f"{self._masters[index].address} is the same server as masters[{twin}] "
+                f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
+            )
+        if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
+            address = self._masters[index].address
+            where = f"masters[{index}]" if address in str(outcome) else f"masters[{index}] ({address})"
+            self._misconfigured[index] = ConfigurationError(f"{where}: {outcome}")
+            self.usable = False
+        self._log.report_unusable(index, outcome, self._connected(), len(self.unsettled) > 1)
+        if not self.fleet.links[index].up:
+            self.fleet.fail(index, outcome)
+
+    def _adopt(self, index: int, connection: Connection) -> None:
+        traits = connection.traits
+        self._log.report_server(index, traits, self.fleet.links[index].traits, self._gate is not None)
+        monitor = None if self._gate is None else self._gate.monitor(index)
+        self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
+        self._log.report_back(index, self._connected())
+        if self._misconfigured.pop(index, None) is not None:  # it has come right
+            self.usable = not (self.closing or self.forked or self._misconfigured)
+
+    def _connected(self) -> int:
+        return sum(link.up for link in self.fleet.links)
+
+    def _twin(self, index: int, run_id: str) -> int | None:
+        seen = {link.index: link.traits.run_id for link in self.fleet.links if link.index != index and link.up}
+        seen |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
+        me = self._masters[index]
+        for other, theirs in seen.items():
+            if theirs == run_id and not (me.by_db and me.db != self._masters[other].db):
+                return int(other)
+        return None
+
+    def redial(self, index: int, cause: BaseException | None) -> int:
+        """Dial a master whose connection broke.
+
+        Returns:
+            Before when its votes are void: what was granted until then may have no quorum any more. 0 is never.
+        """
+        logger.info("connection to master %s broke: %s", self._masters[index].address, shown(cause, MOST_SHOWN))
+        self._dial(index)
+        return cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
+
+    def retire(self) -> None:
+        """Refuse every caller from now on; what is under way may still be undone."""
+        self.closing = True
+        self.usable = False
+
+    def close(self) -> None:
+        """Stop dialling and close every socket; harmless when repeated.
+
+        A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
+        """
+        self.retire()
+        self.closed = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._dialler.close()
+        self._turn_away()
+        if self.fleet is not None:
+            self.fleet.wires.close()
+            for sock in self._fallen():
+                sock.close()
+
+    def _fallen(self) -> list[socket.socket]:
+        """Take the sockets of connections that broke since the driver last looked."""
+        fallen, self.fleet.fallen = self.fleet.fallen, []
+        return [sock for _, sock in fallen if sock is not None]
+
+    def _turn_away(self) -> None:
+        """Close the connections that wait at the gate, or that no driver has taken."""
+        while self._waiting:
+            _, connection = self._waiting.popitem()
+            connection.sock.close()
+        for _, outcome in list(self.arrivals):
+            turn_away(outcome)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_dialler"):
+            if self.fleet is not None and not self.closed and not self.forked:
+                self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
+                there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
+                for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
+                    if sock is not None:
+                        self.dismiss(sock)
+            self.close()
+
+    def disown(self) -> None:
+        """In a forked child: own nothing. The parent's connections stay as they are, its locks too."""
+        self.forked = True
+        self.usable = False
+        self._hang_up()  # closes the child's descriptors only; nothing is sent
+
+
+def turn_away(outcome: Outcome) -> None:
+    """Close a connection that came too late; harmless when repeated."""
+    if isinstance(outcome, Connection):
+        outcome.sock.close()
+
+
+def weakly(driver: Any) -> Deliver:
+    """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
+    reference = weakref.ref(driver)
+
+    def deliver(index: int, outcome: Outcome) -> None:
+        driver = reference()
+        if driver is not None:
+            driver.deliver(index, outcome)
+        else:
+            turn_away(outcome)
+
+    return deliver

@@ -1,0 +1,125 @@
+"""How a thread waits for its ballot: as the leader, or asleep behind it. Compiled, too (see `redlatch._c`).
+
+A thread that finds no leader takes the role and drives its own ballot (see `leader`). Else it puts the ballot into the
+inbox and sleeps, until the leader wakes it because the ballot is decided, or promotes it. Threads in a queue for a name
+only sleep: another thread of this client wakes them, or their time ends.
+"""
+
+from __future__ import annotations
+
+from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.connections import Connections
+from redlatch.quorum.upkeep import LONGEST_NS
+
+from ..votes.ballot import Ballot
+from ..votes.units import Clock
+from .leader import Leader
+from .sleeper import Sleeper
+from .wake_chain import WakeChain
+
+# A sleeper whose time is over lets the leader read the sockets once more. After a pause of the whole process the
+# answers may be there, unread.
+_LAST_LOOK_NS = 50_000_000
+
+
+class Followers:
+    """Lets threads wait for their ballots."""
+
+    def __init__(
+        self, leader: Leader, chain: WakeChain, connections: Connections, background: BackgroundThread, clock: Clock
+    ) -> None:
+        self._leader = leader
+        self._chain = chain
+        self._connections = connections
+        self._background = background
+        self._clock = clock
+
+    def ask(self, ballot: Ballot) -> None:
+        """Put a ballot to the vote, and wait until it is decided or its time is over."""
+        if not self._leader.lead(ballot, ballot):
+            ballot.waiter = sleeper = Sleeper()
+            try:
+                self._leader.inbox.append(ballot)
+                self.wait_for(ballot, sleeper)
+            except BaseException:
+                self._withdraw(sleeper)
+                raise
+        if not ballot.decided:
+            self._connections.record_silent(ballot)
+
+    def await_all(self, ballots: list[Ballot]) -> None:
+        """Wait until each of many ballots that were sent is decided, or its time is over.
+
+        The last one comes first. Replies come in order, so when it is decided mostly all are.
+        """
+        late_ns = 0  # ballots whose time was over by then have had their last look
+        for ballot in reversed(ballots):
+            if ballot.decided or ballot.until_ns <= late_ns:
+                continue
+            ballot.waiter = sleeper = Sleeper()
+            try:
+                self.wait_for(ballot, sleeper)
+            except BaseException:
+                self._withdraw(sleeper)
+                raise
+            if not ballot.decided:
+                late_ns = self._clock.now()
+        for ballot in ballots:
+            if not ballot.decided:
+                self._connections.record_silent(ballot)
+
+    def await_turn(self, ballot: Ballot) -> None:
+        """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.
+
+        Raises:
+            ClientClosed, ConfigurationError: the client cannot be used any more.
+        """
+        ballot.waiter = sleeper = Sleeper()
+        self._background.attend_by(self._clock.now() + LONGEST_NS)
+        try:
+            while not ballot.decided and self._connections.usable:
+                left = ballot.until_ns - self._clock.now()
+                if left <= 0:
+                    break
+                self._sleep(sleeper, left)
+        except BaseException:
+            self._withdraw(sleeper)
+            raise
+        if not self._connections.usable:
+            self._connections.check()
+
+    def wait_for(self, ballot: Ballot, sleeper: Sleeper) -> None:
+        """Sleep until the leader has driven a ballot to its verdict, or lead while no other thread does."""
+        try:
+            self._sleep_or_lead(ballot, sleeper)
+        finally:
+            # A promotion that came while this thread was leaving is passed on. `asleep` comes first, so that either a
+            # leader that leaves sees it, or this thread sees that there is no leader any more.
+            sleeper.asleep = False
+            if not self._leader.role:
+                self._leader.promote()
+
+    def _sleep_or_lead(self, ballot: Ballot, sleeper: Sleeper) -> None:
+        last_look = False
+        while not ballot.decided and self._connections.usable:
+            self._leader.sleepers.append(sleeper)
+            if self._leader.lead(ballot, None):
+                return
+            left = ballot.until_ns - self._clock.now()
+            if left <= 0 and last_look:
+                return
+            last_look = left <= 0
+            self._sleep(sleeper, _LAST_LOOK_NS if last_look else left)
+
+    def _sleep(self, sleeper: Sleeper, timeout_ns: int) -> None:
+        """Sleep; before that, wake the next thread of a chain, or have the leader take what is in the inbox."""
+        other = self._chain.next_if_mine() if self._chain.ready else None
+        if not self._chain.ready:
+            self._leader.rouse()
+        sleeper.sleep(timeout_ns, other)
+        sleeper.asleep = True  # before the caller looks at `decided` again, so that no verdict is missed
+
+    def _withdraw(self, sleeper: Sleeper) -> None:
+        """Wake the thread that an interrupted one would have woken, and stop counting on the interrupted one."""
+        sleeper.asleep = False
+        self._chain.wake_next()

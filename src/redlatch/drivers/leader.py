@@ -1,0 +1,350 @@
+"""The leading thread: it drives the sockets for all threads of a client. Compiled, too (see `redlatch._c`).
+
+Theory of operation. There is no I/O thread and no lock for each connection. A thread that has a ballot tries to take
+the role of leader. The leader submits what is in the inbox, sends, polls and counts until its own ballot is decided.
+Then it leaves and wakes one of the sleepers to take the role over. A thread that does not get the role puts its ballot
+into the inbox, and sleeps until its ballot is decided or it is promoted (see `followers`). If replies are still missing
+when all have left, the background thread reads them.
+
+No wake-up is lost:
+  * A sleeper enters the queue *before* it tries for the role a last time, and a leader looks at the queue *after* it
+    gave the role up. One of the two sees the other.
+  * The same holds for the inbox: a leader that leaves looks at it once more.
+  * A leader sets `polling` before it looks at the inbox a last time and polls. A thread that adds to the inbox looks at
+    `polling` afterwards, and wakes the poll.
+
+Which thread may take from the shared queues:
+  * `inbox` and `arrivals`: any thread appends. Only the leader takes, so it may look first.
+  * `sleepers` and `WaitQueues.called`: any thread appends, and any thread takes.
+  * `Fleet.lost`: the leader appends, and any thread takes.
+Where any thread takes, the queue may become empty between a check and the next step. There the check only saves time,
+and the step copes with an empty queue.
+
+Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also names the
+thread, so that a `finally` gives up just what was taken. If Ctrl-C strikes in that very `finally`, the next one further
+up, or the thread's next call, finds that the thread still has the role. The engine marks half-done work as torn, and a
+leader that leaves repairs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.connections import Connections
+from redlatch.drivers.lifetime import nested
+from redlatch.errors import ClientUnusable
+
+from ..quorum.policy import Policy
+from ..quorum.waiting.queues import WaitQueues
+from ..votes.ballot import Ballot
+from .sleeper import Sleeper
+from .wake_chain import WakeChain, Watchers
+
+# The one key of `Leader.role`.
+ROLE = 0
+
+# A thread that is the only caller for so long keeps the GIL while it waits.
+ALONE_NS = 50_000_000
+
+
+class Leader:
+    """The role of the thread that drives the sockets, and the work that comes with it.
+
+    Args:
+        connections: of the client; the methods that change them are called by the leader only.
+        watchers: threads to notify when the connections have changed.
+        gil_patience_ns: for how long it keeps the GIL while it polls; -1 is as long as replies usually take.
+
+    Attributes:
+        fleet: the engine; None before the client connects.
+        role: the ident of the thread that leads, under `ROLE`; empty while none does.
+        inbox: ballots to submit.
+        sleepers: threads that wait for a ballot, and take the role when they are promoted.
+        polling: whether the leader polls, or is about to.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        queues: WaitQueues,
+        policy: Policy,
+        chain: WakeChain,
+        watchers: Watchers,
+        background: BackgroundThread,
+        gil_patience_ns: int,
+    ) -> None:
+        self._connections = connections
+        self._queues = queues
+        self._policy = policy
+        self._clock = policy.clock
+        self._chain = chain
+        self._watchers = watchers
+        self._background = background
+        self._gil_patience_ns = gil_patience_ns
+        self.fleet: Any = None
+        self.role: dict[int, int] = {}
+        self.inbox: deque[Ballot] = deque()
+        self._arrivals = connections.arrivals
+        self.sleepers: deque[Sleeper] = deque()
+        self.polling = False
+        self._caller = 0  # the thread that called last
+        self._alone_ns = 0  # when that thread begins to count as the only caller; 0 once it does
+        self._taken: Ballot | None = None  # another thread's ballot that is being submitted
+
+    # --- calls -------------------------------------------------------------------------------------
+
+    def has_role(self) -> bool:
+        """Tell whether the calling thread leads."""
+        return self.role.get(ROLE) == threading.get_ident()
+
+    def take_role(self) -> bool:
+        """Take the role if it is free; return whether the calling thread has it."""
+        me = threading.get_ident()
+        return self.role.setdefault(ROLE, me) == me
+
+    def enter(self) -> None:
+        """Note which thread begins a call.
+
+        Raises:
+            ClientUnusable: the thread is in a call already.
+        """
+        me = threading.get_ident()
+        if self.role.get(ROLE) == me:
+            self.refuse_nested()
+        if me != self._caller:
+            self._caller = me
+            self._alone_ns = self._clock.now() + ALONE_NS
+
+    def refuse_nested(self) -> None:
+        """Refuse a call inside a call of the same thread; clear away what an interrupt left of an earlier one.
+
+        A signal handler or a finalizer would count replies that the outer call has read and not counted yet.
+        """
+        if nested():
+            raise ClientUnusable("client: this thread is using it already; no signal handler or finalizer may, too")
+        self.leave()
+
+    def send(self, ballots: list[Ballot]) -> None:
+        """Send the commands of ballots without waiting for votes."""
+        if self._connections.closed or self._connections.forked:
+            return
+        self.inbox.extend(ballots)
+        # Inside a call of the same thread, the outer call sends it.
+        if self.role.get(ROLE) != threading.get_ident() or not nested():
+            self.serve()
+
+    def lead(self, ballot: Ballot, fresh: Ballot | None) -> bool:
+        """Take the role if it is free, and drive the sockets until a ballot is decided or its time is over.
+
+        Args:
+            fresh: the ballot if it has not been submitted yet, else None.
+
+        Returns:
+            Whether the role was free.
+        """
+        me = threading.get_ident()
+        try:
+            if self.role.setdefault(ROLE, me) == me:
+                self._drive(ballot, fresh)
+                return True
+        finally:
+            if self.role.get(ROLE) == me:
+                self.leave()
+        return False
+
+    # --- the work of the leader --------------------------------------------------------------------
+
+    def _drive(self, ballot: Ballot, fresh: Ballot | None) -> None:
+        if not self._connections.usable:  # closed since the caller looked: there are no sockets any more
+            return
+        if self._chain.next_asleep() is not None:
+            self._chain.rest()
+        if fresh is not None:
+            if self.inbox:  # a release of this thread may be there, and goes first
+                self.inbox.append(fresh)
+            else:
+                self.fleet.submit(fresh)
+        while True:
+            self.take_all()
+            self.polling = True  # before the check: a thread that decides the ballot after it wakes the poll
+            if ballot.decided:
+                return
+            left = ballot.until_ns - self._clock.now()
+            self.await_replies(left)
+            if ballot.decided or left <= 0 or not self._connections.usable:
+                return
+
+    def await_replies(self, timeout_ns: int) -> None:
+        """Wait for replies, unless the inbox or arrivals come first, and count them; the caller has set `polling`."""
+        fleet = self.fleet
+        self._be_patient()
+        if self._chain.next_asleep() is not None:
+            self._chain.rest()
+        elif not self.inbox and not self._arrivals:
+            fleet.pump(timeout_ns)
+        self.polling = False
+        if fleet.decided or fleet.fallen or fleet.changed:
+            self._settle()
+
+    def _be_patient(self) -> None:
+        """Keep the GIL while replies are about to come, unless other threads use this client, too.
+
+        A thread that computes keeps the GIL for 5 ms. The wires find out whether there is one, and are patient
+        only then. But other threads of this client need the GIL, too. With 64 of them patience would halve the rate.
+        """
+        wires = self.fleet.wires
+        if self._alone_ns and self._alone_ns <= self._clock.now():
+            self._alone_ns = 0
+        if self._alone_ns or self.sleepers or self.inbox:
+            wires.patience_ns = 0
+        elif self._gil_patience_ns < 0:
+            wires.patience_ns = wires.usual_patience_ns()
+        else:
+            wires.patience_ns = self._gil_patience_ns
+
+    def take_all(self) -> None:
+        """Adopt new connections, submit what other threads put into the inbox, and send."""
+        fleet, inbox = self.fleet, self.inbox
+        self._be_patient()
+        if self._taken is not None:  # a second interrupt struck in `leave`
+            fleet.give_up(self._taken)
+            self._taken = None
+        while self._arrivals:  # taken off when it is done, so that an interrupt loses none
+            self._connections.arrive(*self._arrivals[0])
+            self._policy.polls = not fleet.quorum_pushes()
+            self._watchers.notify()
+            self._arrivals.popleft()
+        if self._connections.undialled:
+            self._connections.dial_again()
+        while inbox:
+            ballot = inbox[0]
+            self._taken = ballot  # if an interrupt strikes before it was submitted, `leave` lets it fail
+            if ballot.command.releases:  # interrupted here, a release goes out twice rather than never
+                fleet.submit(ballot)
+                inbox.popleft()
+            else:
+                inbox.popleft()
+                if not self._connections.closing:  # else nobody would undo it
+                    fleet.submit(ballot)
+            self._taken = None
+        fleet.flush()
+        if fleet.decided or fleet.fallen or fleet.changed:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wake the owners of decided ballots, and have broken connections dialled again."""
+        fleet = self.fleet
+        while fleet.fallen:  # first: votes that became void must not count for the threads that are woken now
+            link, sock = fleet.fallen[-1]
+            self._queues.watches.notify_all()
+            if sock is not None:
+                sock.close()
+            doubted_ns = self._connections.redial(link.index, link.cause)
+            if doubted_ns:
+                self._policy.doubt(doubted_ns)
+                self._background.attend_soon()  # locks that stand on void votes are verified
+            fleet.fallen.pop()
+        if fleet.decided:
+            self._chain.wake_owners(fleet.decided)
+        while fleet.changed:
+            index, key = fleet.changed[-1]
+            self._queues.watches.changed(index, key)
+            fleet.changed.pop()
+        if self._queues.called:
+            self.wake_called()
+
+    # --- handing the role over ---------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Give the role up, and make sure that another thread does what is left to do."""
+        self.polling = False
+        self._chain.resting = None
+        try:
+            self.fleet.mend()
+            if self._taken is not None:
+                self.fleet.give_up(self._taken)
+                self._taken = None
+            if self.fleet.staged:  # a reply asked for a script's text
+                self.fleet.flush()
+            self._settle()
+        finally:
+            del self.role[ROLE]
+            self.promote()
+            if self.fleet.unanswered() or self.fleet.lost:
+                self._background.read_later()
+
+    def promote(self) -> None:
+        """Wake a sleeper to lead; if no thread sleeps, do what is left."""
+        while self.sleepers:
+            try:
+                sleeper = self.sleepers.popleft()
+            except IndexError:  # another promoting thread was faster
+                break
+            if sleeper.asleep and not sleeper.decided:
+                sleeper.wake()
+                return
+        self._chain.wake_next()  # while no thread leads, each passes it on when it leaves
+        if self.inbox or self._arrivals:
+            self.serve()
+
+    def serve(self) -> None:
+        """Submit and send what is in the inbox, or have the leader do it."""
+        me = threading.get_ident()
+        try:
+            if self.role.setdefault(ROLE, me) == me:
+                self.take_all()
+        finally:
+            if self.role.get(ROLE) == me:
+                self.leave()
+        if self.polling:
+            self.fleet.wires.wake()
+
+    def read_late_replies(self) -> None:
+        """Count the replies that came while no thread was in a call, unless another thread leads."""
+        me = threading.get_ident()
+        try:
+            if self._connections.usable and self.role.setdefault(ROLE, me) == me:
+                self.take_all()
+                self.polling = True
+                self.await_replies(0)
+        finally:
+            if self.role.get(ROLE) == me:
+                self.leave()  # it asks again while replies are missing
+
+    def recover(self) -> None:
+        """Repair what an interrupted call has left; if interrupted, this may be repeated."""
+        if self._queues.called:
+            self.wake_called()
+        if self.role.get(ROLE) == threading.get_ident():
+            self.leave()
+        elif not self.role:  # an interrupt may have struck just where a promotion is passed on
+            self.promote()
+            self._background.read_later()  # reads for a sleeper that was taken off the queue and not woken
+
+    def rouse(self) -> None:
+        """Have the leader take what is in the inbox."""
+        resting = self._chain.resting
+        if resting is not None:
+            resting.wake()
+        elif self.polling:
+            self.fleet.wires.wake()
+
+    def wake_called(self) -> None:
+        """Wake threads whose turn in a queue has come, and threads that watch a key that has changed."""
+        called = self._queues.called
+        while called:  # taken off when it is done, so that an interrupt loses none
+            try:
+                ballot = called[0]
+                waiter = ballot.waiter
+                if waiter is not None:  # else its thread is awake and looks itself
+                    waiter.wake()
+                if ballot.size and self.polling:  # the thread that watches a key may be the one that polls
+                    self.fleet.wires.wake()
+                called.remove(ballot)
+                if ballot.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
+                    ballot.waiter.wake()
+            except (IndexError, ValueError):
+                pass  # another thread was faster

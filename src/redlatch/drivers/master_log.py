@@ -1,0 +1,86 @@
+"""Log messages about the masters: one for each change, and not one for each try."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..config import Master
+from ..votes.said import shown
+from ..votes.units import SECOND
+
+logger = logging.getLogger("redlatch")
+
+# Longer causes are cut in the log. A disagreement about the list of masters names two lists, so this is generous.
+MOST_SHOWN = 2000
+
+
+class MasterLog:
+    """Reports the state of one client's masters, and remembers what it has reported.
+
+    Args:
+        quorum: how many masters must agree.
+        tracking: whether the client asks the masters to push changes of watched keys.
+    """
+
+    def __init__(self, masters: list[Master], quorum: int, tracking: bool) -> None:
+        self._masters = masters
+        self._quorum = quorum
+        self._tracking = tracking
+        self._down: dict[int, type] = {}  # masters that were reported as unusable, with the type of the cause
+        self._reported_polling = False
+        self._reported_eviction: set[int] = set()
+
+    def report_unusable(self, index: int, cause: Exception, connected: int, so_far: bool) -> None:
+        """Report why a master has no vote, and again when the type of the cause changes.
+
+        Args:
+            connected: how many masters are connected.
+            so_far: whether other masters are still being dialled for the first time.
+        """
+        if self._down.get(index) is not type(cause):
+            self._down[index] = type(cause)
+            address, state = self._masters[index].address, self._state(connected, so_far)
+            logger.warning("master %s cannot be used: %s; %s", address, shown(cause, MOST_SHOWN), state)
+
+    def report_back(self, index: int, connected: int) -> None:
+        """Report that a master is back, if it was reported as unusable."""
+        if self._down.pop(index, None) is not None:
+            logger.warning("master %s is back: %s", self._masters[index].address, self._state(connected, False))
+
+    def _state(self, connected: int, so_far: bool) -> str:
+        now = f"{connected} of {len(self._masters)} are connected{' so far' if so_far else ''}"
+        return f"{now}, {self._quorum} must agree"
+
+    def report_server(self, index: int, traits: Any, before: Any, guarded: bool) -> None:
+        """Report what a service owner should know about a server that has just connected.
+
+        Args:
+            traits: of the server.
+            before: traits of the last connection; None at the first.
+            guarded: whether a guard decides which masters may vote.
+        """
+        address = self._masters[index].address
+        if not guarded and before is not None and before.run_id != traits.run_id:
+            logger.warning("master %s is another server process than before; it may have lost locks", address)
+        if self._tracking and not traits.tracking and not self._reported_polling:
+            self._reported_polling = True
+            logger.warning(
+                "master %s does not say when a key changes (CLIENT TRACKING in RESP3): "
+                "where a quorum does not, those who wait for a lock poll",
+                address,
+            )
+        if traits.evicts and index not in self._reported_eviction:
+            self._reported_eviction.add(index)
+            logger.warning(
+                "master %s may evict keys before their time (maxmemory_policy %s), and with them locks: "
+                "noeviction is needed",
+                address,
+                traits.evicts,
+            )
+
+
+def report_set_back(masters: list[Master], index: int, by_ns: int) -> None:
+    """Report that a master's clock was set back."""
+    address = masters[index].address
+    logger.warning("the clock of master %s was set back by %.3f s: its keys stay longer", address, by_ns / SECOND)

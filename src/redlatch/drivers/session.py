@@ -1,0 +1,154 @@
+"""Claim and recovery of lock objects, once for threads and asyncio. Compiled, too (see `redlatch._c`).
+
+A driver is a session that can run steps. The session makes the steps of each call from the generators of `quorum`, in
+the driver's own build. It also settles calls that were interrupted, or that failed: an acquire leaves no key behind,
+and a release goes on without its caller.
+"""
+
+from __future__ import annotations
+
+from redlatch.config import Master
+from redlatch.drivers.connections import Connections, MakeDialler, MakeGate, weakly
+from redlatch.errors import LockError
+from redlatch.quorum.upkeep import UpkeepSchedule
+
+from ..quorum import batch, quorum
+from ..quorum.acquire import acquire
+from ..quorum.effects import Steps
+from ..quorum.hold import Hold
+from ..quorum.policy import Policy
+from ..quorum.waiting.queues import WaitQueues
+from ..votes.commands import Command
+from ..votes.units import SECOND
+from ..wire.engine import Fleet
+
+
+class Session:
+    """What both drivers know of a client, and the calls that do not depend on how steps are run.
+
+    Attributes:
+        queues: who waits for whom in this client.
+    """
+
+    def __init__(
+        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
+    ) -> None:
+        self._policy = policy
+        self._clock = policy.clock
+        self.queues = WaitQueues()
+        self._connections = Connections(
+            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate
+        )
+        self._schedule = UpkeepSchedule(policy)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that the client was connected in."""
+        return self._connections.forked
+
+    def send(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+        raise NotImplementedError
+
+    def wake_called(self) -> None:
+        """Wake callers whose turn in a queue has come, and callers that watch a key that has changed."""
+        raise NotImplementedError
+
+    # --- the steps of a call -----------------------------------------------------------------------
+
+    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
+        """Return the steps of an acquire. With asyncio the calling task owns the lock, even if another task runs them.
+
+        Args:
+            timeout: seconds to wait; None is for ever, 0 one attempt.
+        """
+        return acquire(self._policy, self.queues, hold, ttl_ms, self._give_up_ns(timeout))
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Steps:
+        """Return the steps of an extension."""
+        return quorum.extend(self._policy, hold, ttl_ms)
+
+    def releasing(self, hold: Hold, ttl_ms: int) -> Steps:
+        """Return the steps of a release that waits for the answer."""
+        return quorum.release(self._policy, self.queues, hold, self._policy.patience_ns(ttl_ms))
+
+    def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps:
+        """Return the steps of a release that does not wait; the lock is notified if it had been lost before."""
+        return quorum.release_nowait(self._policy, self.queues, hold, released_lock)
+
+    def locked(self, hold: Hold, ttl_ms: int) -> Steps:
+        """Return the steps that ask the masters whether anybody holds a name."""
+        return quorum.locked(self._policy, hold, self._policy.patience_ns(ttl_ms))
+
+    def owned(self, hold: Hold, ttl_ms: int) -> Steps:
+        """Return the steps that ask the masters whether this holder has the lock."""
+        return quorum.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
+
+    def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
+        """Return the steps that try once to win each of many locks."""
+        return batch.acquire_many(self._policy, self.queues, holds, ticket, ttl_ms)
+
+    def acquiring_all(self, holds: list[Hold], ticket: object, ttl_ms: int, timeout: float | None) -> Steps:
+        """Return the steps that win all of many locks, or none; the timeout is as for `acquiring`."""
+        return batch.acquire_all(self._policy, self.queues, holds, ticket, ttl_ms, self._give_up_ns(timeout))
+
+    def releasing_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps:
+        """Return the steps that release many locks and wait for the answers; errors go into a dict by place."""
+        return batch.release_many(self._policy, self.queues, holds, self._policy.patience_ns(ttl_ms), errors)
+
+    def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps:
+        """Return the steps of many calls at once; errors go into a dict by place."""
+        return batch.together(many, errors)
+
+    def tickets(self, holds: list[Hold]) -> list[object]:
+        """Return the ticket of the claim on each hold."""
+        return batch.tickets(holds)
+
+    def _give_up_ns(self, timeout: float | None) -> int | None:
+        """Return until when to try: None for ever, 0 once."""
+        return None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
+
+    # --- recovery ----------------------------------------------------------------------------------
+
+    def abandon(self, hold: Hold, ticket: object) -> None:
+        """Leave nothing behind an acquire that was interrupted or that failed. If interrupted, it may be repeated.
+
+        Args:
+            ticket: of the acquire. If it has no claim (any more), nothing happens.
+        """
+        if hold.ticket is ticket:
+            try:
+                undo = hold.undoing(ticket)  # a release behind whatever was sent
+                if undo is not None:
+                    self.send([undo])
+            finally:  # others may wait behind this hold
+                self.leave_line(hold)
+            hold.end_undoing(ticket)  # last: until then all of this can be done once more
+
+    def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None:
+        """Have a release go on without its caller if it was interrupted. If interrupted, this may be repeated.
+
+        Args:
+            ticket: of the claim that is released. The lock object may have been acquired anew since then.
+            error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
+                used (`Connections.cuts_short`).
+        """
+        if isinstance(error, LockError) and not self._connections.cuts_short(hold):
+            return
+        if hold.ticket is ticket:
+            try:
+                again = hold.resend_release(ticket)
+                if again is not None:
+                    self.send([again])
+            finally:  # others may wait behind this hold
+                self.leave_line(hold)
+
+    def leave_line(self, hold: Hold) -> None:
+        """Let the next in the queue have its turn."""
+        self.queues.leave(hold, self._clock.now(), False)
+        self.wake_called()
+
+
+def extending_all(policy: Policy, wanted: list[tuple[Hold, int]], errors: dict[int, LockError]) -> Steps:
+    """Return the steps that extend each hold to its ttl in ms; errors go into a dict by place."""
+    return batch.together([quorum.extend(policy, hold, ttl_ms) for hold, ttl_ms in wanted], errors)

@@ -1,0 +1,84 @@
+"""Renewal and loss of held locks: the part that is the same for threads and asyncio.
+
+`quorum.upkeep` decides what is due. A driver calls it at that time, runs the renewals (a thread or a task for each
+group), and reports losses. It reports them last, because an `on_lost` may raise SystemExit or CancelledError.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from redlatch.errors import LockError
+from redlatch.quorum.effects import Steps
+from redlatch.quorum.hold import Hold
+from redlatch.quorum.policy import Policy
+from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
+
+logger = logging.getLogger("redlatch")
+
+# Makes the steps that extend many holds, each to a ttl in ms, and puts the errors into a dict by place.
+Extending = Callable[[Policy, list[tuple[Hold, int]], dict[int, LockError]], Steps]
+
+
+class Renewal:
+    """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `settle` in any case.
+
+    Args:
+        schedule: of the client.
+        upkeeps: what is renewed.
+        extending: of the driver's build.
+    """
+
+    def __init__(self, schedule: UpkeepSchedule, policy: Policy, upkeeps: list[Upkeep], extending: Extending) -> None:
+        self._schedule = schedule
+        self._policy = policy
+        self._upkeeps = upkeeps
+        self._extending = extending
+        self._now_ns = policy.clock.now()
+        self._errors: dict[int, LockError] = {}
+        self._error: LockError | None = LockError("the renewal failed")  # until it has ended in another way
+
+    def steps(self) -> Steps:
+        """Return the steps to run."""
+        wanted = [(upkeep.hold, upkeep.ttl_left_ms(self._policy, self._now_ns)) for upkeep in self._upkeeps]
+        return self._extending(self._policy, wanted, self._errors)
+
+    def succeed(self) -> None:
+        """Note that the steps have ended."""
+        self._error = None
+
+    def fail(self, failure: Exception) -> None:
+        """Note why the steps failed. They are tried again until the deadline. The log has any unexpected error."""
+        if isinstance(failure, LockError):
+            self._error = failure
+            return
+        logger.error("a renewal failed; it is tried again until the lock runs out", exc_info=failure)
+        self._error = LockError(f"unexpected {type(failure).__name__}; the log has the traceback")
+
+    def settle(self) -> list[tuple[Any, str]]:
+        """Plan what comes next for each lock; return those that are lost, with the reasons, to be reported."""
+        return self._schedule.settle(self._upkeeps, self._errors, self._error, self._policy.clock.now())
+
+    def due_ns(self) -> int:
+        """Return when something is due for one of these locks."""
+        return min([upkeep.due_ns for upkeep in self._upkeeps])
+
+
+def report_losses(lost: list[tuple[Any, str]]) -> None:
+    """Report lost locks, each with its reason. All are marked before the first `on_lost` is called.
+
+    Raises:
+        BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
+    """
+    for lock, reason in lost:
+        lock.mark_lost(reason)
+    failure: BaseException | None = None
+    for lock, reason in lost:
+        try:
+            lock.tell_lost(reason)
+        except BaseException as error:  # SystemExit, say
+            failure = failure or error
+    if failure is not None:
+        raise failure

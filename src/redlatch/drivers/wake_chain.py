@@ -1,0 +1,151 @@
+"""Threads that sleep, and the order in which they wake. Compiled, too (see `redlatch._c`).
+
+Where many ballots are decided at once, their threads are woken one by one. Each wakes the next one when it goes to
+sleep again with its next command in the inbox. The last one wakes the leader, which sleeps meanwhile and then has the
+commands of all to send. If all woke at once, they would meet at the GIL, where each has to sleep and be woken a second
+time. For 64 threads that costs as much again as all the rest.
+
+A thread need not come back for the chain to go on. A thread that leaves passes it on at once when no thread leads, and
+a leader wakes all the others when none was woken for a moment. Threads that do not come back at once wait for something
+else while they hold their locks. They are woken together, to wait together.
+
+The leader appends to `ready`, and any thread takes from it. So the queue may become empty between a check and the next
+step. The check only saves time, and the step copes with an empty queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from ..votes.ballot import Ballot
+from ..votes.units import Clock
+from .sleeper import Sleeper
+
+# More threads than this are woken one by one. If none was woken for STUCK_NS, or they took SLOW_NS each, they do more
+# than to release their locks. Then all are woken at once, for APART_NS.
+FEW = 3
+STUCK_NS = 500_000
+SLOW_NS = 100_000
+APART_NS = 100_000_000
+
+
+class WakeChain:
+    """Wakes the threads whose ballots are decided: a few of them at once, many of them one by one.
+
+    Attributes:
+        ready: the threads that are to be woken, in this order.
+        resting: the leader, while it sleeps because others are woken one by one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ready: deque[Sleeper] = deque()
+        self.resting: Sleeper | None = None
+        self._apart_ns = 0  # until then all are woken at once
+        self._begun_ns = self._passed = 0  # when the chain began, and how many threads it has woken
+        self._passed_ns = 0  # when the last one was woken
+        self._waker: object = 0  # the ident of the last one, which wakes the next
+
+    def wake_owners(self, decided: list[Ballot]) -> None:
+        """Wake the threads of decided ballots; only the leader calls this."""
+        idle = self.next_asleep() is None
+        while decided:  # taken off when it is done, so that an interrupt loses none
+            sleeper = decided[-1].waiter
+            sleeper.decided = True
+            self.ready.append(sleeper)
+            decided.pop()
+        now = self._clock.now()
+        if len(self.ready) <= FEW or now < self._apart_ns:
+            self.wake_all()
+        elif idle:
+            self._begun_ns = now
+            self._passed = 0
+            self.wake_next()
+
+    def next_asleep(self) -> Sleeper | None:
+        """Return the next thread to be woken because its ballot is decided, or None.
+
+        It leaves the queue when it is found awake, so that an interrupt before it is woken does not lose it.
+        """
+        while self.ready:
+            try:
+                sleeper = self.ready[0]
+                if sleeper.asleep:
+                    return sleeper
+                self.ready.remove(sleeper)
+            except (IndexError, ValueError):
+                pass  # another thread was faster
+        return None
+
+    def _next_ready(self) -> Sleeper | None:
+        """Return the next thread to be woken, and make it responsible for waking its successor."""
+        sleeper = self.next_asleep()
+        if sleeper is not None:
+            self._passed_ns = self._clock.now()
+            self._passed += 1
+            self._waker = sleeper.thread
+        return sleeper
+
+    def next_if_mine(self) -> Sleeper | None:
+        """Return the next thread to be woken, if the calling thread is responsible for that."""
+        return self._next_ready() if self._waker == threading.get_ident() else None
+
+    def wake_next(self) -> None:
+        """Wake one thread."""
+        sleeper = self._next_ready()
+        if sleeper is not None:
+            sleeper.wake()
+
+    def wake_all(self) -> None:
+        """Wake all threads."""
+        while self.ready:
+            self.wake_next()
+
+    def rest(self) -> None:
+        """Sleep while threads are woken one by one: a leader that polls would meet each of them at the GIL."""
+        self.resting = resting = Sleeper()
+        try:
+            resting.sleep(STUCK_NS, self.next_if_mine())
+            while self.ready:
+                resting.asleep = True
+                now = self._clock.now()
+                slow = now - self._begun_ns > STUCK_NS + SLOW_NS * self._passed
+                if slow or now - self._passed_ns >= STUCK_NS:
+                    self._apart_ns = now + APART_NS
+                    self.wake_all()
+                else:
+                    resting.sleep(STUCK_NS)
+            if self._passed_ns - self._begun_ns > SLOW_NS * self._passed:
+                self._apart_ns = self._clock.now() + APART_NS
+        finally:
+            self.resting = None
+
+
+class Watchers:
+    """Threads that wait until the connections of a client have changed.
+
+    They do not wait on a threading.Event, because an interrupt inside its `set` or `wait` leaves its lock taken for
+    ever. Each thread appends and removes a sleeper of its own.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sleepers: deque[Sleeper] = deque()
+
+    def notify(self) -> None:
+        """Have each of them check its condition."""
+        for sleeper in list(self._sleepers):
+            sleeper.wake()
+
+    def wait(self, done: Callable[[], bool], until_ns: int) -> None:
+        """Sleep until `done` returns True, or until `until_ns`."""
+        sleeper = Sleeper()
+        self._sleepers.append(sleeper)
+        try:
+            while not done() and until_ns > self._clock.now():
+                sleeper.sleep(until_ns - self._clock.now())
+                sleeper.asleep = True
+        finally:
+            self._sleepers.remove(sleeper)

@@ -1,0 +1,37 @@
+"""The guard: it keeps out a master that may have forgotten locks, or whose clock has jumped.
+
+A lock rests on a quorum of masters that remember it. A master that was restarted without its data, flushed or set
+forward in time would help a second client to win the same lock. The guard quarantines such a master until every lock
+that it may have forgotten has expired: for the longest ttl of all (`Guard.max_ttl`) and its drift, by the client's own
+clock. Source: the "delayed restarts" of
+https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+
+How the guard detects this:
+  * Each master has a marker, a key beside the locks. It names the server process (run_id), the time since when that
+    process remembers, the longest ttl, and the list of masters. Every handshake reads the marker before the connection
+    is used. A restart ends all connections, so no vote comes from a process whose marker was not read. If the marker
+    names another process, or is missing while the other masters have theirs, the master has lost its memory. The
+    client that sees this writes a new marker with the time, so that all clients know, also those that start later.
+  * Once a second, while locks are acquired or extended, a pulse goes ahead of the commands. It asks whether the marker
+    is the same, and for the server's clock. A wrong answer arrives before the votes behind it, and ends the connection.
+  * A master that pushes invalidations says when it was flushed.
+  * If the clocks of a quorum jump by the same time, and no other clock agrees with ours, our own clock stood still, as
+    in a suspended virtual machine. Then no master is quarantined, and the locks that are held are in doubt.
+  * If all masters can be asked and none has a marker, they are new, and all may vote. (Masters that lost their memory
+    all at once look the same; only clients that knew them can tell.) If some cannot be asked, one of them may have a
+    marker, so the others wait for the longest ttl.
+  * A marker that no client asks for expires after an hour, or after twice the longest ttl.
+
+The package does no I/O and reads no clock. It stands on `votes` only; the drivers connect it with the sockets:
+
+    settings     the options of a user (`redlatch.Guard`)
+    marker       what a marker says, and what writes it
+    clock        how a master's clock relates to ours
+    handshake    what a handshake asks for the guard, and how the replies become a report
+    membership   whether the clients of these masters agree on the list and on the options
+    master       what is known of one master, and its pulses
+    state        what is known of all of them
+    evidence     what a report says about a marker, a process and a clock
+    admission    the table that decides whether a master may vote
+    effects      what each of its decisions does
+"""

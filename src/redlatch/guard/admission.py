@@ -1,0 +1,120 @@
+"""The decision whether a master may vote: a table of what its marker, its process and its clock say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from redlatch.guard.clock import ClockState
+from redlatch.guard.effects import (
+    Admission,
+    accept_marker,
+    dismiss_leap,
+    look_at_all_again,
+    look_at_clock_later,
+    look_at_clocks_again,
+    look_for_marker_again,
+    mark_as_new,
+    mark_as_unsure,
+    quarantine_jump,
+    quarantine_jump_for_all,
+    quarantine_rest,
+    refuse,
+    refuse_unpersisted,
+    rename_marker,
+    replace_lost_marker,
+    replace_outlived_marker,
+    wait_for_others,
+)
+from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
+from redlatch.guard.handshake import GuardHandshake, HandshakeReport
+from redlatch.guard.master import GuardedMaster
+from redlatch.guard.state import GuardState
+
+Effect = Callable[[GuardState, Case], Admission | None]
+
+
+class Row(NamedTuple):
+    """One row of the table: the cases that it matches, and its effect.
+
+    Args:
+        final: whether the effect decides. If not, the rows below are read, too.
+    """
+
+    name: str
+    marker: MarkerState
+    process: ProcessState
+    clock: ClockState
+    effect: Effect
+    final: bool = True
+
+    def matches(self, case: Case) -> bool:
+        """Tell whether the row is about a case."""
+        return bool(case.marker & self.marker and case.process & self.process and case.clock & self.clock)
+
+
+M, P, C = MarkerState, ProcessState, ClockState
+
+# The first final row that matches decides. The columns are aligned by hand.
+# fmt: off
+TABLE = (
+    #   name                            marker         process        clock               effect
+    Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
+    Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
+    Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
+    # Masters without a marker.
+    Row("new? others being dialled",    M.UNDECIDED,   P.ANY,         C.ANY,              wait_for_others),
+    Row("new? reports too far apart",   M.OUTDATED,    P.ANY,         C.ANY,              look_at_all_again),
+    Row("new? others out of reach",     M.MAYBE_NEW,   P.ANY,         C.ANY,              mark_as_unsure),
+    Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              mark_as_new),
+    Row("a marker on its way",          M.JUST_MISSED, P.ANY,         C.ANY,              look_for_marker_again),
+    Row("a lost marker",                M.LOST,        P.ANY,         C.ANY,              replace_lost_marker),
+    # Masters with a marker, whose clock has jumped forward.
+    Row("a jump, others not heard",     M.PRESENT,     P.ANY,         C.FORWARD_UNHEARD,  look_at_clocks_again),
+    Row("a jump, others agree with us", M.PRESENT,     P.ANY,         C.FORWARD,          quarantine_jump_for_all),
+    Row("a jump, perhaps ours",         M.PRESENT,     P.ANY,         C.FORWARD_UNCLEAR,  quarantine_jump, final=False),
+    Row("a jump of our own clock",      M.PRESENT,     P.ANY,         C.OURS_STOOD_STILL, dismiss_leap, final=False),
+    # Masters with a marker.
+    Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
+    Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              replace_outlived_marker),
+    Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
+    Row("forgot a while ago",           M.FORGETFUL,   P.SAME,        C.ANY,              quarantine_rest),
+    Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
+)
+# fmt: on
+
+
+def rows_of(case: Case) -> list[Row]:
+    """Return the rows that apply to a case, in their order; the last one decides."""
+    rows = []
+    for row in TABLE:
+        if row.matches(case):
+            rows.append(row)
+            if row.final:
+                return rows
+    raise AssertionError(f"no row decides {case.marker}, {case.process}, {case.clock}")
+
+
+class Admissions(GuardState):
+    """Decides for one client which of its masters may vote."""
+
+    def handshake(self, index: int) -> GuardHandshake:
+        """Return what the next handshake with a master does for the guard."""
+        return self.masters[index].handshake()
+
+    def monitor(self, index: int) -> GuardedMaster:
+        """Return the monitor for the connection of a master that was admitted."""
+        return self.masters[index]
+
+    def decide(self, index: int, report: HandshakeReport, others: list[HandshakeReport | None]) -> Admission | None:
+        """Decide about a connection; None while that depends on masters that are being dialled.
+
+        Args:
+            others: the reports of all connections that wait for a decision, this one's among them, and None for each
+                master that cannot be reached. Masters that are still being dialled are missing.
+        """
+        case = examine(self, index, report, others)
+        decision: Admission | None = None
+        for row in rows_of(case):
+            decision = row.effect(self, case)
+        return decision

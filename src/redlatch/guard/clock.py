@@ -1,0 +1,119 @@
+"""How a master's clock relates to ours: an interval of offsets, jumps, and which of two clocks has jumped.
+
+Our times are nanoseconds since boot; a server's are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+from typing import NamedTuple
+
+from redlatch.votes.units import MILLISECOND, SECOND, quorum_of
+
+# A clock has jumped if it is off by more than this, beyond what its rate explains: some servers tell their time in
+# whole milliseconds, and no rate is perfectly even.
+JUMP_NS = 10 * MILLISECOND
+
+# A clock stands still if it advances by less than a tenth of this time, or of a longer one. (Servers extrapolate their
+# clock a little between two readings.)
+STILL_NS = 100 * MILLISECOND
+
+# How much faster or slower than ours a clock may run, whatever the drift factor says.
+MIN_RATE, MAX_RATE = 0.001, 0.01
+
+# How long a jump waits for news of the other masters' clocks, which show whose clock has jumped.
+CONFIRM_NS = SECOND
+
+
+class ClockState(Flag):
+    """What is known of a master's clock."""
+
+    UNJUDGED = auto()  # something else decides
+    STEADY = auto()
+    STANDS_STILL = auto()
+    OURS_STOOD_STILL = auto()  # a quorum has jumped alike, and no clock agrees with ours
+    FORWARD = auto()  # set forward: another master's clock agrees with ours
+    FORWARD_UNHEARD = auto()  # seen to jump just now, before the other masters were heard
+    FORWARD_UNCLEAR = auto()  # the other masters do not show whose clock has jumped
+
+    ANY = UNJUDGED | STEADY | STANDS_STILL | OURS_STOOD_STILL | FORWARD | FORWARD_UNHEARD | FORWARD_UNCLEAR
+
+
+class Leap(NamedTuple):
+    """A jump forward of a master's clock.
+
+    Args:
+        by_ns: by how much.
+        at_ns: before when.
+        judged: whether it was decided whose clock has jumped.
+    """
+
+    by_ns: int
+    at_ns: int
+    judged: bool = False
+
+    def described(self) -> str:
+        """Return the reason for a quarantine."""
+        return f"its clock was set forward by {self.by_ns / SECOND:.3f} s"
+
+
+def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) -> ClockState:
+    """Tell whose clock has jumped, by the clocks of the other masters.
+
+    Args:
+        others: the last leap of each other master that was heard after this one; None if it has never jumped.
+        size: the number of masters.
+    """
+    alike = [
+        other
+        for other in others
+        if other is not None
+        and abs(other.by_ns - leap.by_ns) < 2 * JUMP_NS  # each is known to JUMP_NS
+        and abs(other.at_ns - leap.at_ns) < CONFIRM_NS
+    ]
+    if any([other is None or leap.at_ns - other.at_ns > 2 * CONFIRM_NS for other in others]):
+        return ClockState.FORWARD
+    if alike and len(alike) + 1 >= quorum_of(size):
+        return ClockState.OURS_STOOD_STILL
+    if size > 1 and now_ns - leap.at_ns < CONFIRM_NS:
+        return ClockState.FORWARD_UNHEARD
+    return ClockState.FORWARD_UNCLEAR
+
+
+class Offset:
+    """The offset of a master's clock from ours, as an interval that is as narrow as the readings allow (as in NTP).
+
+    Args:
+        drift_factor: by which share of the time the clock may go wrong.
+
+    Attributes:
+        at_ns: when the clock was last read, by ours.
+    """
+
+    def __init__(self, drift_factor: float) -> None:
+        self._rate = min(max(drift_factor, MIN_RATE), MAX_RATE)
+        self._low = self._high = 0
+        self.at_ns = 0
+        self._server_us = 0
+
+    def note(self, sent_ns: int, came_ns: int, server_us: int) -> int:
+        """Note a reading that was taken between two moments; return the jump in ns, or 0 if there was none."""
+        low = server_us * 1000 - came_ns
+        high = server_us * 1000 - sent_ns + MILLISECOND  # the server may count whole milliseconds
+        jump = 0
+        if self.at_ns:
+            slack = int((came_ns - self.at_ns) * self._rate)
+            self._low, self._high = self._low - slack, self._high + slack
+            if low > self._high + JUMP_NS:
+                jump = low - self._high
+            elif high < self._low - JUMP_NS:
+                jump = high - self._low
+            elif max(low, self._low) < min(high, self._high):
+                low, high = max(low, self._low), min(high, self._high)
+        self._low, self._high, self.at_ns, self._server_us = low, high, came_ns, server_us
+        return jump
+
+    def stands_still(self, sent_ns: int, server_us: int) -> bool:
+        """Tell whether a reading is about the same as the last one, though time has passed. Ask before `note`."""
+        passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
+        return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

@@ -1,0 +1,75 @@
+"""Whether the clients of these masters agree: on the list of masters, and on the guard's options.
+
+Quorums of two different lists need not share a master, so two clients with different lists could hold one lock.
+"""
+
+from __future__ import annotations
+
+from redlatch.guard.marker import Marker
+from redlatch.guard.master import GuardedMaster
+from redlatch.guard.state import GuardState
+
+
+def disagreement(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
+    """Return how a marker contradicts our list and options, or the other markers; "" if it does not."""
+    return _other_options(state, master, marker) or _other_list(state, master, marker)
+
+
+def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
+    mine, settings = state.address(master), state.settings
+    if marker.max_ttl != settings.max_ttl_ms:
+        return (
+            f"{mine} is used with max_ttl={marker.max_ttl / 1000:g} by others, not {settings.max_ttl:g}: "
+            f"all clients must give the same guard=Guard(max_ttl=...){how_to_change(state)}"
+        )
+    if marker.trusted != settings.trust_persistence:
+        return (
+            f"{mine} is used with trust_persistence={marker.trusted} by others: all clients must give the same "
+            f"guard{how_to_change(state)}"
+        )
+    return ""
+
+
+def _other_list(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
+    mine = state.address(master)
+    if len(marker.masters) != len(state.addresses):
+        return (
+            f"{mine} is one of {len(marker.masters)} masters for others ({marker.shown_masters()}), and of "
+            f"{len(state.addresses)} here: all clients must have the same list, or another prefix"
+            f"{how_to_change(state)}"
+        )
+    for other in state.others(master):
+        theirs = other.marker
+        if theirs is None or (theirs.masters == marker.masters and theirs.master != marker.master):
+            continue
+        return (
+            f"{mine} is used as {marker.shown_master()} of {marker.shown_masters()}, and "
+            f"{state.address(other)} as {theirs.shown_master()} of {theirs.shown_masters()}: "
+            f"all clients must have the same list{how_to_change(state)}"
+        )
+    return ""
+
+
+def stranger(state: GuardState, master: GuardedMaster) -> str:
+    """Return how the markers of the others exclude a master without a marker; "" if they do not.
+
+    Markers that spell the addresses in another way exclude nobody.
+    """
+    mine = state.address(master)
+    if master.marker is not None:
+        return ""
+    for other in state.masters:
+        marker = other.marker
+        if marker is None or marker.master != state.address(other) or mine in marker.masters:
+            continue
+        return (
+            f"{mine} is not one of the masters that the others are used with ({marker.shown_masters()}); "
+            f"all clients must have the same list{how_to_change(state)}"
+        )
+    return ""
+
+
+def how_to_change(state: GuardState) -> str:
+    """Return how an operator changes the list or the options."""
+    key = state.key.decode(errors="replace").replace("\0", "\\x00")
+    return f'; to change that, stop all clients, and on each master: DEL "{key}"'

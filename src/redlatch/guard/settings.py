@@ -1,0 +1,47 @@
+"""The options of the guard, as a user gives them: `redlatch.Guard`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redlatch.errors import ConfigurationError
+
+# Seconds: the longest quarantine. A lock that is needed for longer is renewed.
+LONGEST_MAX_TTL = 7 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Options of the guard, which keeps a master out that may have forgotten locks, or whose clock has jumped.
+
+    All clients of the same masters and prefix must give the same `max_ttl`; one that differs is refused.
+
+    Args:
+        max_ttl: seconds, the longest ttl of any lock, and so the time for which a master is kept out. Default 60.
+        trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
+            append-only file, and should write it always (``appendfsync always``). Default False.
+
+    Raises:
+        ConfigurationError, TypeError: an argument cannot work.
+    """
+
+    max_ttl: float = 60.0
+    trust_persistence: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_ttl, bool) or not isinstance(self.max_ttl, (int, float)):
+            raise TypeError(f"guard: max_ttl in seconds is needed, not {type(self.max_ttl).__name__}")
+        if not isinstance(self.trust_persistence, bool):
+            raise TypeError(f"guard: trust_persistence is True or False, not {type(self.trust_persistence).__name__}")
+        if not 0.001 <= self.max_ttl <= LONGEST_MAX_TTL:
+            raise ConfigurationError(
+                f"guard: a max_ttl of 0.001 to {LONGEST_MAX_TTL} seconds is needed; got {self.max_ttl}"
+            )
+
+    @property
+    def max_ttl_ms(self) -> int:
+        """The longest ttl in whole milliseconds."""
+        return round(self.max_ttl * 1000)
+
+
+DEFAULT_GUARD = Guard()

@@ -1,0 +1,107 @@
+"""The seam between locks and drivers: what a lock needs of the driver that runs its calls.
+
+The drivers for threads and for asyncio share the session (`drivers.session`), which makes the steps of each call in the
+driver's own build, compiled or pure. They differ in how they run steps: one blocks the calling thread, the other one
+returns an awaitable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from ..errors import LockError
+from ..quorum.effects import Steps
+from ..quorum.hold import Hold
+from ..quorum.upkeep import Upkeep
+from ..quorum.waiting.queues import WaitQueues
+from ..votes.commands import Command
+
+
+class Driver(Protocol):
+    """The methods that all locks use."""
+
+    @property
+    def queues(self) -> WaitQueues:
+        """The queues of the client."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that the client was connected in."""
+
+    def send(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+
+    def leave_line(self, hold: Hold) -> None:
+        """Make the next waiter the head of the queue, and call it."""
+
+    def add_upkeep(self, upkeep: Upkeep) -> None:
+        """Renew a lock, or report its loss, from now on."""
+
+    # --- the steps of a call, for `run` ------------------------------------------------------------
+
+    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps: ...
+
+    def extending(self, hold: Hold, ttl_ms: int) -> Steps: ...
+
+    def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps: ...
+
+    def locked(self, hold: Hold, ttl_ms: int) -> Steps: ...
+
+    def owned(self, hold: Hold, ttl_ms: int) -> Steps: ...
+
+    def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps: ...
+
+    def acquiring_all(self, holds: list[Hold], ticket: object, ttl_ms: int, timeout: float | None) -> Steps: ...
+
+    def releasing_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps: ...
+
+    def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps: ...
+
+    def tickets(self, holds: list[Hold]) -> list[object]: ...
+
+
+class ThreadDriver(Driver, Protocol):
+    """The methods that only the locks for threads use."""
+
+    def run(self, steps: Steps) -> bool | None: ...
+
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, ticket: object) -> bool: ...
+
+    def abandon(self, hold: Hold, ticket: object) -> None: ...
+
+    def release(self, hold: Hold, ttl_ms: int) -> None: ...
+
+    def release_nowait(self, hold: Hold, released_lock: object) -> None: ...
+
+    def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None: ...
+
+    def connect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TaskDriver(Driver, Protocol):
+    """The methods that only the locks for asyncio use. An interrupted call recovers inside `run`."""
+
+    @property
+    def home(self) -> Any:
+        """The event loop, once the client is connected."""
+
+    def run(
+        self, steps: Steps, hold: Hold | None = None, ticket: object = None
+    ) -> Coroutine[Any, Any, bool | None]: ...
+
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]: ...
+
+    def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]: ...
+
+    def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]: ...
+
+    def stands_for(self, owner: object) -> None: ...
+
+    def connect(self) -> Coroutine[Any, Any, None]: ...
+
+    def close(self) -> Coroutine[Any, Any, None]: ...
+
+    def drop(self) -> None: ...

@@ -1,0 +1,215 @@
+"""The attempts of one acquire, and what follows from their votes.
+
+An attempt goes through these steps, between which the driver does what `acquire` yields:
+
+  begin     take a new token; return the ballot on it
+  second    return a second ballot, if one may make a quorum
+  won       judge the votes: a quorum in time is a lock
+  settles   after a lost attempt: return whether to wait for the masters that have not answered
+  judge     decide how to go on; return the ballot that undoes the attempt, if it must be undone
+
+Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
+
+Compiled as `redlatch._c.quorum.attempt`, too (see `redlatch._c`).
+Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+from ..votes.ballot import Ballot
+from ..votes.units import UNBOUNDED
+from .hold import Hold
+from .outcome import granted, is_final, no_quorum
+from .policy import Policy
+from .waiting.queues import WaitQueues
+
+
+class Attempt:
+    """One attempt after the other on one lock; `new_attempt` makes them.
+
+    Attributes:
+        policy, queues, hold, ttl_ms: as for `acquire`.
+        until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
+        started_ns: the time at which the last attempt began.
+        patience_ns: how long the last attempt waits for answers.
+        now_ns: the time at which its votes were counted; before the first attempt, the time at which the acquire began.
+        over: whether no attempt follows.
+        waits: whether the next attempt follows only after a change.
+        pauses: how many times in a row there was nothing to wait for.
+    """
+
+    __slots__ = (
+        "_again",
+        "_ballot",
+        "_began_ns",
+        "_deadline_ns",
+        "_failures",
+        "_first",
+        "_kind",
+        "_missed",
+        "_settling",
+        "_split",
+        "hold",
+        "now_ns",
+        "over",
+        "patience_ns",
+        "pauses",
+        "policy",
+        "queues",
+        "started_ns",
+        "ttl_ms",
+        "until_ns",
+        "waits",
+    )
+
+    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> None:
+        self.policy = policy
+        self.queues = queues
+        self.hold = hold
+        self._kind = hold.kind
+        self.ttl_ms = ttl_ms
+        self.until_ns = until_ns
+        self._began_ns = began_ns
+        # The master that the next attempt asks before the others; -1 if it asks all at once.
+        self._first = -1
+        self.now_ns = began_ns
+        self.over = self.waits = False
+        self.pauses = 0
+        # How many attempts in a row had no verdict.
+        self._failures = 0
+        # How many times in a row the answers of the masters asked for another attempt.
+        self._again = 0
+
+    def begin(self, started_ns: int) -> Ballot:
+        """Begin an attempt at this time, before its first byte leaves; return its ballot."""
+        policy = self.policy
+        deadline = started_ns + policy.validity_ns(self.ttl_ms)
+        patience = policy.patience_within(self.ttl_ms, self.until_ns - started_ns if self.until_ns else UNBOUNDED)
+        until = min(deadline, started_ns + patience)
+        ballot = self.hold.attempt(policy, self.queues, self.ttl_ms, started_ns, deadline, until)
+        if self._first >= 0:
+            ballot.ask_only(self._first, started_ns + policy.lone_ns(patience, self.queues.lead.round_ns))
+        ballot.behind = self._kind.behind()
+        self.started_ns = started_ns
+        self.patience_ns = patience
+        self._deadline_ns = deadline
+        self._ballot = ballot
+        self._split = self._settling = False
+        return ballot
+
+    def second(self) -> Ballot | None:
+        """Return a second ballot, or None if the first one decides."""
+        policy, ballot = self.policy, self._ballot
+        if self._first >= 0 and ballot.yes >= ballot.quorum:
+            until = min(self._deadline_ns, self.started_ns + self.patience_ns)
+            second: Ballot | None = ballot.ask_others(policy.size, policy.quorum, until)
+        else:
+            second = self._kind.second_round(policy, self.hold, ballot)
+        if second is not None:
+            self._ballot = second
+            self._split = True
+        return second
+
+    def won(self) -> bool:
+        """Return whether the attempt has won; if it has, the hold is HELD."""
+        policy, hold, kind = self.policy, self.hold, self._kind
+        # The vote of the master that was asked first may come after `second`. Alone it is no quorum.
+        whole = self._split or self._first < 0
+        won = whole and self._ballot.yes >= self._ballot.quorum
+        # The clock is read after the last vote that counts. Votes that come later do not count.
+        now = policy.clock.now()
+        self.now_ns = now
+        if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
+            return False
+        # Before the hold is HELD: from then on another thread may release it, and acquire it anew.
+        kind.rest(self.queues, hold.key)
+        hold.keep(now - self.started_ns)
+        kind.won(policy, hold)
+        self.queues.overtake(policy, hold, now)
+        if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.queues.by_key):
+            self.queues.leave(hold, now, False)
+        return True
+
+    def settles(self) -> bool:
+        """Return whether to wait for the masters that have not answered: if all refuse, nothing must be undone."""
+        ballot = self._ballot
+        # The master that was asked first is down or silent, so the others are asked next.
+        self._missed = self._first >= 0 and not self._split and not ballot.no
+        if not self._missed:
+            self._failures = self._failures + 1 if ballot.unavailable() else 0
+        if not self._kind.settles or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
+            return False
+        ballot.wait_for_all(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
+        self._settling = True
+        return True
+
+    def judge(self) -> Ballot | None:
+        """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
+        policy, kind, ballot, failures = self.policy, self._kind, self._ballot, self._failures
+        if self._settling:
+            self.now_ns = policy.clock.now()
+        in_time = self.now_ns < self.until_ns
+        heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
+        if not (self._missed or heeded):
+            # A first failure is not final: connections that broke are made anew, and the next commands wait for them.
+            self.over = is_final(ballot, failures) if failures else not in_time
+        self.waits = not (self._missed or heeded or failures)
+        self._again = self._again + heeded
+        if kind.leads and self._first < 0:
+            self.queues.lead.round_ns = self.now_ns - self.started_ns
+        if self._missed:
+            self.queues.lead.deprioritise(self._first, self.now_ns)
+            self._first = -1
+        # All masters that were asked have refused.
+        refused = not self._split and ballot.no >= ballot.size
+        if (refused and not (self.over and kind.signs_off)) or not (kind.undoes or ballot.yes > 0):
+            return None
+        hold = self.hold
+        return policy.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
+
+    def undone(self) -> None:
+        """Note that the undo was sent."""
+        self._kind.undone(self.policy, self.queues, self.hold.key, self._ballot)
+
+    def end(self) -> None:
+        """Give up.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+        """
+        hold, now = self.hold, self.now_ns
+        # Before `free`: from then on another thread may acquire through this lock object, and wait.
+        self._kind.rest(self.queues, hold.key)
+        self.queues.leave(hold, now, False)
+        hold.free()
+        if self._failures:
+            started = self.started_ns
+            raise no_quorum("acquire", self.policy, hold, self._ballot, now - started, now - self._began_ns)
+
+    def pause_ns(self) -> int:
+        """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
+        if self._again <= 2 or not self._kind.apart:
+            return 0
+        policy = self.policy
+        return self.now_ns + policy.retry.again_ns(self._again, self.now_ns - self.started_ns, policy.random())
+
+    def waited(self, waited: bool) -> None:
+        """Note whether there was anything to wait for."""
+        self.pauses = 0 if waited else self.pauses + 1
+        self._again = 0
+        if waited or self._first < 0 or self._split:
+            self.reached()
+        else:  # The first master refused although the key is free elsewhere: it may have kept a key that nobody holds.
+            self._first = -1
+
+    def reached(self) -> None:
+        """Let the next attempt ask one master first, because rivals may try at the same time."""
+        if self._kind.leads:
+            self._first = self.queues.lead.first_of(self.policy, self.hold.key, self.now_ns)
+
+
+def new_attempt(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:
+    """Return the attempts of an acquire that began at `began_ns`. A function costs less than a constructor."""
+    attempt: Attempt = Attempt.__new__(Attempt)
+    attempt._begin(policy, queues, hold, ttl_ms, until_ns, began_ns)
+    return attempt

@@ -1,0 +1,262 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Many locks in one round: the generators of `quorum` for a list of holds.
+
+Each name has its own result. The commands leave in parts, so that the masters work on the first part while the client
+makes the next one. Compiled as `redlatch._c.quorum.batch`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from redlatch.errors import LockError, NotOwned, QuorumUnavailable
+
+from ..votes.ballot import Ballot
+from ..votes.units import UNBOUNDED
+from .effects import Effect, Pause, Steps, Tell
+from .hold import HELD, Hold
+from .outcome import end_release, granted, is_final, no_quorum
+from .policy import Policy
+from .waiting.contention import wait_for_change
+from .waiting.queues import WaitQueues
+
+# The number of locks that are under way at once. It is well below the number of replies that a master may owe.
+BATCH = 1024
+
+# The number of commands that leave together.
+PART = 256
+
+
+def acquire_many(
+    policy: Policy,
+    queues: WaitQueues,
+    holds: list[Hold],
+    ticket: object,
+    ttl_ms: int,
+    left_ns: int = UNBOUNDED,
+    notifies: bool = True,
+) -> Steps:
+    """Make one attempt on each lock.
+
+    An attempt is undone unless it has won. If connections broke during an attempt, a second one follows.
+
+    Args:
+        queues: the queues of this client.
+        holds: holds that are FREE. When this returns, each is HELD or FREE.
+        ticket: the ticket that claims the holds. If the generator is interrupted or raises, the caller abandons them.
+        ttl_ms: the time to live on the masters.
+        left_ns: the time that is left of the caller's timeout.
+        notifies: whether to wake waiters of this client after an undo, because masters push no change that this client
+            makes itself. False while retrying: two multi-locks would wake each other endlessly.
+
+    Raises:
+        QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.
+    """
+    hold: Hold
+    for first in range(0, len(holds), BATCH):
+        trying: list[Hold] = holds[first : first + BATCH]
+        for hold in trying:
+            hold.claim(ticket)
+        broken = yield from _try_each(policy, queues, trying, ttl_ms, left_ns, notifies, 1)
+        if broken:
+            yield from _try_each(policy, queues, broken, ttl_ms, left_ns, notifies, 2)
+
+
+def acquire_all(
+    policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, give_up_ns: int | None
+) -> Steps:
+    """Try until all locks are won or the time is over. Hold no lock while waiting for the others.
+
+    Args:
+        queues: the queues of this client.
+        holds: holds that are FREE. When this returns, all are HELD or all are FREE.
+        ticket, ttl_ms: as for `acquire_many`.
+        give_up_ns: when to stop trying; None is never.
+
+    Raises:
+        QuorumUnavailable: too many masters failed.
+    """
+    hold: Hold
+    until = UNBOUNDED if give_up_ns is None else give_up_ns
+    attempts = 0
+    while True:
+        began = policy.clock.now()
+        left = until - began if until else UNBOUNDED
+        yield from acquire_many(policy, queues, holds, ticket, ttl_ms, left, False)
+        now = policy.clock.now()
+        refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
+        if not refused:
+            return
+        won: list[Hold] = [hold for hold in holds if hold.state == HELD]
+        if won:
+            yield Tell([policy.ballot(hold.releasing()) for hold in won])
+        for hold in won:
+            hold.free()
+            queues.watches.notify(hold.key)
+        if now >= until:
+            # Some masters may have had these keys for us. They push no change that this client makes itself.
+            for hold in refused:
+                queues.watches.notify(hold.key)
+            return
+        patience = policy.patience_ns(ttl_ms)
+        waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, patience, attempts, until)
+        attempts = 0 if waited else attempts + 1
+
+
+def _try_each(
+    policy: Policy, queues: WaitQueues, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
+) -> Generator[Effect, None, list[Hold]]:
+    """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke.
+
+    Longer than a function should be: it contains one whole attempt, from its first byte to its results, and all steps
+    share its times.
+    """
+    hold: Hold
+    asked: list[Ballot] = []
+    # The clock is read before the first byte leaves.
+    started = policy.clock.now()
+    deadline = started + policy.validity_ns(ttl_ms)
+    until = min(deadline, started + policy.patience_within(ttl_ms, left_ns))
+    for begin in range(0, len(holds), PART):
+        some: list[Hold] = holds[begin : begin + PART]
+        part: list[Ballot] = [hold.attempt(policy, queues, ttl_ms, started, deadline, until) for hold in some]
+        asked += part
+        yield Tell(part)
+    yield asked
+    ballot: Ballot
+    won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
+    # The clock is read after the last vote that counts. Votes that come later do not count.
+    now = policy.clock.now()
+    undone: list[Ballot] = []
+    # Keys that some masters may have had for us.
+    stirred: list[bytes] = []
+    broken: list[Hold] = []
+    failure: QuorumUnavailable | None = None
+    for place in range(len(holds)):
+        hold, ballot = holds[place], asked[place]
+        if granted(policy, queues, hold, won[place], deadline, now):
+            hold.keep(now - started)
+            continue
+        undone.append(policy.ballot(hold.releasing()))
+        if ballot.no < ballot.size:
+            stirred.append(hold.key)
+        if ballot.unavailable():
+            if not is_final(ballot, number):
+                broken.append(hold)
+                continue
+            failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
+        hold.free()
+    if undone:
+        yield Tell(undone)
+    if notifies:
+        for key in stirred:
+            queues.watches.notify(key)
+    if failure is not None:
+        raise failure
+    return broken
+
+
+def tickets(holds: list[Hold]) -> list[object]:
+    """Return the ticket of the claim on each hold."""
+    return [hold.ticket for hold in holds]
+
+
+def release_many(
+    policy: Policy, queues: WaitQueues, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]
+) -> Steps:
+    """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
+
+    Args:
+        queues: the queues of this client.
+        holds: the holds to release.
+        patience_ns: how long to wait for answers.
+        errors: receives the errors that `quorum.release` would raise, by place in `holds`.
+    """
+    hold: Hold
+    for first in range(0, len(holds), BATCH):
+        started = policy.clock.now()
+        # Of each release: the place of its hold, whether it is late, and whether it was sent before.
+        going: list[tuple[int, bool, bool]] = []
+        for place in range(first, min(first + BATCH, len(holds))):
+            hold = holds[place]
+            try:
+                late, resent = hold.begin_release(started)
+                going.append((place, late, resent))
+            except NotOwned as error:
+                errors[place] = error
+        while going:
+            asked: list[Ballot] = []
+            for begin in range(0, len(going), PART):
+                part: list[Ballot] = []
+                for place, _, _ in going[begin : begin + PART]:
+                    hold = holds[place]
+                    command = hold.releasing()
+                    part.append(policy.ballot(command, started + patience_ns))
+                asked += part
+                yield Tell(part)
+            if queues.heads or queues.watches.by_key:
+                for place, _, _ in going:
+                    queues.leave(holds[place], started, False)
+            yield asked
+            going = _settled(policy, holds, going, asked, started, errors)
+
+
+def _settled(
+    policy: Policy,
+    holds: list[Hold],
+    going: list[tuple[int, bool, bool]],
+    asked: list[Ballot],
+    started_ns: int,
+    errors: dict[int, LockError],
+) -> list[tuple[int, bool, bool]]:
+    """End each release that has a verdict; return the releases to send again because connections broke."""
+    hold: Hold
+    ballot: Ballot
+    broken: list[tuple[int, bool, bool]] = []
+    for ballot, (place, late, resent) in zip(asked, going, strict=True):
+        hold = holds[place]
+        try:
+            if not end_release(policy, hold, ballot, late, resent, started_ns):
+                broken.append((place, late, True))
+        except LockError as error:
+            errors[place] = error
+    return broken
+
+
+def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
+    """Run many generators of `quorum` at once; each has its own result.
+
+    Args:
+        many: the generators.
+        errors: receives the errors that they raise, by place in `many`.
+    """
+    for first in range(0, len(many), BATCH):
+        going = list(range(first, min(first + BATCH, len(many))))
+        while going:
+            still: list[int] = []
+            asked: list[Ballot] = []
+            told: list[Ballot] = []
+            until = 0
+            for index in going:
+                try:
+                    effect = next(many[index], None)
+                except LockError as error:
+                    errors[index] = error
+                    continue
+                if effect is not None:
+                    still.append(index)
+                    # A generator goes on only after its ballots are sent: its next step may wake waiters.
+                    if isinstance(effect, Tell):
+                        told += effect.ballots
+                    elif isinstance(effect, Ballot):
+                        asked.append(effect)
+                    elif isinstance(effect, Pause):
+                        until = max(until, effect.until_ns)
+            if told or asked:
+                yield Tell(told + asked)
+            if asked:
+                yield asked
+            if until:
+                yield Pause(until)
+            going = still

@@ -1,0 +1,50 @@
+"""The effects: the generators of the algorithm yield them, and the driver performs them.
+
+  Ballot           send its command to every master, and wait until it is decided or its time is over
+  Tell(ballots)    send their commands to every master; do not wait
+  [Ballot, ...]    wait until each of these ballots, which were sent before, is decided or its time is over
+  QueueEntry       wait until it is called or its time is over
+  Pause(until_ns)  wait
+  Answer(value)    return the value; the last effect of a generator that answers a question
+
+A generator goes on when the driver has performed its effect. A generator does no I/O. It takes the time and random
+numbers from the `Policy`. Compiled as `redlatch._c.quorum.effects`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ..votes.ballot import Ballot
+from .waiting.queues import QueueEntry
+
+
+class Tell:
+    """Send the commands of `ballots`, and do not wait for votes."""
+
+    __slots__ = ("ballots",)
+
+    def __init__(self, ballots: list[Ballot]) -> None:
+        self.ballots = ballots
+
+
+class Pause:
+    """Wait until `until_ns`."""
+
+    __slots__ = ("until_ns",)
+
+    def __init__(self, until_ns: int) -> None:
+        self.until_ns = until_ns
+
+
+class Answer:
+    """Return `value` to the caller."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+
+Effect = Ballot | list[Ballot] | Tell | QueueEntry | Pause | Answer
+Steps = Generator[Effect, None, None]

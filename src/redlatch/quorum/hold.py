@@ -1,0 +1,443 @@
+"""The state of one lock object: its claim and its lease.
+
+Longer than a module should be: the states, their table and the only functions that change them belong together.
+
+Compiled as `redlatch._c.quorum.hold`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redlatch.errors import AlreadyHeld, NotOwned
+
+from ..votes.ballot import Ballot
+from ..votes.commands import Command
+from ..votes.units import MILLISECOND, UNBOUNDED
+from .kinds.kind import Kind
+from .lease import NO_LEASE, Lease, new_lease
+from .policy import Policy
+
+# The states of a Hold.
+#
+# FREE       No attempt is under way. An acquire may have claimed the hold already (`ticket`).
+# WAITING    An acquire waits, in the queue of this client or between two attempts. Nothing is on the masters.
+# ASKING     An attempt or its undo is under way: the masters may have the key.
+# HELD       The lease counts until its deadline.
+# RELEASING  A release is under way.
+# SETTLING   A release failed or was interrupted. It may be called again.
+# PASSED     Another hold has the lease. The claim is about to end.
+# UNDOING    An interrupted acquire is being undone. The claim is about to end.
+FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
+
+# The states that may follow each state, each with the method that makes the change and the reason. Only this file
+# writes `state`, with one exception: `WaitQueues.pass_on` must not call anything between its check and its last step.
+# The simulations check every change against this table.
+TRANSITIONS = {
+    FREE: {
+        FREE: "claim, free: an acquire claims the hold, or its claim ends",
+        WAITING: "wait: an acquire begins",
+        ASKING: "ask: an attempt of a batch begins",
+    },
+    WAITING: {
+        WAITING: "wait: the acquire goes on waiting",
+        ASKING: "ask: an attempt begins",
+        HELD: "inherit: another hold has passed its lease on",
+        FREE: "free: the timeout is over",
+    },
+    ASKING: {
+        ASKING: "ask: the next attempt begins",
+        HELD: "keep: a quorum has granted the lease",
+        WAITING: "wait: the hold has released a lease that it could not use",
+        UNDOING: "undoing: an interrupt ended the acquire",
+        FREE: "free: the attempt was lost and is undone",
+    },
+    HELD: {
+        RELEASING: "begin_release: the holder releases the lock",
+        PASSED: "pass_on: a waiter of this client gets the lease",
+        ASKING: "give_back: the hold cannot use the lease that it inherited",
+        WAITING: "wait: the giver has taken the lease back",
+        SETTLING: "resend_release: an interrupt ended the release before its first step",
+        UNDOING: "undoing: an interrupt ended the acquire just after it won",
+        FREE: "free: the release was sent without waiting, or the key is known to be gone",
+    },
+    RELEASING: {
+        FREE: "free: a quorum has answered",
+        PASSED: "pass_on: a waiter of this client gets the lease",
+        SETTLING: "settle, resend_release: no quorum has answered, or an interrupt ended the release",
+    },
+    SETTLING: {
+        RELEASING: "begin_release: the release is called again",
+        SETTLING: "resend_release: another interrupt",
+        UNDOING: "undoing: an interrupt ended the acquire and its release",
+        FREE: "claim: a new acquire replaces the old release",
+    },
+    PASSED: {
+        FREE: "free: the release is over",
+        RELEASING: "pass_on: the waiter has left, or the token was exposed meanwhile",
+    },
+    UNDOING: {
+        UNDOING: "undoing: another interrupt",
+        FREE: "free: the undo was sent",
+    },
+}
+
+# An extension that waits for another one checks again within this time, even in a busy process.
+WANTED_NS = 100 * MILLISECOND
+
+# A time before the loss of any connection. So a release with this time is also sent on each connection that is made
+# anew.
+_BEFORE_ALL_NS = -1
+
+
+class Hold:
+    """One holder's claim on one name, and the lease that it has or asks for.
+
+    Rules:
+      * Another thread may replace the lease at any time. So a change of the lease compares and replaces (`_replace`),
+        and names the token of the lease that it changes.
+      * One hold is one holder. A second acquire is refused while the first one is under way or holds the lock: two
+        holders that share a token would release each other's lock. So each acquire has a ticket. The acquire whose
+        ticket is in `ticket` has the claim.
+      * There is never a call between a check and the step that follows from it. Another thread or an interrupt can
+        only come in at a call.
+
+    Args:
+        name: the name as the user gave it, for messages.
+        key: the key on the masters.
+        kind: the kind of the lock.
+
+    Attributes:
+        state: FREE to UNDOING.
+        lease: the lease that the last attempt asked for. It is stored before the first byte with its token leaves, so
+            that an interrupted attempt can be undone at any point (`abandon`). It counts only in the state HELD.
+        elapsed_ns: how long the last won acquire or extension took.
+        extending: the ballot of the extension that is under way, or None.
+        wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
+        token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
+        lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
+        ticket: the ticket of the acquire that has the claim, or None.
+    """
+
+    __slots__ = (
+        "elapsed_ns",
+        "extending",
+        "key",
+        "kind",
+        "lease",
+        "lost_ns",
+        "name",
+        "state",
+        "ticket",
+        "token_exposed",
+        "wanted_ns",
+    )
+
+    def __init__(self, name: str | bytes, key: bytes, kind: Kind) -> None:
+        self.name = name
+        self.key = key
+        self.kind = kind
+        self.state = FREE
+        self.lease: Lease = NO_LEASE
+        self.elapsed_ns = 0
+        self.extending: Any = None
+        self.wanted_ns = 0
+        self.token_exposed = False
+        self.lost_ns = 0
+        self.ticket: object = None
+
+    @property
+    def token(self) -> bytes:
+        """The token of the last attempt."""
+        return self.lease.token
+
+    @property
+    def fence(self) -> int:
+        """The number of this holder; 0 if it has none."""
+        return self.lease.fence
+
+    @property
+    def deadline_ns(self) -> int:
+        """The end of the lease in nanoseconds since boot; 0 if nothing was granted."""
+        return self.lease.deadline_ns if HELD <= self.state < UNDOING else 0
+
+    def claim(self, ticket: object) -> None:
+        """Give the claim to the acquire that has this ticket.
+
+        Raises:
+            AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
+        """
+        if self.ticket is None or self.state == SETTLING:
+            # There was no call since the check. So only one of two threads gets the claim.
+            self.ticket = ticket
+            self.state = FREE
+            self.kind.end(self)
+            return
+        raise AlreadyHeld(
+            f"this lock object holds or is acquiring {self.name!r} already; "
+            "release it first, or make one lock object for each holder",
+            name=self.name,
+        )
+
+    def wait(self) -> None:
+        """Note that nothing is on the masters, and that the acquire goes on."""
+        self.state = WAITING
+
+    def ask(self, lease: Lease) -> None:
+        """Store the lease that an attempt is about to ask for."""
+        self.lease = lease
+        self.token_exposed = False
+        self.state = ASKING
+
+    def attempt(
+        self, policy: Policy, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
+    ) -> Ballot:
+        """Begin an attempt: store its lease, before the first byte with its token leaves, and return its ballot.
+
+        Args:
+            queues: the queues of this client.
+            ttl_ms: the time to live on the masters.
+            started_ns: the time now.
+            deadline_ns: until when the holder may act if the attempt wins.
+            until_ns: when to stop waiting for votes.
+        """
+        kind = self.kind
+        lease = kind.lease(policy, queues, self.key, started_ns, deadline_ns)
+        self.ask(lease)
+        return policy.ballot(kind.acquiring(policy, queues, self.key, lease, ttl_ms), until_ns)
+
+    def releasing(self) -> Command:
+        """Return the command that releases the lock, or undoes the last attempt."""
+        return self.kind.releasing(self.key, self.lease)
+
+    def extending_to(self, ttl_ms: int, now_ns: int) -> Command:
+        """Return a command, made now, that extends the lock."""
+        command = self.kind.extending(self.key, self.lease, ttl_ms)
+        command.since_ns = now_ns
+        return command
+
+    def keep(self, elapsed_ns: int) -> None:
+        """Hold the lease that was asked for until its deadline; the attempt took `elapsed_ns`."""
+        self._hold(elapsed_ns)
+        # Another thread may have deleted the key since `granted` checked. Before HELD, `lose` changes only `lost_ns`.
+        if self.lost_ns >= self.lease.since_ns:
+            self.shorten(self.lease.token, self.lost_ns)
+
+    def borrow(self, token: bytes) -> None:
+        """Hold a lock that another holder has acquired with this token; its start and its end are unknown."""
+        self.ask(new_lease(token, _BEFORE_ALL_NS, UNBOUNDED))
+        self._hold(0)
+
+    def _hold(self, elapsed_ns: int) -> None:
+        self.elapsed_ns = elapsed_ns
+        self.extending = None
+        self.state = HELD
+
+    def _replace(self, old: Lease, new: Lease) -> bool:
+        """Replace a lease; return False if another thread has replaced it meanwhile."""
+        if self.lease is not old:
+            return False
+        # There was no call since the check.
+        self.lease = new
+        return True
+
+    def shorten(self, token: bytes, deadline_ns: int) -> None:
+        """End the lease with this token at a deadline, unless it ends earlier."""
+        lease = self.lease
+        while lease.token is token and deadline_ns < lease.deadline_ns:
+            if self._replace(lease, lease.until(deadline_ns)):
+                return
+            lease = self.lease
+
+    def prolong(self, token: bytes, asked_ns: int, deadline_ns: int) -> None:
+        """Apply an extension of the lease with this token, unless the lock was lost meanwhile.
+
+        Args:
+            token: the token of the lease that was extended.
+            asked_ns: when the extension began.
+            deadline_ns: the new deadline; 0 keeps the old one, because a later extension has begun.
+        """
+        lease = self.lease
+        while lease.token is token and self.lost_ns < asked_ns:
+            if self._replace(lease, lease.extended(deadline_ns or lease.deadline_ns, asked_ns)):
+                return
+            lease = self.lease
+
+    def may_pass_to(self, other: Hold) -> bool:
+        """Return whether the lease may pass to another hold.
+
+        A lease keeps its token. So it must not pass on after the token was exposed: a user could then release the lock
+        of the next holder. If the next holder needs a number, one must be left.
+        """
+        if self.token_exposed or not self.kind.passes or self.kind.passes != other.kind.passes:
+            return False
+        return not other.kind.numbers or self.lease.fence < self.lease.fence_end
+
+    def lose(self, now_ns: int) -> None:
+        """Note that somebody has deleted the key: a lease that is held, passed on or inherited meanwhile is lost."""
+        # This step comes first, because `inherit` and `prolong` check `lost_ns` last.
+        self.lost_ns = now_ns
+        if self.state == HELD:
+            self.shorten(self.lease.token, now_ns)
+
+    def holds_since(self, since_ns: int) -> bool:
+        """Return whether the hold still has the lease of the attempt that began at `since_ns`, and no newer one."""
+        return self.state == HELD and self.lease.since_ns == since_ns
+
+    def lose_what_it_holds_since(self, since_ns: int, now_ns: int) -> None:
+        """Note that the key of the attempt that began at `since_ns` was deleted; a newer lease stays as it is."""
+        while self.holds_since(since_ns):
+            lease = self.lease
+            shorter = lease.until(min(lease.deadline_ns, now_ns))
+            if self.state == HELD and lease.since_ns == since_ns and self.lease is lease:
+                # There is no call between the check and the end.
+                self.lost_ns = now_ns
+                self.lease = shorter
+                return
+
+    def inherit(self, lease: Lease, giver: Hold) -> None:
+        """Hold the lease that another hold has passed on."""
+        self.lease = lease
+        self.token_exposed = False
+        self.elapsed_ns = giver.elapsed_ns
+        self.extending = None
+        self.state = HELD
+        lost_ns = max(self.lost_ns, giver.lost_ns)
+        if lease.asked_ns < lost_ns:
+            self.shorten(lease.token, lost_ns)
+
+    def give_back(self) -> Command:
+        """Return the command that releases a lease which the hold cannot use; call `wait` once it was sent.
+
+        The state ASKING makes `abandon` release the lease after an interrupt.
+        """
+        self.state = ASKING
+        return self.releasing()
+
+    def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
+        """Store an extension for which no caller waits. Its result counts as soon as `adopt` is called.
+
+        Args:
+            renewal: the ballot of the extension; None forgets the last one.
+            deadline_ns: the deadline that the extension asks for.
+        """
+        while True:
+            lease = self.lease
+            if lease.renewal is renewal or self._replace(lease, lease.renewing(renewal, deadline_ns)):
+                return
+
+    def being_extended(self, now_ns: int) -> bool:
+        """Return whether an extension is under way, or waits for another one."""
+        ballot = self.extending
+        return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
+
+    def adopt(self, now_ns: int) -> None:
+        """Apply the result of the extension that `renew` has stored, if there is one.
+
+        The extension counts if a quorum has said yes and the old deadline has not passed.
+        """
+        while True:
+            lease = self.lease
+            if lease.renewal is None or not lease.renewal.decided or self._replace(lease, lease.renewed(now_ns)):
+                return
+
+    def busy(self, now_ns: int) -> bool:
+        """Return whether other holds of this client should wait for this one: it waits, asks, holds or releases.
+
+        Return False for a held lock whose token was exposed. A user may release it elsewhere, and only the masters
+        know of that.
+        """
+        return (self.held(now_ns) and not self.token_exposed) or self.state in (WAITING, ASKING, RELEASING)
+
+    def free(self) -> None:
+        """Make the hold FREE, and end its claim last. If this is interrupted, it may be repeated."""
+        self.kind.end(self)
+        # There is no call from here to the end.
+        self.state = FREE
+        self.ticket = None
+
+    def abandon(self, ticket: object) -> Command | None:
+        """End an interrupted acquire, and return the command that deletes the keys it may have left on the masters.
+
+        Args:
+            ticket: the ticket of the acquire. If it does not have the claim, nothing happens.
+
+        Returns:
+            The command that undoes the acquire; None if nothing must be undone.
+        """
+        if self.ticket is not ticket:
+            return None
+        try:
+            return self.undoing(ticket)
+        finally:
+            # Also after a second interrupt.
+            self.end_undoing(ticket)
+
+    def undoing(self, ticket: object) -> Command | None:
+        """Begin to undo an interrupted acquire. If this is interrupted, it may be repeated.
+
+        Returns:
+            The command that undoes the acquire. None if nothing must be undone, or another thread releases the lock
+            already.
+        """
+        if self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and not self.kind.undoes):
+            return None
+        command = self.releasing()
+        # Another thread may have released the lock before, or during `releasing`.
+        if self.ticket is not ticket or self.state not in (ASKING, HELD, SETTLING, UNDOING):
+            return None
+        # There was no call since the check. From now on no thread can release the lock or pass its lease on.
+        self.state = UNDOING
+        return command
+
+    def end_undoing(self, ticket: object) -> None:
+        """End the claim of an interrupted acquire, unless another thread is releasing the lock."""
+        if self.ticket is ticket and self.state != RELEASING:
+            self.free()
+
+    def begin_release(self, now_ns: int) -> tuple[bool, bool]:
+        """Begin a release.
+
+        Returns:
+            Whether the validity is over; and whether an earlier release was sent already. A master that obeyed the
+            earlier one answers "no" to the second.
+
+        Raises:
+            NotOwned: the lock is not held, or another thread is releasing it.
+        """
+        self.adopt(now_ns)
+        # There is no call between this check and the change of the state.
+        if self.state not in (HELD, SETTLING):
+            raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
+        late = self.state == HELD and now_ns >= self.lease.deadline_ns
+        resent = self.state == SETTLING
+        self.state = RELEASING
+        return late, resent
+
+    def settle(self) -> None:
+        """Note that a release had no verdict. It may be called again."""
+        self.state = SETTLING
+
+    def resend_release(self, ticket: object) -> Command | None:
+        """Mark an interrupted release as unsettled; return the command to send again, or None.
+
+        Args:
+            ticket: the ticket of the acquire whose lock was being released. If its claim has ended, nothing happens.
+        """
+        if self.ticket is not ticket:
+            return None
+        if self.state == PASSED:
+            self.free()
+        if self.state not in (HELD, RELEASING, SETTLING):
+            return None
+        command = self.releasing()
+        # During `releasing` another thread may have claimed the hold, or passed its lease on.
+        if self.ticket is not ticket or self.state not in (HELD, RELEASING, SETTLING):
+            return None
+        # This step comes last, so that a second interrupt before it changes nothing.
+        self.state = SETTLING
+        return command
+
+    def held(self, now_ns: int) -> bool:
+        """Return whether the hold has a lease whose deadline has not passed."""
+        return self.state == HELD and now_ns < self.lease.deadline_ns

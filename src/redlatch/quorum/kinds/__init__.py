@@ -1,0 +1,1 @@
+"""The kinds of locks: what each of them asks the masters."""

@@ -1,0 +1,152 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""The fair lock: each master has a queue, and calls only the waiter whose turn it is.
+
+How the masters agree on one order: each waiter draws one ticket by its wall clock, and has the same ticket in the queue
+of every master. A master refuses a ticket that is more than 100 ms below the highest ticket that it has. The waiter
+then takes a higher one. If a quorum knows a waiter, each later waiter asks at least one master that knows the first. So
+requests more than 100 ms apart are served in order, regardless of clock skew. Only requests within 100 ms of each other
+may be served in another order.
+
+Rules that each script keeps on its master (`family_scripts`):
+  * While the lock is free, the first waiter in the queue is called: the master changes the key of that waiter. A waiter
+    watches only its own key. So a change of the lock wakes one waiter, regardless of how many there are.
+  * A waiter that has not asked for `ALIVE_MS` is dead. Each script of a client that asks or leaves passes over it.
+  * The master calls no waiter when the key of the lock expires, or when a user deletes it. So a waiter that knows that
+    it is the first watches that key, too. And each waiter asks once a second.
+
+Compiled as `redlatch._c.quorum.kinds.fair`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from redlatch.votes import family_scripts as scripts
+
+from ...votes.ballot import FOREVER_MS, Ballot
+from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
+from ...votes.units import MILLISECOND
+from ..attempt import Attempt
+from ..effects import Effect, Tell
+from ..hold import Hold
+from ..lease import Lease
+from ..policy import Policy
+from ..waiting.contention import wait_for_pushes
+from ..waiting.queues import WaitQueues
+from .kind import Kind
+from .watching import ALIVE_MS
+
+# What an attempt asks for: to keep its place in the queue, a new place, or a later place than before.
+KEPT, NEW, CHANGED = range(3)
+
+
+class Fair(Kind):
+    """A lock that serves the waiters of all processes in the order in which they came."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self.orderly = True
+        self._keys = [key, key + b"\0queue"]
+        self._me = self._waiter = b""
+        self._ticket = self._next = 0
+        self._place = NEW
+        self._since_ns = 0
+        self._called: Ballot | None = None
+        self._answers: dict[int, int] = {}
+
+    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+        self._me = policy.me()
+        self._waiter = hold.key + scripts.WAITER + self._me
+        self._next = policy.fences.now()
+        self._place = NEW
+        self._since_ns = policy.clock.now()
+
+    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        self.rest(queues, key)
+        place = self._place
+        if place == NEW:
+            # This holds until a quorum has answered: until then the masters may not have checked the ticket.
+            self._place = CHANGED
+            # After a long wait in the queue of this client the ticket is old, and the masters would refuse it.
+            self._next = max(self._next, policy.fences.now() - scripts.SKEW_US // 2)
+        # The ticket changes only here, because the undo of the last attempt names the old ticket.
+        self._ticket = self._next
+        # The first attempt on such a key is refused in most cases.
+        if place == NEW and key in queues.crowded:
+            queues.crowded.discard(key)
+            self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(ttl_ms))
+        self._answers = {}
+        arguments = [lease.token, b"%d" % ttl_ms, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS, b"%d" % place]
+        return Scripted(
+            key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
+        )
+
+    def undoing(self, key: bytes, lease: Lease) -> Command:
+        arguments = [lease.token, self._me, b"%d" % self._ticket]
+        # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
+        # the second undo does not enter the queue again.
+        again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
+        whole = [*arguments, b"%d" % ALIVE_MS]
+        return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        arguments = [lease.token, self._me, b"%d" % self._ticket]
+        command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
+        # The place in the queue may exist since the first attempt.
+        command.since_ns = self._since_ns
+        return command
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Take a higher ticket if a master asks for one, and keep the answers."""
+        # This is a copy, because another thread may add an answer meanwhile.
+        self._answers = dict(ballot.answers or {})
+        highest = -min([0] + list(self._answers.values()))  # noqa: RUF005 (Cython)
+        if highest < self._ticket:
+            self._place = KEPT
+            return False
+        self._next = highest + 1
+        self._place = CHANGED
+        return True
+
+    def _watch(self, policy: Policy, queues: WaitQueues, key: bytes, until_ns: int) -> Ballot:
+        """Watch the key of this waiter for a call; also watch the lock for changes by this client itself."""
+        self._called = called = policy.ballot(Called(self._waiter), until_ns)
+        queues.watches.add(self._waiter, called)
+        queues.watches.add(key, called)
+        return called
+
+    def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+        # The masters push no change that the undo makes. So the next wait asks them anew.
+        self.rest(queues, key)
+
+    def rest(self, queues: WaitQueues, key: bytes) -> None:
+        called, self._called = self._called, None
+        if called is not None:
+            queues.watches.remove(self._waiter, called)
+            queues.watches.remove(key, called)
+
+    def behind(self) -> Ballot | None:
+        return self._called
+
+    def _left_ns(self, policy: Policy) -> int:
+        """Return after which time the lock should be free on a quorum, by the answers of the masters."""
+        left = sorted([max(0, -1 - answer) for answer in self._answers.values()])
+        return min(left[policy.quorum - 1] if len(left) >= policy.quorum else FOREVER_MS, FOREVER_MS) * MILLISECOND
+
+    def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
+        policy, queues, key = attempt.policy, attempt.queues, attempt.hold.key
+        queues.crowd(key)
+        called = self._called
+        if called is None:
+            called = self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
+            yield Tell([called])
+        # This waiter is the first on at least one master.
+        if self._answers:
+            yield Tell([policy.ballot(Look(key))])
+        yield [called]
+        if called.yes >= called.quorum:
+            return True
+        waited = yield from wait_for_pushes(policy, called, self._left_ns(policy), attempt.pauses, attempt.until_ns)
+        return waited

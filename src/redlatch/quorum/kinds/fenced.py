@@ -1,0 +1,57 @@
+# cython: annotation_typing=True
+"""The fenced lock: a plain lock whose holders are numbered.
+
+Compiled as `redlatch._c.quorum.kinds.fenced`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from ...votes.ballot import Ballot
+from ...votes.commands import AcquireFenced, Command, Confirm
+from ..hold import Hold
+from ..lease import Lease, new_lease
+from ..policy import Policy
+from ..waiting.queues import WaitQueues
+from .kind import PLAIN_ONES
+from .watching import WatchingKind
+
+
+class Fenced(WatchingKind):
+    """A plain lock whose holders are numbered by "propose and confirm" (docs/fencing.md).
+
+    An attempt proposes a number above all numbers that this client has seen. If a quorum has the key for us but some
+    masters have higher numbers, a second round confirms a number above those. The second round asks only masters whose
+    answers it knows, so its number is above theirs. Each round also takes the numbers of later holders to which the
+    lease may be passed on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = PLAIN_ONES
+        self.numbers = True
+
+    def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+        fence = policy.fences.propose()
+        lease = new_lease(policy.tokens.take(), since_ns, deadline_ns)
+        return lease.numbered(fence, fence + queues.successors(policy, key))
+
+    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
+
+    def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
+        if ballot.yes >= ballot.quorum or not ballot.won():
+            return None
+        # This is a copy, because another thread may add an answer meanwhile.
+        answers = dict(ballot.answers or {})
+        lease = hold.lease
+        highest = max([lease.fence_end] + [-answer for answer in answers.values()])
+        first, last = highest + 1, highest + 1 + lease.fence_end - lease.fence
+        hold.lease = lease.numbered(first, last)
+        policy.fences.note(highest)
+        command = Confirm(hold.key, lease.token, lease.since_ns, first, last)
+        again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
+        again.asked = sum([1 << index for index in answers])
+        return again
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        policy.fences.note(hold.lease.fence_end)

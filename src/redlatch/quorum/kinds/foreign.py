@@ -1,0 +1,97 @@
+"""Plain locks as other clients write them: with a chosen token, and with a signal for waiters.
+
+The drop-ins of `redlatch.compat` use them. Compiled as `redlatch._c.quorum.kinds.foreign`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from redlatch.votes import family_scripts as scripts
+
+from ...votes.commands import BY_SHA, FULL_TEXT, NOTHING, Command, Release, Scripted
+from ...votes.key import key_as_it_is
+from ..hold import Hold
+from ..lease import Lease, new_lease
+from ..policy import Policy
+from ..waiting.queues import WaitQueues
+from .kind import CHOSEN_ONES, NEVER
+from .watching import WatchingKind
+
+
+class Given(WatchingKind):
+    """A plain lock whose token the user chooses.
+
+    Another process may choose the same token. So an attempt is undone only if a master has said yes. A key whose
+    attempt was interrupted or got no answer may stay until its ttl is over. Attempts that share a token may undo each
+    other if a connection breaks between them: the server may read bytes from the old connection after bytes from the
+    new one. So this kind serves only interfaces that let the user choose the token.
+
+    Args:
+        token: the value of the key, at most 512 bytes.
+        once: whether no other holder has the token. Then only the first attempt uses it, and each later attempt takes
+            a new token.
+    """
+
+    def __init__(self, token: bytes, once: bool = False) -> None:
+        super().__init__()
+        key_as_it_is(token, "token")
+        self._token = token
+        self._once = self.undoes = once
+        self.passes = CHOSEN_ONES if once else NEVER
+
+    def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+        token = self._token or policy.tokens.take()
+        if self._once:
+            self._token = b""
+        return new_lease(token, since_ns, deadline_ns)
+
+    def promise(self, token: bytes) -> None:
+        """Use this token in all later attempts, and inherit no lease: the user already knows the token."""
+        self._once = False
+        self.passes = NEVER
+        self._token = token
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        hold.token_exposed = not self._once
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        return self._in_order(Release(key, lease.token, lease.since_ns))
+
+    def _in_order(self, release: Command) -> Command:
+        return release if self._once else InOrder(release)
+
+
+class Signalled(Given):
+    """A lock whose waiters in other processes wait for an element of a list with BLPOP, as python-redis-lock does.
+
+    Args:
+        token, once: as for `Given`.
+        signal: the key of the list.
+        signal_ms: how long the element stays, in milliseconds.
+    """
+
+    def __init__(self, token: bytes, once: bool, signal: bytes, signal_ms: int) -> None:
+        super().__init__(token, once)
+        self._signal = signal
+        self._signal_ms = signal_ms
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        keys, arguments = [key, self._signal], [lease.token, b"%d" % self._signal_ms]
+        return self._in_order(Scripted(key, lease, scripts.SIGNAL_RELEASE, keys, arguments, NOTHING, True))
+
+
+class InOrder(Command):
+    """A release that calls no script by its SHA.
+
+    If a server had forgotten the script, the client would send the release again with the full text, after the commands
+    that it sent meanwhile. The release would then also undo a next attempt with the same token.
+    """
+
+    __slots__ = ("_release",)
+
+    def __init__(self, release: Command) -> None:
+        self._concern(release.key, release.token, release.since_ns)
+        self.releases = True
+        self._release = release
+
+    def payload(self, dialect: int) -> bytes:
+        return self._release.payload(FULL_TEXT if dialect == BY_SHA else dialect)

@@ -1,0 +1,144 @@
+"""What a kind of lock asks the masters. Compiled as `redlatch._c.quorum.kinds.kind`, too (see `redlatch._c`)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ...votes.ballot import Ballot
+from ...votes.commands import Command, Extend, Locked, Owned, new_acquire, new_release
+from ..lease import Lease, new_lease
+from ..policy import Policy
+
+# How many attempts may follow the answers of the masters after the timeout.
+LATE = 8
+
+# To which holds a lease may pass (see `Kind.passes`): none, those of plain locks, or those whose token was chosen.
+NEVER, PLAIN_ONES, CHOSEN_ONES = range(3)
+
+
+class Kind:
+    """One kind of lock. A kind has the commands of a plain lock unless it defines its own.
+
+    A kind without state serves all locks. A kind with state belongs to one lock object.
+
+    Attributes:
+        enters_queue: whether a hold waits in the queue of its client, of which only the head asks the masters.
+        shares: whether other holds of the same client may have the lock at the same time.
+        orderly: whether the masters keep the order of waiters. Then waiters of other processes need no chance first.
+        undoes: whether an attempt is undone even if no master is known to have said yes. False if the token was chosen:
+            another holder may have chosen the same token, and the key may be its own.
+        passes: to which holds of this client a lease may pass.
+        numbers: whether each holder gets a number.
+        leads: whether the attempt after a refused one asks one master before the others.
+        settles: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing must be
+            undone.
+        signs_off: whether the last attempt is undone even if all masters have refused it.
+        late: how many attempts may follow the answers of the masters after the timeout.
+        apart: whether attempts in quick succession must pause, so that they do not collide with those of rivals.
+    """
+
+    __slots__ = (
+        "apart",
+        "enters_queue",
+        "late",
+        "leads",
+        "numbers",
+        "orderly",
+        "passes",
+        "settles",
+        "shares",
+        "signs_off",
+        "undoes",
+    )
+
+    def __init__(self) -> None:
+        self.enters_queue = True
+        self.shares = False
+        self.orderly = False
+        self.undoes = True
+        self.passes = NEVER
+        self.numbers = False
+        self.leads = False
+        self.settles = True
+        self.signs_off = True
+        self.late = LATE
+        self.apart = True
+
+    # --- one acquire ---------------------------------------------------------------------------------------
+
+    def caller(self) -> Any:
+        """Return the calling thread or task if the kind needs it; else None."""
+        return None
+
+    def begin(self, policy: Policy, hold: Any, caller: Any) -> None:
+        """Begin an acquire for the thread or task that `caller` has returned; raise if it must not wait."""
+
+    def lease(self, policy: Policy, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
+        """Return the lease that an attempt asks for."""
+        return new_lease(policy.tokens.take(), since_ns, deadline_ns)
+
+    def ahead(self) -> Ballot | None:
+        """Return the ballot that is sent before the next attempt, or None."""
+        return None
+
+    def behind(self) -> Ballot | None:
+        """Return the ballot that is sent right behind the next attempt, or None."""
+        return None
+
+    def second_round(self, policy: Policy, hold: Any, ballot: Ballot) -> Ballot | None:
+        """Return the ballot of a second round if a quorum may say yes in one; otherwise None."""
+        return None
+
+    def won(self, policy: Policy, hold: Any) -> None:
+        """Note that the lock is held."""
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Note the answers of the masters; return whether to ask again at once."""
+        return False
+
+    def undone(self, policy: Policy, queues: Any, key: bytes, ballot: Ballot) -> None:
+        """Note that an attempt is being undone; `ballot` has the votes on the attempt."""
+
+    def wait(self, attempt: Any) -> Generator[Any, None, bool]:
+        """Wait for a change between two attempts.
+
+        Args:
+            attempt: the last one (see `attempt.Attempt`).
+
+        Returns:
+            Whether there was anything to wait for.
+        """
+        raise NotImplementedError
+
+    def rest(self, queues: Any, key: bytes) -> None:
+        """End the watch of an acquire, before the lock object is given up or the lock is held."""
+
+    def end(self, hold: Any) -> None:
+        """Note that the lock is not held any more."""
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def acquiring(self, policy: Policy, queues: Any, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        """Return the command of an attempt."""
+        return new_acquire(key, lease.token, lease.since_ns, ttl_ms)
+
+    def undoing(self, key: bytes, lease: Lease) -> Command:
+        """Return the command that undoes an attempt if another attempt follows."""
+        return self.releasing(key, lease)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        """Return the command that releases the lock, or undoes the last attempt."""
+        return new_release(key, lease.token, lease.since_ns)
+
+    def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        """Return the command that extends the lock."""
+        return Extend(key, lease.token, lease.since_ns, ttl_ms)
+
+    def owned(self, key: bytes, lease: Lease) -> Command:
+        """Return the command that asks whether this holder has the lock."""
+        return Owned(key, lease.token, lease.since_ns)
+
+    def locked(self, key: bytes) -> Command:
+        """Return the command that asks whether the lock is held; of a semaphore, whether all permits are taken."""
+        return Locked(key, b"", 0)

@@ -1,0 +1,37 @@
+"""The plain lock. Compiled as `redlatch._c.quorum.kinds.plain`, too (see `redlatch._c`)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ..attempt import Attempt
+from ..effects import Effect
+from ..waiting.contention import wait_for_change
+from .kind import PLAIN_ONES, Kind
+
+
+class Plain(Kind):
+    """One key and one holder, with the commands of `Kind`.
+
+    After a refused attempt, all clients ask the same master before the others. So if several try again at once, one of
+    them wins, and the others have nothing to undo.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = PLAIN_ONES
+        self.leads = True
+        self.settles = self.signs_off = False
+
+    def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
+        round_ns = attempt.now_ns - attempt.started_ns
+        patience_ns, pauses, until_ns = attempt.patience_ns, attempt.pauses, attempt.until_ns
+        return wait_for_change(
+            attempt.policy, attempt.queues, attempt.hold.key, round_ns, patience_ns, pauses, until_ns
+        )
+
+
+# The kind has no state, so one object serves all locks.
+PLAIN = Plain()

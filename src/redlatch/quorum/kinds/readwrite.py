@@ -1,0 +1,158 @@
+# cython: annotation_typing=True
+"""Locks for many readers or one writer.
+
+Compiled as `redlatch._c.quorum.kinds.readwrite`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redlatch.errors import AlreadyHeld
+from redlatch.votes import family_scripts as scripts
+
+from ...votes.commands import NOTHING, Command, Scripted
+from ..hold import Hold
+from ..lease import NO_LEASE, Lease
+from ..policy import Policy
+from ..waiting.queues import WaitQueues
+from .watching import ALIVE_MS, WatchingKind
+
+
+class ReaderOrWriter(WatchingKind):
+    """The common base of readers and writers.
+
+    Args:
+        key: the key of the holders: the readers, or the writer.
+        holders: the holds that each thread or task has through one lock object; a weak mapping.
+        owner: returns the calling thread or task.
+
+    Attributes:
+        writes: whether this is a writer.
+    """
+
+    writes = False
+
+    def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
+        super().__init__()
+        self._keys = [key, key + b"\0writer", key + b"\0waits"]
+        self._holders = holders
+        self._owner = owner
+        # The holds of the same thread or task. A reference to the thread or task itself would keep it alive.
+        self._mine: list[Hold] = []
+
+    def caller(self) -> Any:
+        return self._owner()
+
+    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+        # A coroutine that was created outside any task belongs to the task that runs it.
+        if caller is None:
+            caller = self._owner()
+        self._mine = [] if caller is None else self._holders.setdefault(caller, [])
+
+    def won(self, policy: Policy, hold: Hold) -> None:
+        self._mine.append(hold)
+
+    def end(self, hold: Hold) -> None:
+        # An interrupt may have come before `won` added it.
+        if hold in self._mine:
+            self._mine.remove(hold)
+
+    def _has(self, writes: bool, policy: Policy) -> bool:
+        """Return whether the same thread or task holds a write lock (`writes`) or a read lock (not `writes`)."""
+        now = policy.clock.now()
+        return any([_writes(mine) == writes and mine.held(now) for mine in list(self._mine)])
+
+    def locked(self, key: bytes) -> Command:
+        return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [b"1"])
+
+
+def _writes(hold: Hold) -> bool:
+    kind: Any = hold.kind
+    return bool(kind.writes)
+
+
+class Reader(ReaderOrWriter):
+    """A reader. It waits while a writer holds the lock or waits for it.
+
+    A nested read of the same thread or task does not wait for waiting writers: they wait for the outer read, which
+    cannot end before the nested one. So its command names a key that is never written, in place of the key of the
+    waiting writers.
+    """
+
+    def __init__(self, key: bytes, holders: Any, owner: Callable[[], Any]) -> None:
+        super().__init__(key, holders, owner)
+        self.enters_queue = False
+        self.shares = True
+
+    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+        super().begin(policy, hold, caller)
+        if self._has(True, policy):
+            raise AlreadyHeld(
+                f"the same thread or task holds the write lock of {hold.name!r}, and would wait for itself; "
+                "read without a read lock, because the write lock excludes all others, or release it first",
+                name=hold.name,
+            )
+
+    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        arguments = [lease.token, b"%d" % ttl_ms]
+        keys = [*self._keys[:2], self._keys[0] + b"\0nested"] if self._has(False, policy) else self._keys
+        return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.READ_RELEASE, self._keys, [lease.token], NOTHING, True)
+
+    def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        return Scripted(key, lease, scripts.READ_EXTEND, self._keys, [lease.token, b"%d" % ttl_ms])
+
+    def owned(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.READ_OWNED, self._keys, [lease.token])
+
+
+class Writer(ReaderOrWriter):
+    """A writer. It waits while another writer or any reader holds the lock. New readers wait while any writer waits."""
+
+    writes = True
+
+    # The name of the writer on the masters while it waits: the token of its first attempt.
+    _waiter = b""
+    _since_ns = 0
+
+    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+        super().begin(policy, hold, caller)
+        self._waiter = b""
+        self._since_ns = policy.clock.now()
+        if self._has(False, policy):
+            raise AlreadyHeld(
+                f"the same thread or task holds a read lock of {hold.name!r}, and would wait for itself; "
+                "a read lock cannot be upgraded, so release it first",
+                name=hold.name,
+            )
+        if self._has(True, policy):
+            raise AlreadyHeld(
+                f"the same thread or task holds the write lock of {hold.name!r}, and would wait for itself; "
+                "a write lock is not re-entrant, so release it first",
+                name=hold.name,
+            )
+
+    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        self._waiter = self._waiter or lease.token
+        arguments = [lease.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS, self._waiter]
+        return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))
+
+    def undoing(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, b""], NOTHING, True)
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        command = Scripted(key, lease, scripts.WRITE_RELEASE, self._keys, [lease.token, self._waiter], NOTHING, True)
+        # The first attempt may have entered this writer as a waiting one on some masters. So the release must also
+        # reach masters whose connection broke after the first attempt.
+        command.since_ns = self._since_ns
+        return command
+
+    def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        return Scripted(key, lease, scripts.WRITE_EXTEND, self._keys, [lease.token, b"%d" % ttl_ms])
+
+    def owned(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.WRITE_OWNED, self._keys, [lease.token])

@@ -1,0 +1,105 @@
+# cython: annotation_typing=True
+"""The semaphore: each holder has one of its numbered slots.
+
+Compiled as `redlatch._c.quorum.kinds.semaphore`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redlatch.votes import family_scripts as scripts
+
+from ...votes.ballot import Ballot
+from ...votes.commands import NOTHING, REFUSAL, Command, Scripted
+from ..hold import Hold
+from ..lease import NO_LEASE, Lease
+from ..policy import Policy
+from ..waiting.queues import WaitQueues
+from .kind import LATE
+from .watching import WatchingKind
+
+# An answer reports this many slots of a semaphore, one bit each, and one more bit says that all slots are taken. Lua
+# represents integers of up to 53 bits exactly.
+WINDOW = 50
+FULL_BIT = 1 << WINDOW
+
+
+class Slot(WatchingKind):
+    """A holder of one slot of a semaphore. A quorum must agree on the slot, so no two holders have the same one."""
+
+    def __init__(self, key: bytes, permits: int) -> None:
+        super().__init__()
+        self.shares = True
+        self._keys = [key, key + b"\0tokens"]
+        self._permits = permits
+        # These are enough attempts to ask about every window.
+        self.late = LATE + (permits - 1) // WINDOW
+        self._slot = self._next = 0
+        # The first slots of the windows that no answer has reported yet.
+        self._unseen: list[int] = []
+
+    def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
+        self._start_over(policy)
+
+    def _start_over(self, policy: Policy) -> None:
+        self._next = self._any_of(policy, range(self._permits))
+        self._unseen = list(range(0, self._permits, WINDOW))
+
+    def _any_of(self, policy: Policy, slots: range | list[int]) -> int:
+        return slots[int(policy.random() * len(slots))]
+
+    def _window(self) -> range:
+        first = self._slot - self._slot % WINDOW
+        return range(first, min(first + WINDOW, self._permits))
+
+    def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        # The slot changes only here, because the undo of the last attempt names the old slot.
+        self._slot = self._next
+        window = self._window()
+        numbers = ttl_ms, self._slot, window.start, len(window), self._permits
+        arguments = [lease.token] + [b"%d" % number for number in numbers]
+        return Scripted(
+            key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
+        )
+
+    def releasing(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.SLOT_RELEASE, self._keys, [lease.token, b"%d" % self._slot], NOTHING, True)
+
+    def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
+        arguments = [lease.token, b"%d" % self._slot, b"%d" % ttl_ms]
+        return Scripted(key, lease, scripts.SLOT_EXTEND, self._keys, arguments)
+
+    def owned(self, key: bytes, lease: Lease) -> Command:
+        return Scripted(key, lease, scripts.SLOT_OWNED, self._keys, [lease.token, b"%d" % self._slot])
+
+    def locked(self, key: bytes) -> Command:
+        return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [b"%d" % self._permits])
+
+    def heed(self, policy: Policy, ballot: Ballot) -> bool:
+        """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
+        # The list is a copy, because another thread may add an answer meanwhile.
+        taken = [-answer for answer in list((ballot.answers or {}).values())]
+        lost = policy.size - policy.quorum
+        # No slot can be free on a quorum.
+        if sum([mask >= FULL_BIT for mask in taken]) > lost:
+            self._start_over(policy)
+            return False
+        window = self._window()
+        free = [
+            slot
+            for place, slot in enumerate(window)
+            if sum([mask >> place & 1 for mask in taken]) <= lost and slot != self._slot
+        ]
+        if window.start in self._unseen:
+            self._unseen.remove(window.start)
+        self.apart = bool(free)
+        if free:
+            self._next = self._any_of(policy, free)
+            return True
+        if self._unseen:
+            first = self._any_of(policy, self._unseen)
+            self._next = self._any_of(policy, range(first, min(first + WINDOW, self._permits)))
+            return True
+        self._start_over(policy)
+        return False

@@ -1,0 +1,67 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Kinds of locks whose waiters watch the key between two attempts.
+
+Compiled as `redlatch._c.quorum.kinds.watching`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ...votes.ballot import Ballot
+from ...votes.commands import Look
+from ..attempt import Attempt
+from ..effects import Effect
+from ..policy import Policy
+from ..waiting.contention import wait_for_pushes
+from ..waiting.queues import WaitQueues
+from .kind import Kind
+
+# The masters forget a waiter that has not asked for this time. A live waiter asks at least once a second.
+ALIVE_MS = 2500
+
+
+class WatchingKind(Kind):
+    """A kind whose waiters ask the masters about the key together with each attempt after the first.
+
+    The question leaves before the attempt. So the masters push every change that comes after a refusal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The ballot that asks about the key and then waits for pushes.
+        self._look: Ballot | None = None
+        # The same ballot until it is sent.
+        self._ahead: Ballot | None = None
+
+    def ahead(self) -> Ballot | None:
+        look, self._ahead = self._ahead, None
+        return look
+
+    def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
+        """Count masters that may have had the key for us as free: they push no change that this client makes itself."""
+        look: Ballot | None = self._look
+        if look is not None:
+            look.quorum = min(look.quorum, max(1, policy.quorum - (ballot.size - ballot.no - ballot.failed)))
+
+    def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
+        policy, queues, key = attempt.policy, attempt.queues, attempt.hold.key
+        waited = True
+        look: Ballot | None = self._look
+        if look is not None:
+            yield [look]
+            # A master on which the attempt created the key and deleted it again pushes nothing more.
+            sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
+            waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
+            self.rest(queues, key)
+        look = policy.ballot(Look(key, True), policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
+        self._look = self._ahead = look
+        queues.watches.add(key, look)
+        return waited
+
+    def rest(self, queues: WaitQueues, key: bytes) -> None:
+        look, self._look = self._look, None
+        if look is not None:
+            self._ahead = None
+            queues.watches.remove(key, look)

@@ -1,0 +1,116 @@
+"""The lease: what the masters have granted, as an immutable value.
+
+Compiled as `redlatch._c.quorum.lease`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from ..votes.ballot import Ballot
+
+
+class Lease:
+    """A token and how long it is valid; `new_lease` makes one. A method that changes a lease returns a new one.
+
+    Attributes:
+        token: the value of the key on the masters.
+        since_ns: when the attempt that asked for the lease began, before its first byte left.
+        asked_ns: when the masters were last asked for the present validity.
+        deadline_ns: until when the holder may act.
+        fence, fence_end: the number of the holder, and the last number for later holders; 0 if there is none.
+        passed: how many times the lease has passed from one waiter of this client to the next.
+        renewal: an extension for which no caller waits, or None. Its result counts once `Hold.adopt` is called.
+        renewed_ns: the deadline that the renewal asks for.
+    """
+
+    __slots__ = (
+        "asked_ns",
+        "deadline_ns",
+        "fence",
+        "fence_end",
+        "passed",
+        "renewal",
+        "renewed_ns",
+        "since_ns",
+        "token",
+    )
+
+    def _begin(self, token: bytes, since_ns: int, deadline_ns: int) -> None:
+        self.token = token
+        self.since_ns = since_ns
+        self.asked_ns = since_ns
+        self.deadline_ns = deadline_ns
+        self.fence = 0
+        self.fence_end = 0
+        self.passed = 0
+        self.renewal: Ballot | None = None
+        self.renewed_ns = 0
+
+    def _copy(self) -> Lease:
+        lease = new_lease(self.token, self.since_ns, self.deadline_ns)
+        lease.asked_ns = self.asked_ns
+        lease.fence = self.fence
+        lease.fence_end = self.fence_end
+        lease.passed = self.passed
+        lease.renewal = self.renewal
+        lease.renewed_ns = self.renewed_ns
+        return lease
+
+    def until(self, deadline_ns: int) -> Lease:
+        """Return the lease with another deadline."""
+        lease = self._copy()
+        lease.deadline_ns = deadline_ns
+        return lease
+
+    def extended(self, deadline_ns: int, asked_ns: int) -> Lease:
+        """Return the lease with the deadline that an extension which began at `asked_ns` was granted."""
+        lease = self.until(deadline_ns)
+        lease.asked_ns = max(asked_ns, self.asked_ns)
+        return lease
+
+    def numbered(self, fence: int, fence_end: int) -> Lease:
+        """Return the lease with a number for its holder, and numbers up to `fence_end` for later holders."""
+        lease = self._copy()
+        lease.fence = fence
+        lease.fence_end = fence_end
+        return lease
+
+    def handed_on(self) -> Lease:
+        """Return the lease for the next holder, with the next number."""
+        lease = self._copy()
+        lease.passed += 1
+        lease.fence += 1
+        return lease
+
+    def renewing(self, renewal: Ballot | None, renewed_ns: int) -> Lease:
+        """Return the lease with a renewal that is under way; None removes the renewal."""
+        lease = self._copy()
+        lease.renewal = renewal
+        lease.renewed_ns = renewed_ns
+        return lease
+
+    def renewed(self, now_ns: int) -> Lease:
+        """Return the lease with the result of its renewal.
+
+        The renewal counts if a quorum has said yes and the old deadline has not passed. A refusal ends the lease now.
+        """
+        deadline_ns = self.deadline_ns
+        if self.renewal is not None:
+            if self.renewal.yes >= self.renewal.quorum and now_ns < deadline_ns:
+                deadline_ns = max(deadline_ns, self.renewed_ns)
+            elif self.renewal.refused():
+                deadline_ns = min(deadline_ns, now_ns)
+        lease = self.until(deadline_ns)
+        lease.renewal = None
+        lease.renewed_ns = 0
+        return lease
+
+
+def new_lease(token: bytes, since_ns: int, deadline_ns: int) -> Lease:
+    """Return the lease that an attempt asks for. A function costs less than a constructor (see `new_ballot`)."""
+    lease: Lease = Lease.__new__(Lease)
+    lease._begin(token, since_ns, deadline_ns)
+    return lease
+
+
+# The lease of a hold that never had one.
+NO_LEASE = new_lease(b"", 0, 0)

@@ -1,0 +1,108 @@
+"""The rules that turn votes into a lock, a release or an error.
+
+The rules are the same for every kind of lock and for batches. Compiled as `redlatch._c.quorum.outcome`, too (see
+`redlatch._c`).
+Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+from redlatch.errors import LockLost, QuorumUnavailable
+
+from ..votes.ballot import Ballot
+from ..votes.units import SECOND
+from .hold import Hold
+from .policy import Policy
+from .waiting.queues import WaitQueues
+
+# Two reasons of a loss.
+RAN_OUT, FORGOTTEN = "its validity ran out", "a quorum has forgotten it"
+
+
+def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
+    """Return whether an attempt has won the lock.
+
+    A quorum of yes votes is not enough. The validity must not be over. No vote may be in doubt, because a master may
+    have forgotten the lock since it voted. And nobody may have deleted the key since the attempt began.
+
+    Args:
+        won: whether a quorum voted yes.
+        deadline_ns: when the validity of the attempt ends.
+        now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
+    """
+    return won and now_ns < deadline_ns and not (policy.doubts(hold.lease.since_ns) or queues.deleted(hold))
+
+
+def is_final(ballot: Ballot, failures: int) -> bool:
+    """Return whether to give up after a ballot without a verdict.
+
+    The client at once renews connections that broke during the first ballot, so a second ballot may succeed. A second
+    failure in a row is final. A ballot whose time is over is final, too.
+
+    Args:
+        failures: how many ballots in a row, including this one, had no verdict.
+    """
+    return failures > 1 or not ballot.decided
+
+
+def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
+    """End a release according to its votes; return False if its command must be sent again.
+
+    Args:
+        late: whether the validity was over when the release began.
+        resent: whether the command was sent before. A master that obeyed the first command answers "no" to the second.
+        started_ns: when the release began.
+
+    Raises:
+        LockLost: the lock was lost before the release.
+        QuorumUnavailable: too many masters failed. The hold is SETTLING, so its release may be called again.
+    """
+    if not ballot.unavailable():
+        hold.free()
+        if late or (ballot.refused() and not resent):
+            raise lost_before(policy, hold, ballot, late, policy.clock.now() - started_ns)
+        return True
+    if is_final(ballot, 1 + resent):
+        hold.settle()
+        raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
+    return False
+
+
+def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
+    """Return the error for an extension or a release of a lock that was lost; `late` means that it ran out."""
+    return loss(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+
+
+def no_quorum(
+    what: str, policy: Policy, hold: Hold, ballot: Ballot, waited_ns: int, elapsed_ns: int = 0
+) -> QuorumUnavailable:
+    """Return the error for a ballot without a verdict.
+
+    Args:
+        what: the name of the call, for the message.
+        waited_ns: how long the caller waited for the ballot.
+        elapsed_ns: how long the whole call took, if that is longer.
+    """
+    silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
+    told = [f"{ballot.failed} failed"] if ballot.failed else []
+    told += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
+    return QuorumUnavailable(
+        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(told)}; {policy.quorum} must agree",
+        name=hold.name,
+        elapsed=max(elapsed_ns, waited_ns) / SECOND,
+        causes=_causes(policy, ballot, waited_ns),
+    )
+
+
+def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
+    """Return the error for a lost lock; `why` is the reason."""
+    text = f"{hold.name!r} was lost: {why}"
+    return LockLost(text, name=hold.name, elapsed=elapsed_ns / SECOND, causes=causes, reason=why)
+
+
+def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseException]:
+    """Return the error of each master that failed or was silent, by the address of the master."""
+    causes = dict(ballot.causes or {})
+    for index in ballot.silent:
+        causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
+    return {policy.masters[index]: cause for index, cause in sorted(causes.items())}

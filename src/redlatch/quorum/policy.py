@@ -1,0 +1,282 @@
+"""The numbers of the algorithm: validity, how long an attempt waits, and when the next one follows.
+
+Times are integers of nanoseconds since boot (`wire.net.now_ns`). Compiled as `redlatch._c.quorum.policy`, too (see
+`redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redlatch.errors import ConfigurationError
+
+from ..votes.ballot import Ballot, new_ballot
+from ..votes.commands import Command
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Set the back-off with jitter between two attempts on a lock that another holder has.
+
+    The n-th pause is drawn uniformly from 0 to min(longest, first * 2**n) seconds. This is "full jitter": it spreads
+    the attempts of contenders that started together (see the Redis documentation on distributed locks).
+
+    Args:
+        first: the bound of the first pause, in seconds. Default 0.004.
+        longest: the bound to which the bounds of later pauses grow, in seconds. Default 0.050.
+
+    Raises:
+        ConfigurationError: a bound is out of range.
+        TypeError: a bound is not a number.
+    """
+
+    first: float = 0.004
+    longest: float = 0.050
+
+    def __post_init__(self) -> None:
+        for bound in (self.first, self.longest):
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+                raise TypeError(f"retry: a number of seconds is needed, not {type(bound).__name__}")
+        if not 0 < self.first <= self.longest < float("inf"):
+            raise ConfigurationError(
+                f"retry: 0 < first <= longest is needed, in seconds; got first={self.first}, longest={self.longest}"
+            )
+
+    def pause_ns(self, attempt: int, random: float) -> int:
+        """Return the pause after attempt number `attempt`, counted from 0; `random` is uniform in [0, 1)."""
+        bound = min(self.longest, self.first * 2.0 ** min(attempt, 32))
+        return int(bound * random * SECOND)
+
+    def courtesy_ns(self, random: float) -> int:
+        """Return how long to pause for polling waiters of other processes; nearly all of them ask within that time."""
+        return int(self.longest * (0.5 + random / 2) * SECOND)
+
+    def again_ns(self, attempt: int, round_ns: int, random: float) -> int:
+        """Return the pause after attempt number `attempt` if the key was gone each time.
+
+        The bound of the pause starts at `round_ns`, the duration of the last round, and doubles with each attempt.
+        """
+        bound = min(int(self.longest * SECOND), round_ns << min(attempt, 32))
+        return int(bound * random)
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """Set for how long a lease may pass from one waiter of a client to the next without a command to the masters.
+
+    After that time the client releases the lock, and other processes get a chance first.
+
+    Args:
+        tenure: seconds since the lock was won. 0 turns hand-offs off. Default 0.1.
+        count: how many times the lease may be passed on. 0 turns hand-offs off. Default 10,000.
+
+    Raises:
+        ConfigurationError: a bound is out of range.
+        TypeError: a bound has the wrong type.
+    """
+
+    tenure: float = 0.1
+    count: int = 10_000
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tenure, bool) or not isinstance(self.tenure, (int, float)):
+            raise TypeError(f"handoff: tenure must be a number of seconds, not {type(self.tenure).__name__}")
+        if isinstance(self.count, bool) or not isinstance(self.count, int):
+            raise TypeError(f"handoff: count must be an integer, not {type(self.count).__name__}")
+        if not 0 <= self.tenure < float("inf") or not 0 <= self.count < UNBOUNDED:
+            raise ConfigurationError(
+                f"handoff: finite bounds of at least 0 are needed; got tenure={self.tenure}, count={self.count}"
+            )
+
+
+class Tokens:
+    """A stock of tokens. Each attempt takes a new one, so no token is used twice.
+
+    Args:
+        draw: returns more tokens.
+    """
+
+    def __init__(self, draw: Callable[[], list[bytes]]) -> None:
+        self._draw = draw
+        self._stock: list[bytes] = []
+
+    def take(self) -> bytes:
+        """Return a new token."""
+        while True:
+            try:
+                return self._stock.pop()
+            except IndexError:
+                self._stock.extend(self._draw())
+
+
+class Fences:
+    """Proposes numbers for fenced locks: above all numbers that this client has seen, and not below its wall clock.
+
+    The clock is only a hint. If the masters have higher numbers, a second round takes higher ones than those.
+
+    Args:
+        wall: returns the wall clock in microseconds since 1970.
+    """
+
+    def __init__(self, wall: Callable[[], int]) -> None:
+        self._wall = wall
+        self._seen = 0
+
+    def propose(self) -> int:
+        """Return the number that an attempt proposes."""
+        return max(self._seen + 1, self._wall())
+
+    def now(self) -> int:
+        """Return the wall clock alone, for the tickets of fair locks, which must advance as time does."""
+        return self._wall()
+
+    def note(self, number: int) -> None:
+        """Note a number that was seen or used."""
+        self._seen = max(self._seen, number)
+
+
+class Policy:
+    """The numbers that all locks of one client share, and their sources of time, tokens and random numbers.
+
+    Args:
+        masters: the addresses of the masters, for messages.
+        drift_factor: the share of the ttl by which clocks may differ in rate.
+        attempt_ns: how long one attempt waits for answers. None takes 5 % of the ttl, at least 0.1 s and at most 1 s.
+        retry: the pauses between attempts.
+        clock: tells the time.
+        random: a float in [0, 1).
+        tokens: where the token of every attempt comes from.
+        fences: where the numbers of fenced locks come from.
+        handoff: for how long a lock may pass from one waiter of a client to the next.
+        max_waiters: how many of a client may wait for one name.
+        refuse_late: whether who would wait for longer than its timeout is refused at once.
+        max_ttl_ms: the longest ttl.
+        trust_local_holder: whether who tries once believes this client's own holder, and asks no master.
+
+    Attributes:
+        polls: whether waiters poll, because fewer masters than a quorum push changes.
+        doubted_ns: a lease that was granted or extended before this time may have lost a vote; 0 means none has.
+        size, quorum: how many masters there are, and how many must agree.
+        order: the indexes of the masters in an order that does not depend on that of the list.
+        tenure_ns, tenure_count: the bounds of `handoff`.
+    """
+
+    __slots__ = (
+        "_me",
+        "attempt_ns",
+        "clock",
+        "doubted_ns",
+        "drift_factor",
+        "fences",
+        "masters",
+        "max_ttl_ms",
+        "max_waiters",
+        "order",
+        "polls",
+        "quorum",
+        "random",
+        "refuse_late",
+        "retry",
+        "size",
+        "tenure_count",
+        "tenure_ns",
+        "tokens",
+        "trust_local_holder",
+    )
+
+    def __init__(
+        self,
+        *,
+        masters: tuple[str, ...],
+        drift_factor: float,
+        attempt_ns: int | None,
+        retry: Retry,
+        clock: Clock,
+        random: Callable[[], float],
+        tokens: Tokens,
+        fences: Fences,
+        handoff: Handoff | None = None,
+        max_waiters: int = UNBOUNDED,
+        refuse_late: bool = False,
+        max_ttl_ms: int = UNBOUNDED,
+        trust_local_holder: bool = True,
+    ) -> None:
+        self.masters = masters
+        self.size = len(masters)
+        self.quorum = quorum_of(self.size)
+        self.drift_factor = drift_factor
+        self.attempt_ns = attempt_ns
+        self.retry = retry
+        self.clock = clock
+        self.random = random
+        self.tokens = tokens
+        self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
+        self.fences = fences
+        handoff = handoff or Handoff()
+        self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
+        self.tenure_count = handoff.count
+        self.max_waiters = max_waiters
+        self._me = b""
+        self.refuse_late = refuse_late
+        self.trust_local_holder = trust_local_holder
+        self.max_ttl_ms = max_ttl_ms
+        self.polls = False
+        self.doubted_ns = 0
+
+    def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
+        """Return a ballot of all masters on a command; `until_ns` is 0 if no caller waits for it."""
+        return new_ballot(command, self.size, self.quorum, until_ns)
+
+    def validity_ns(self, ttl_ms: int) -> int:
+        """Return the validity that a ttl gives, counted from before the first byte was sent: ttl - drift."""
+        # The number is written out: in the compiled build a name would not be a C integer.
+        return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
+
+    def ttl_ms_for(self, validity_ns: int) -> int:
+        """Return the ttl that gives this validity; 0 if there is none."""
+        return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
+
+    def doubt(self, doubted_ns: int) -> None:
+        """Note that the votes of a master before this time may be void."""
+        self.doubted_ns = max(self.doubted_ns, doubted_ns)
+
+    def doubts(self, asked_ns: int) -> bool:
+        """Return whether a lease that was asked for at this time may have lost a vote since."""
+        return asked_ns < self.doubted_ns
+
+    def me(self) -> bytes:
+        """Return the name of this client in queues on the masters. It is a token that the first call draws."""
+        if not self._me:
+            self._me = self.tokens.take()
+        return self._me
+
+    def patience_ns(self, ttl_ms: int) -> int:
+        """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.
+
+        By default it is at most 1 s, so that a long ttl does not make callers wait long for silent masters.
+        """
+        if self.attempt_ns is not None:
+            return self.attempt_ns
+        # The numbers are written out: in the compiled build names would not be C integers.
+        return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))
+
+    def patience_within(self, ttl_ms: int, left_ns: int) -> int:
+        """Return how long an attempt waits for answers if `left_ns` of its caller's timeout are left.
+
+        It waits for at least 100 ms (or `patience_ns`, if that is less), so that a caller with a short timeout gets
+        one real attempt.
+        """
+        return min(self.patience_ns(ttl_ms), max(100_000_000, left_ns))
+
+    def lone_ns(self, patience_ns: int, round_ns: int) -> int:
+        """Return how long an attempt waits for the master that it asks first; then it asks all masters.
+
+        Args:
+            patience_ns: how long a whole attempt waits for answers.
+            round_ns: the duration of the last attempt that asked all masters at once and was not won.
+        """
+        if self.attempt_ns is not None:
+            return patience_ns // 10
+        return min(patience_ns // 10, max(10 * MILLISECOND, 8 * round_ns))

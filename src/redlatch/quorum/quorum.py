@@ -1,0 +1,203 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Extend, release, `locked` and `owned`, as generators that yield effects (see `effects`).
+
+Compiled as `redlatch._c.quorum.quorum`, too (see `redlatch._c`).
+Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from redlatch.errors import NotOwned
+
+from ..votes.ballot import Ballot
+from ..votes.commands import Command
+from ..votes.units import MILLISECOND
+from .effects import Answer, Effect, Pause, Steps, Tell
+from .hold import HELD, WANTED_NS, Hold
+from .outcome import RAN_OUT, end_release, is_final, loss, lost_before, no_quorum
+from .policy import Policy
+from .waiting.queues import WaitQueues
+
+
+def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
+    """Let the lock live `ttl_ms` from now. This is never additive, and it never creates a key that is gone.
+
+    If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies the lock. A
+    hold has one extension at a time, and the next one waits: after two at once, the client could not know which ttl
+    the masters applied last. Longer than a function should be: it contains one whole extension, from its first byte to
+    the meaning of its votes, and all steps share the ballot and the deadlines.
+
+    Args:
+        ttl_ms: the new time to live on the masters.
+        token: the token of the lease to extend; None is the lease that is held.
+
+    Raises:
+        NotOwned: the lock is not held, or not with this token any more.
+        LockLost: the validity was over before a quorum answered, or a quorum has forgotten the token.
+        QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
+    """
+    ballot: Ballot = yield from _next_extension(policy, hold, ttl_ms, token)
+    started: int = ballot.command.since_ns
+    token = ballot.command.token
+    deadline = started + policy.validity_ns(ttl_ms)
+    try:
+        # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
+        hold.shorten(token, deadline)
+        limit = min(hold.lease.deadline_ns, deadline)
+        for failures in (1, 2):
+            yield ballot
+            won = ballot.yes >= ballot.quorum
+            settled = policy.clock.now()
+            if hold.lease.token is not token or hold.state != HELD:
+                raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
+            if settled >= limit or ballot.refused() or hold.lost_ns >= started:
+                hold.shorten(token, min(limit, settled))
+                raise lost_before(policy, hold, ballot, settled >= limit, settled - started)
+            # This extension took longer than its patience, and another one has begun.
+            overtaken = hold.extending is not ballot
+            if won:
+                hold.prolong(token, started, 0 if overtaken else deadline)
+                hold.elapsed_ns = settled - started
+                break
+            if overtaken or is_final(ballot, failures):
+                raise no_quorum("extend", policy, hold, ballot, settled - started)
+            hold.extending = ballot = policy.ballot(ballot.command, ballot.until_ns)
+    finally:
+        if hold.extending is ballot:
+            hold.extending = None
+    # One of the votes may be from a master that has forgotten the lock since.
+    if policy.doubts(started) and not overtaken and hold.lease.token is token:
+        left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
+        # This raises LockLost if no time is left.
+        yield from extend(policy, hold, left_ms, token)
+
+
+def _next_extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None) -> Generator[Effect, None, Ballot]:
+    """Wait until no other extension of the hold is under way; then begin one and return its ballot."""
+    try:
+        while (ballot := _extension(policy, hold, ttl_ms, token, started := policy.clock.now())) is None:
+            hold.wanted_ns = started + WANTED_NS
+            yield Pause(started + MILLISECOND)
+    finally:
+        hold.wanted_ns = 0
+    return ballot
+
+
+def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int) -> Ballot | None:
+    """Begin an extension: store its ballot in the hold and return it; return None while another one is under way."""
+    if hold.state != HELD or (token is not None and hold.lease.token is not token):
+        raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
+    # The keys may still live on some masters. An extension must not let them live longer.
+    if started >= hold.lease.deadline_ns:
+        raise loss(RAN_OUT, hold)
+    until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
+    ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
+    hold.renew(None, 0)
+    other = hold.extending
+    if other is not None and started < other.until_ns:
+        return None
+    # There was no call since the check of `other`. So only one of two threads goes on.
+    hold.extending = ballot
+    # A release changes the state first and reads `extending` afterwards (`pass_on`). This thread sets `extending` first
+    # and checks the state afterwards. So at least one of the two threads sees the other.
+    if hold.state != HELD:
+        hold.extending = None
+        raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
+    return ballot
+
+
+def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> Steps:
+    """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
+
+    A release that was interrupted or that failed may be called again. The command reaches every master that may have
+    the key, even if the connection must be made anew.
+
+    Args:
+        queues: the queues of this client.
+        patience_ns: how long to wait for answers.
+
+    Raises:
+        NotOwned: the lock is not held, or another thread is releasing it.
+        LockLost: before the release the validity was over, or a quorum had forgotten the token.
+        QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
+    """
+    started = policy.clock.now()
+    late, resent = hold.begin_release(started)
+    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
+        hold.free()
+        return
+    command = hold.releasing()
+    while True:
+        ballot = policy.ballot(command, started + patience_ns)
+        # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
+        if queues.by_key:
+            yield Tell([ballot])
+            queues.leave(hold, started, not late)
+            yield [ballot]
+        else:
+            yield ballot
+            queues.leave(hold, started, False)
+        if end_release(policy, hold, ballot, late, resent, started):
+            return
+        resent = True
+
+
+def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
+    """Release without waiting for answers: `release(wait=False)`.
+
+    Args:
+        queues: the queues of this client.
+        released_lock: the lock object. The driver reports it as lost if a quorum refuses the release.
+
+    Raises:
+        NotOwned: the lock is not held, or another thread is releasing it.
+        LockLost: the validity was over before the release.
+    """
+    started = policy.clock.now()
+    late, resent = hold.begin_release(started)
+    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
+        hold.free()
+        return
+    ballot = policy.ballot(hold.releasing())
+    if not late and not resent:
+        ballot.released_lock = released_lock
+    yield Tell([ballot])
+    queues.leave(hold, started, not late)
+    hold.free()
+    if late:
+        raise loss(RAN_OUT, hold, policy.clock.now() - started)
+
+
+def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
+    """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
+    question = hold.kind.locked(hold.key)
+    for ballot in _inquiry(policy, hold, question, patience_ns):
+        yield ballot
+    yield Answer(ballot.yes >= ballot.quorum)
+
+
+def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
+    """Answer whether this holder has the lock: its deadline has not passed, and a quorum of masters has its token."""
+    mine = hold.held(policy.clock.now())
+    if mine:
+        token = hold.lease.token
+        question = hold.kind.owned(hold.key, hold.lease)
+        for ballot in _inquiry(policy, hold, question, patience_ns):
+            yield ballot
+        mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())
+    yield Answer(mine)
+
+
+def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
+    """Ask the masters, and ask again if connections broke; the last ballot has the answer."""
+    started = policy.clock.now()
+    for failures in (1, 2):
+        ballot = policy.ballot(command, started + patience_ns)
+        yield ballot
+        if not ballot.unavailable():
+            return
+        if is_final(ballot, failures):
+            raise no_quorum("query", policy, hold, ballot, policy.clock.now() - started)

@@ -1,0 +1,94 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Wait between two attempts on a lock that another holder has, until a quorum of masters may say yes.
+
+Compiled as `redlatch._c.quorum.waiting.contention`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ...votes.ballot import Ballot
+from ...votes.commands import Look
+from ...votes.units import SECOND
+from ..effects import Effect, Pause
+from ..policy import Policy
+from .queues import WaitQueues
+
+# A waiter asks the masters at least this often, because a push may be lost on its way.
+BACKSTOP_NS = SECOND
+
+
+def wait_for_change(
+    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, patience_ns: int, attempts: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
+
+    Args:
+        key: the key on the masters.
+        round_ns: how long the last attempt took.
+        patience_ns: how long to wait for answers.
+        attempts: how many times in a row an attempt failed although the key was gone.
+        until_ns: the end of the caller's timeout.
+
+    Returns:
+        Whether there was anything to wait for.
+    """
+    now = policy.clock.now()
+    look = policy.ballot(Look(key), min(now + patience_ns, until_ns))
+    try:
+        queues.watches.add(key, look)
+        yield look
+        now = policy.clock.now()
+        if look.yes >= look.quorum:
+            # Clients that try at the same time must not try in step.
+            if attempts:
+                yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
+            return False
+        waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempts, until_ns)
+    finally:
+        queues.watches.remove(key, look)
+    return waited
+
+
+def wait_for_pushes(
+    policy: Policy, look: Ballot, left_ns: int, attempts: int, until_ns: int, sure: bool = True
+) -> Generator[Effect, None, bool]:
+    """Wait until a quorum of masters has pushed a change of a key that they were asked about, or for a while.
+
+    Args:
+        look: the ballot that asked the masters about the key.
+        left_ns: after which time the masters should have pushed the change.
+        attempts: how many times in a row there was nothing to wait for.
+        until_ns: the end of the caller's timeout.
+        sure: False if the masters may push nothing; then the wait is short.
+
+    Returns:
+        Whether there was anything to wait for. False if this was only a pause, or if a quorum said that the key is gone
+        before any master could push a change.
+    """
+    now = policy.clock.now()
+    if not look.watchable():
+        yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
+        return False
+    kept = list(look.answers or ())
+    watch_pushes(policy, look, now, left_ns, until_ns, -1 if sure else attempts)
+    yield [look]
+    left = look.answers or {}
+    return (sure and look.yes < look.quorum) or any([index not in left for index in kept])
+
+
+def watch_pushes(policy: Policy, look: Ballot, now_ns: int, left_ns: int, until_ns: int, attempts: int = -1) -> None:
+    """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
+
+    Args:
+        look: the ballot that asked the masters about the key.
+        left_ns: after which time the masters should have pushed the change.
+        until_ns: the end of the caller's timeout.
+        attempts: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
+            wait for. The wait is then as short as the pause after that many attempts.
+    """
+    jitter = policy.retry.pause_ns(0, policy.random())
+    longest_ns = BACKSTOP_NS - jitter if attempts < 0 else policy.retry.pause_ns(attempts, policy.random())
+    look.watch(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))

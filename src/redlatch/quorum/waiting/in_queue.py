@@ -1,0 +1,220 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""Wait in the queue behind other holds of this client, and inherit the lease that one of them passes on.
+
+Compiled as `redlatch._c.quorum.waiting.in_queue`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from redlatch.errors import LockError
+
+from ...votes.ballot import Ballot
+from ...votes.commands import Look
+from ...votes.units import MILLISECOND
+from ..effects import Effect, Pause, Steps, Tell
+from ..hold import HELD, Hold
+from ..policy import Policy
+from ..quorum import extend
+from .contention import wait_for_change, watch_pushes
+from .queues import QueueEntry, WaitQueues
+
+# After a tenure, the next waiter of this client waits this many times for a change before it asks for the lock. The
+# masters push the change to waiters of other processes at once, so 2 waits give these the time to ask first.
+COURTESY = 2
+
+# In a drop-in, a waiter that joins the queue as its first asks the masters about the holder's key after this time. Most
+# hand-offs take less, so they need no such question. `WaitQueues.expire` wakes a waiter that becomes the first later.
+FIRST_LOOK_NS = 5 * MILLISECOND
+
+
+def reach_the_head(
+    policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait behind other holds of this client.
+
+    Returns:
+        Whether the hold must ask the masters now. If not, it is HELD or FREE.
+    """
+    courteous = False
+    if policy.clock.now() < until_ns:
+        courteous = yield from _wait_in_line(policy, queues, hold, ttl_ms, until_ns)
+    elif not policy.trust_local_holder:
+        # A user may have deleted the key of the holder. Only the masters know.
+        return True
+    if hold.state == HELD:
+        return False
+    if queues.heads.get(hold.key) is not hold:
+        hold.free()
+        return False
+    if hold.kind.orderly:
+        courteous = False
+    for _ in range(COURTESY if courteous else 0):
+        yield from wait_for_change(policy, queues, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
+    # Waiters of other processes that poll notice a free lock only at the end of their pause.
+    if courteous and policy.polls:
+        pause_ns = policy.retry.courtesy_ns(policy.random())
+        yield Pause(min(policy.clock.now() + pause_ns, until_ns))
+    return True
+
+
+def _wait_in_line(
+    policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
+) -> Generator[Effect, None, bool]:
+    """Wait until the hold has a lease, or is the head, or its time is over.
+
+    Longer than a function should be: the order of the checks and of the steps between them loses no lease.
+
+    Returns:
+        Whether other processes get a chance first.
+    """
+    entry: QueueEntry
+    while True:
+        now = policy.clock.now()
+        entry = QueueEntry(hold, until_ns)
+        try:
+            queues.join(policy, entry, now)
+            if not queues.enter(hold, now):
+                if policy.trust_local_holder:
+                    yield entry
+                else:
+                    yield from _wait_beside(policy, queues, entry, ttl_ms, until_ns)
+            # This is read before the lease. A giver puts the lease on the entry first and decides the ballot
+            # afterwards. No lease is passed to an entry whose ballot is decided.
+            called = entry.ballot.decided
+            if not entry.inherit():
+                if queues.heads.get(hold.key) is hold:
+                    queues.drop(entry)
+                    # A lease came together with the head, after the check above. The masters are asked anew.
+                    if entry.inherit():
+                        yield from _give_back(policy, hold)
+                    return entry.courteous
+                if not called:
+                    now = policy.clock.now()
+                    # The lease came too late.
+                    if queues.step_out(entry, now) is not None:
+                        yield from _give_back(policy, hold)
+                        queues.leave(hold, now, False)
+                    return False
+                continue
+        except BaseException:
+            # Nothing can be sent here. The caller abandons the hold, and so releases its lease.
+            try:
+                queues.step_out(entry, now)
+            except BaseException:
+                # This is a second interrupt.
+                queues.step_out(entry, now)
+                raise
+            raise
+        yield from _take_over(policy, hold, ttl_ms)
+        return False
+
+
+def _give_back(policy: Policy, hold: Hold) -> Steps:
+    """Release a lease that the hold cannot use; do not wait for answers."""
+    yield Tell([policy.ballot(hold.give_back())])
+    hold.wait()
+
+
+def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
+    """Wait in the queue of a client whose users may delete keys by hand, until the entry is called or `until_ns`.
+
+    If the queue has not moved for a while, its first waiter also watches the key of the hold at the head.
+    """
+    hold = entry.hold
+    entry.looks = True
+    if queues.is_next(hold):
+        entry.ballot.until_ns = min(policy.clock.now() + FIRST_LOOK_NS, until_ns)
+    while True:
+        yield entry
+        if entry.ballot.decided or _is_over(policy, queues, entry, until_ns):
+            return
+        head: Hold | None = queues.heads.get(hold.key)
+        if head is not None and head.state == HELD and queues.is_next(hold):
+            yield from _watch_beside(policy, queues, entry, head, ttl_ms, until_ns)
+            if _is_over(policy, queues, entry, until_ns):
+                return
+        entry.ballot.until_ns = until_ns
+
+
+def _wait_for_turn(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
+    entry.ballot.until_ns = min(policy.clock.now() + pause_ns, until_ns)
+    yield entry
+
+
+def _is_over(policy: Policy, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
+    """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
+    now = policy.clock.now()
+    return entry.ballot.decided or now >= until_ns or queues.enter(entry.hold, now)
+
+
+def _watch_beside(
+    policy: Policy, queues: WaitQueues, entry: QueueEntry, head: Hold, ttl_ms: int, until_ns: int
+) -> Steps:
+    """Wait in the queue and watch the key of the hold at the head. If the key is gone, that hold has lost its lock.
+
+    A look that is registered for pushes counts every change as "gone". So a second look, which is not registered,
+    must confirm it.
+    """
+    key, since = entry.hold.key, head.lease.since_ns
+    confirms = False
+    pauses = 0
+    while not entry.ballot.decided and head.holds_since(since):
+        now = policy.clock.now()
+        look = policy.ballot(Look(key), min(now + policy.patience_ns(ttl_ms), until_ns))
+        # The thread that calls the entry decides this look, too.
+        entry.watch = look
+        try:
+            if not confirms:
+                queues.watches.add(key, look)
+            if not entry.ballot.decided:
+                yield look
+            if not (confirms or entry.ballot.decided or look.yes >= look.quorum):
+                pauses = 0 if look.watchable() else pauses + 1
+                if pauses:
+                    yield from _wait_for_turn(policy, entry, policy.retry.pause_ns(pauses, policy.random()), until_ns)
+                else:
+                    yield from _wait_for_change_beside(policy, entry, look, until_ns)
+        finally:
+            entry.watch = None
+            queues.watches.remove(key, look)
+        gone = look.yes >= look.quorum
+        now = policy.clock.now()
+        if entry.ballot.decided or now >= until_ns:
+            return
+        if gone and confirms:
+            head.lose_what_it_holds_since(since, now)
+            return
+        confirms = gone and not confirms
+
+
+def _wait_for_change_beside(policy: Policy, entry: QueueEntry, look: Ballot, until_ns: int) -> Steps:
+    watch_pushes(policy, look, policy.clock.now(), look.left_ns(), until_ns)
+    # This is checked after `watch_pushes`, which undoes an earlier call of this look.
+    if not entry.ballot.decided:
+        yield [look]
+
+
+def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
+    """Keep the lease that another hold has passed on if nine tenths of the wanted validity are left; else extend it.
+
+    If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for an
+    extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters anew.
+    """
+    now = policy.clock.now()
+    hold.adopt(now)
+    wanted = policy.validity_ns(ttl_ms)
+    lease = hold.lease
+    left = lease.deadline_ns - now
+    if wanted * 9 // 10 <= left <= wanted and not policy.doubts(lease.asked_ns):
+        if left < wanted * 19 // 20 and lease.renewal is None:
+            ballot = policy.ballot(hold.extending_to(ttl_ms, now))
+            hold.renew(ballot, now + wanted)
+            yield Tell([ballot])
+        return
+    try:
+        yield from extend(policy, hold, ttl_ms)
+    except LockError:
+        yield from _give_back(policy, hold)

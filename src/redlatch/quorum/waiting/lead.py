@@ -1,0 +1,44 @@
+"""The lead: the master that all clients ask first for a contended key.
+
+If several clients try at once and each of them asks all masters at once, their votes may split, and nobody wins. If all
+ask the same master first, one of them wins it, and the others have nothing to undo.
+
+Compiled as `redlatch._c.quorum.waiting.lead`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from ...votes.units import SECOND
+from ..policy import Policy
+
+
+class Lead:
+    """Chooses the master that is asked first.
+
+    Attributes:
+        round_ns: the duration of the last attempt that asked all masters at once and was not won.
+    """
+
+    __slots__ = ("_deprioritised", "round_ns")
+
+    def __init__(self) -> None:
+        self.round_ns = 0
+        # Until when a master is not asked first, by its index.
+        self._deprioritised: dict[int, int] = {}
+
+    def first_of(self, policy: Policy, key: bytes, now_ns: int) -> int:
+        """Return the index of the master that all clients ask first for a key; -1 if no master can be asked first."""
+        if policy.size == 1:
+            return -1
+        start = crc32(key)
+        for step in range(policy.size):
+            index = policy.order[(start + step) % policy.size]
+            if self._deprioritised.get(index, 0) <= now_ns:
+                return index
+        return -1
+
+    def deprioritise(self, index: int, now_ns: int) -> None:
+        """Ask another master first for a second: this one did not answer."""
+        self._deprioritised[index] = now_ns + SECOND

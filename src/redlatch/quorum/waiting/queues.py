@@ -1,0 +1,449 @@
+"""The queues of one client: one queue for each name, and at its head the hold that asks the masters or has the lock.
+
+Rules:
+  * `heads` names, for each key, the one hold that asks the masters for it or has it. All other holds of this client
+    stand in the queue of the key. So a thousand tasks on one name are one contender for the masters. The head decides
+    who asks, never who holds: that is up to the masters. If an interrupt leaves two heads, this costs a command, and
+    no safety.
+  * A lease passes from a hold to the first entry of the queue, and no master is asked. The giver puts the lease on the
+    entry and calls it. A waiter that leaves sets `left` first and looks for a lease afterwards; a giver puts the lease
+    first and looks at `left` afterwards. So at least one of the two sees the other and has the lease released. A lease
+    whose waiter has left is never passed to another one.
+  * No waiter is forgotten. A hold that joins a queue looks for the head afterwards, and a hold that gives the head up
+    looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`): first `decided` is
+    set, then its ballot is appended to `called`. (`_have_it_look` appends an undecided ballot: its waiter wakes up only
+    to look.)
+
+Longer than a module should be: all methods change `heads` and `by_key` together, and the order of their steps is one
+argument.
+
+There is never a call between a question and the step that follows from it, as in `hold`. Compiled as
+`redlatch._c.quorum.waiting.queues`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from redlatch.errors import LockBusy
+
+from ...votes.ballot import Ballot
+from ...votes.commands import Command
+from ...votes.units import MILLISECOND, SECOND
+from ..hold import HELD, PASSED, RELEASING, Hold
+from ..lease import Lease
+from ..policy import Policy
+from .lead import Lead
+from .watches import Watches
+
+# A fenced lease reserves numbers for this many later holders. A microsecond passes for each of them in most cases, so
+# the numbers stay behind the wall clock.
+MAX_SUCCESSORS = 1024
+
+# Idle heads are removed when there are more heads than this, plus twice the heads that are busy.
+MOST_HEADS = 1024
+
+# The number of deletions by hand that are remembered for attempts under way.
+LOSSES = 64
+
+# A head that holds no lease is looked at again after this time.
+UNKNOWN_NS = SECOND // 10
+
+# After this time without a hand-off, the first waiter watches the holder's key.
+STILL_NS = 5 * MILLISECOND
+
+# The command of the ballots that entries wait on; it is never sent.
+_NO_COMMAND = Command(b"", b"", 0)
+
+
+class QueueEntry:
+    """One place in a queue.
+
+    Attributes:
+        hold: the waiting hold.
+        ballot: the ballot that the waiter waits for; it is decided when the entry is called.
+        left: whether the waiter is gone.
+        lease: the lease that was passed on with the call; None if the masters must be asked.
+        giver: the hold that passed the lease on.
+        courteous: whether other processes get a chance first.
+        looks: whether the waiter watches the holder's key while it is the first in the queue.
+        watch: the ballot on the holder's key that the waiter is waiting for as well; or None.
+    """
+
+    __slots__ = ("ballot", "courteous", "giver", "hold", "lease", "left", "looks", "watch")
+
+    def __init__(self, hold: Hold, until_ns: int) -> None:
+        self.hold = hold
+        self.ballot = Ballot(_NO_COMMAND, 0, 0, until_ns)
+        self.left = False
+        self.lease: Lease | None = None
+        self.giver: Hold | None = None
+        self.courteous = False
+        self.looks = False
+        self.watch: Ballot | None = None
+
+    def take(self) -> Lease | None:
+        """Take the lease, if there is one. If two threads try, only one of them gets it."""
+        lease = self.lease
+        self.lease = None
+        return lease
+
+    def inherit(self) -> bool:
+        """Move the lease to the hold; return whether there was one.
+
+        After an interrupt the lease is in the entry, in the hold, or in both.
+        """
+        lease, giver = self.lease, self.giver
+        if lease is None or giver is None:
+            return False
+        self.hold.inherit(lease, giver)
+        if self.take() is None:
+            # The giver has taken the lease back, and releases it.
+            self.hold.wait()
+            return False
+        return True
+
+
+class WaitQueue:
+    """The entries that wait for one name, in the order of their arrival, and the pace of the queue.
+
+    Attributes:
+        moved_ns: the time of the last change of the owner; 0 if there was none.
+        pace_ns: the average time between two changes of the owner.
+    """
+
+    __slots__ = ("entries", "moved_ns", "pace_ns")
+
+    def __init__(self) -> None:
+        self.entries: deque[QueueEntry] = deque()
+        self.moved_ns = 0
+        self.pace_ns = 0
+
+    def move(self, now_ns: int) -> None:
+        """Note that the lock has changed its owner."""
+        if self.moved_ns:
+            self.pace_ns += (now_ns - self.moved_ns - self.pace_ns) // 8
+        self.moved_ns = now_ns
+
+
+class WaitQueues:
+    """All queues of one client.
+
+    Attributes:
+        heads: the hold that asks for a key or has it, by key.
+        by_key: the queues.
+        called: decided ballots; the driver wakes their waiters.
+        crowded: keys that the masters refused when they were asked last; a hint.
+        watches: the ballots that wait for pushes.
+        lead: which master is asked first.
+    """
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, Hold] = {}
+        self.by_key: dict[bytes, WaitQueue] = {}
+        self.called: deque[Ballot] = deque()
+        self.crowded: set[bytes] = set()
+        self.watches = Watches(self.called)
+        self.lead = Lead()
+        # The number of heads at which idle ones are removed.
+        self._most = MOST_HEADS
+        # Keys that somebody deleted by hand, each with the time.
+        self._lost: deque[tuple[bytes, int]] = deque(maxlen=LOSSES)
+
+    # --- one queue ---------------------------------------------------------------------------------
+
+    def enter(self, hold: Hold, now_ns: int) -> bool:
+        """Make a hold the head unless a busy hold is the head; return whether the hold is the head now."""
+        while True:
+            head = self.heads.setdefault(hold.key, hold)
+            if head is hold:
+                if len(self.heads) > self._most:
+                    self._sweep(now_ns)
+                return True
+            if head.busy(now_ns):
+                return False
+            # If this fails, the head has passed its lease on since we looked.
+            if self.heads.get(hold.key) is head:
+                break
+        queue = self.by_key.get(hold.key)
+        if queue is not None and _is_others(queue, hold):
+            self._call_next(queue, now_ns, False)
+            return False
+        self.heads[hold.key] = hold
+        return True
+
+    def _sweep(self, now_ns: int) -> None:
+        """Remove heads whose locks were never released and have run out."""
+        for key, head in list(self.heads.items()):
+            if not head.busy(now_ns) and key not in self.by_key and self.heads.get(key) is head:
+                self.heads.pop(key, None)
+        self._most = MOST_HEADS + 2 * len(self.heads)
+
+    def join(self, policy: Policy, entry: QueueEntry, now_ns: int) -> None:
+        """Append an entry to its queue. If this is interrupted, the caller calls `step_out`.
+
+        Raises:
+            LockBusy: the queue has `max_waiters` entries, or the timeout ends before the entry would be called.
+        """
+        hold, give_up_ns = entry.hold, entry.ballot.until_ns
+        while True:
+            queue = self.by_key.get(hold.key)
+            if queue is None:
+                queue = self.by_key.setdefault(hold.key, WaitQueue())
+            depth = len(queue.entries)
+            if depth >= policy.max_waiters:
+                self._dissolve(hold.key, queue)
+                raise _busy(hold, depth, f"max_waiters={policy.max_waiters}")
+            if policy.refuse_late and now_ns + queue.pace_ns * (depth + 1) > give_up_ns:
+                self._dissolve(hold.key, queue)
+                raise _busy(hold, depth, f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout")
+            queue.entries.append(entry)
+            # If this fails, another thread has removed the queue, and nobody will look into it.
+            if self.by_key.get(hold.key) is queue:
+                return
+
+    def step_out(self, entry: QueueEntry, now_ns: int) -> Lease | None:
+        """Leave the line; return a lease that came too late, or None. If interrupted, it may be repeated.
+
+        The hold then has this lease. The caller releases it and leaves the head afterwards.
+        """
+        entry.left = True
+        self.drop(entry)
+        lease = entry.lease
+        if entry.inherit():
+            return lease
+        if self.heads.get(entry.hold.key) is entry.hold:
+            self.leave(entry.hold, now_ns, False)
+        return None
+
+    def drop(self, entry: QueueEntry) -> None:
+        """Remove an entry from its queue, if it is still there."""
+        queue = self.by_key.get(entry.hold.key)
+        if queue is not None:
+            _discard(queue, entry)
+            self._dissolve(entry.hold.key, queue)
+
+    def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+        """Pass the lease of a hold that is being released to the next waiter; return whether a waiter took it.
+
+        A lease is not passed on when its tenure is over: other processes wait for the lock, too. Longer than a function
+        should be: there may be no call between the check of the head and the first `append`, so no step can move to a
+        helper.
+        """
+        queue = self.by_key.get(hold.key)
+        if queue is None:
+            return False
+        # This extension may reach the masters after an extension of the next holder.
+        busy = hold.extending is not None
+        lease = hold.lease
+        over = now_ns - lease.since_ns >= policy.tenure_ns or lease.passed >= policy.tenure_count
+        entry = None if busy or over or policy.doubts(lease.asked_ns) else _next(queue)
+        if entry is None or not hold.may_pass_to(entry.hold):
+            return False
+        queue.move(now_ns)
+        lease = hold.lease.handed_on()
+        # There is no call from here until the entry is called, so neither an interrupt nor another thread can come in
+        # between. After an interrupt the lease belongs to exactly one of the two holds. The first check fails if
+        # another thread has already made the waiter the head, to ask the masters. The second one fails if another
+        # thread has already sent a release of this lock, after an interrupt.
+        if hold.key not in self.heads or self.heads[hold.key] is not hold:
+            return False
+        if hold.state not in (HELD, RELEASING):
+            return False
+        hold.state = PASSED
+        # The token may have been exposed since `may_pass_to`.
+        if hold.token_exposed:
+            hold.state = RELEASING
+            return False
+        self.heads[hold.key] = entry.hold
+        # A loss that the giver notices from now on is a loss of the next holder.
+        entry.giver = hold
+        entry.lease = lease
+        entry.ballot.decided = True
+        watch = entry.watch
+        # The same steps as in `Watches.call`, without a call.
+        if watch is not None:
+            watch.yes = watch.quorum
+            if watch.decided:
+                watch = None
+            else:
+                watch.decided = True
+        kept = True
+        try:
+            self.called.append(entry.ballot)
+        finally:
+            # Also after an interrupt: otherwise the lease would stay on the masters until its ttl. If the waiter left
+            # before it could find the lease, the giver takes it back. There is no call between this question and the
+            # next step, so only one of them takes it.
+            if entry.left and entry.lease is not None:
+                entry.lease = None
+                hold.state = RELEASING
+                kept = False
+                self.leave(entry.hold, now_ns, False)
+            elif watch is not None:
+                self.called.append(watch)
+        _discard(queue, entry)
+        return kept
+
+    def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
+        """Make the next waiter the head, and call it to ask the masters; call all ballots that watch the key.
+
+        Args:
+            courteous: whether other processes get a chance first.
+        """
+        key = hold.key
+        self.watches.notify(key)
+        if self.heads.get(key) is not hold:
+            return
+        queue = self.by_key.get(key)
+        if queue is not None and self._call_next(queue, now_ns, courteous):
+            return
+        self.heads.pop(key, None)
+        # A waiter that joined before this step may have seen this hold at the head.
+        queue = self.by_key.get(key)
+        if queue is not None and not self._call_next(queue, now_ns, courteous):
+            self._dissolve(key, queue)
+
+    def overtake(self, policy: Policy, hold: Hold, now_ns: int) -> None:
+        """Note that a hold has won: if another hold is the head, somebody has deleted its key."""
+        if not policy.trust_local_holder and self.heads.get(hold.key) is not hold:
+            self.lose(hold.key, now_ns)
+
+    def lose(self, key: bytes, now_ns: int) -> None:
+        """Note that somebody has deleted a key: the hold of this client that has it loses its lock."""
+        self._lost.append((key, now_ns))
+        head = None
+        # Another thread may pass the lease on meanwhile. Then the next head loses it.
+        while head is not self.heads.get(key):
+            head = self.heads.get(key)
+            if head is not None:
+                head.lose(now_ns)
+
+    def deleted(self, hold: Hold) -> bool:
+        """Return whether somebody has deleted the key of a hold since its attempt began.
+
+        `lose` marks only the hold at the head. Attempts beside the head rely on this check.
+        """
+        since_ns = hold.lease.since_ns
+        if self._lost:
+            lost = list(self._lost)
+            # If the list is full, it may have lost a deletion of this key.
+            if len(lost) == LOSSES and lost[0][1] >= since_ns:
+                return True
+            for key, lost_ns in lost:
+                if key == hold.key and lost_ns >= since_ns:
+                    return True
+        return hold.lost_ns >= since_ns
+
+    def is_next(self, hold: Hold) -> bool:
+        """Return whether a waiting hold is the first in its queue."""
+        queue = self.by_key.get(hold.key)
+        return queue is not None and not _is_others(queue, hold)
+
+    def successors(self, policy: Policy, key: bytes) -> int:
+        """Return how many later holders a lease may get; 0 while no hold waits for the key."""
+        queue = self.by_key.get(key)
+        return min(policy.tenure_count, MAX_SUCCESSORS) if queue is not None and queue.entries else 0
+
+    def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
+        """Make the next waiter the head, and call it; return False if no waiter is left."""
+        while True:
+            entry = _next(queue)
+            if entry is None:
+                return False
+            queue.move(now_ns)
+            # Another thread has called the entry, or passed a lease to it.
+            if entry.ballot.decided:
+                return True
+            entry.courteous = courteous
+            # There is no call from here until the entry is called.
+            self.heads[entry.hold.key] = entry.hold
+            entry.ballot.decided = True
+            self.called.append(entry.ballot)
+            if entry.watch is not None:
+                self.watches.call(entry.watch)
+            _discard(queue, entry)
+            # If the waiter left meanwhile without calling the next one, go on with the next one.
+            if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:
+                return True
+
+    def _dissolve(self, key: bytes, queue: WaitQueue) -> None:
+        """Remove a queue without entries."""
+        try:
+            # There is no call between this check and the deletion: otherwise another thread could join the queue.
+            if not queue.entries and self.by_key[key] is queue:
+                del self.by_key[key]
+        except KeyError:
+            pass  # another thread was faster
+
+    def expire(self, now_ns: int) -> int:
+        """Call the next waiter of each queue whose head is not busy; return when to look again, 0 if never."""
+        earliest = 0
+        for key, queue in list(self.by_key.items()):
+            if not queue.entries:
+                self._dissolve(key, queue)
+                continue
+            head = self.heads.get(key)
+            if head is None or not head.busy(now_ns):
+                # If this fails, the head has changed since we looked.
+                if self.heads.get(key) is head:
+                    self._call_next(queue, now_ns, False)
+                head = None
+            until = now_ns + UNKNOWN_NS if head is None or head.state != HELD else head.lease.deadline_ns
+            if head is not None and self._have_it_look(queue, now_ns):
+                until = min(until, now_ns + UNKNOWN_NS)
+            earliest = min(earliest or until, until)
+        return earliest
+
+    def _have_it_look(self, queue: WaitQueue, now_ns: int) -> bool:
+        """Wake the first waiter of a still queue to watch the holder's key; return whether to call this again soon."""
+        entry = _next(queue)
+        if entry is None or not entry.looks:
+            return False
+        if entry.watch is None and now_ns - queue.moved_ns >= STILL_NS:
+            entry.ballot.until_ns = min(entry.ballot.until_ns, now_ns)
+            self.called.append(entry.ballot)
+        return True
+
+    def crowd(self, key: bytes) -> None:
+        """Note that the masters refused a key; this is only a hint."""
+        if len(self.crowded) >= MOST_HEADS:
+            self.crowded.clear()
+        self.crowded.add(key)
+
+    def everybody(self) -> list[Ballot]:
+        """Return the ballots of all waiters; for a client that closes."""
+        waiting = [entry.ballot for queue in list(self.by_key.values()) for entry in list(queue.entries)]
+        return waiting + self.watches.everybody()
+
+
+def _next(queue: WaitQueue) -> QueueEntry | None:
+    """Return the first entry that was neither left nor called; it stays in the queue until it is called."""
+    while True:
+        try:
+            entry = queue.entries[0]
+        except IndexError:
+            return None
+        if not (entry.left or entry.ballot.decided):
+            return entry
+        _discard(queue, entry)
+
+
+def _discard(queue: WaitQueue, entry: QueueEntry) -> None:
+    try:
+        queue.entries.remove(entry)
+    except ValueError:
+        pass  # it is removed already
+
+
+def _is_others(queue: WaitQueue, hold: Hold) -> bool:
+    """Return whether the first entry of a queue belongs to another hold."""
+    try:
+        entry = queue.entries[0]
+    except IndexError:
+        return False
+    return entry.hold is not hold
+
+
+def _busy(hold: Hold, depth: int, why: str) -> LockBusy:
+    return LockBusy(f"{hold.name!r}: {depth} waiters queued in this client ({why})", name=hold.name, depth=depth)

@@ -1,0 +1,252 @@
+"""The votes on one command. Also compiled, as `redlatch._c.votes.ballot` (see `redlatch._c`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .commands import GONE, NO, REFUSAL, VOTE, Command
+
+# What the submitter of a ballot waits for: a result, a change of a watched key, or the votes of all masters.
+VERDICT, CHANGE, ALL = range(3)
+
+# The time to live that is assumed for a key without a ttl: 35 years.
+FOREVER_MS = 1 << 40
+
+
+class Ballot:
+    """One command, sent to several masters, and their votes on it.
+
+    A ballot is decided as soon as no further vote can change its result. Later votes are still counted.
+
+    Attributes:
+        command: the command that the masters vote on.
+        size: the number of masters that are asked.
+        quorum: the number of masters that must vote yes.
+        asked: a bit mask of the masters that are asked: bit i for master i, -1 for all.
+        until_ns: when the submitter stops waiting, in nanoseconds since boot.
+        yes: the number of yes votes so far.
+        no: the number of no votes so far.
+        failed: the number of failed votes so far. A master without any vote is silent.
+        decided: whether the result is final.
+        causes: the error of each failed vote, by the index of the master, or None.
+        silent: the indexes of the masters that had not answered by `until_ns`.
+        answers: the integer replies that are kept, by the index of the master, or None (see `Command.tells`).
+        waits_for: VERDICT, CHANGE or ALL.
+        waiter: the object that the driver wakes when the ballot is decided, or None.
+        behind: a ballot that is submitted directly after this one, or None.
+        released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
+            if the release is refused.
+        resent: a bit mask of the masters that were sent the full text of the script.
+        hurry_ns: when the masters that have not voted are suspected, in nanoseconds since boot; 0 until a quorum has
+            voted.
+    """
+
+    __slots__ = (
+        "answers",
+        "asked",
+        "behind",
+        "causes",
+        "command",
+        "decided",
+        "failed",
+        "hurry_ns",
+        "no",
+        "quorum",
+        "released_lock",
+        "resent",
+        "silent",
+        "size",
+        "until_ns",
+        "waiter",
+        "waits_for",
+        "yes",
+    )
+
+    def __init__(self, command: Command, size: int, quorum: int, until_ns: int = 0) -> None:
+        self._begin(command, size, quorum, until_ns)
+
+    def _begin(self, command: Command, size: int, quorum: int, until_ns: int) -> None:
+        self.command = command
+        self.size = size
+        self.quorum = quorum
+        self.until_ns = until_ns
+        self.asked = -1
+        self.yes = 0
+        self.no = 0
+        self.failed = 0
+        self.decided = False
+        self.answers: dict[int, int] | None = None
+        self.waits_for = VERDICT
+        self.causes: dict[int, BaseException] | None = None
+        self.silent: tuple[int, ...] = ()
+        self.waiter: Any = None
+        self.behind: Ballot | None = None
+        self.released_lock: Any = None
+        self.resent = 0
+        self.hurry_ns = 0
+
+    def settled(self) -> bool:
+        """Return whether the result is final: a quorum voted yes, or a quorum of yes votes is no longer possible.
+
+        Three kinds of ballots have other rules:
+
+          * A release is settled when one kind of vote has decided it, or when all votes have come. A "no" also counts
+            as an answer: that master does not hold the key with our token.
+          * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
+          * After the result, a ballot can wait for a change of the key, or for the votes of all masters.
+        """
+        if self.waits_for:
+            wanted, told = self.quorum, self.yes
+            if self.waits_for == ALL:
+                wanted, told = self.size, told + self.no + self.failed + self.undecided()
+            return told >= wanted
+        # More than this many lost votes make a quorum impossible. Below, the first test of `tells` is there for speed:
+        # most commands then need no look-up of the global NO.
+        lost = self.size - self.quorum
+        if self.command.tells and self.command.tells == NO:
+            kept = 0 if self.answers is None else len(self.answers)
+            return self.yes + kept >= self.quorum or self.no - kept + self.failed > lost
+        undecided = self.undecided()
+        if undecided:
+            told = self.no + self.failed
+            return self.yes >= self.quorum or told > lost or (self.won() and told + undecided > lost)
+        if self.yes >= self.quorum or self.no > lost or self.failed > lost:
+            return True
+        told = self.no + self.failed
+        return told + self.yes >= self.size if self.command.releases else told > lost
+
+    def ask_only(self, index: int, until_ns: int) -> None:
+        """Ask only master `index`, whose vote then decides; stop waiting at `until_ns`."""
+        self.asked = 1 << index
+        self.size = self.quorum = 1
+        self.until_ns = until_ns
+
+    def ask_others(self, size: int, quorum: int, until_ns: int) -> Ballot:
+        """Return a ballot that asks the other masters.
+
+        Args:
+            size: the number of all masters, including the one that was asked first.
+            quorum: the number of all masters that must vote yes, including the first one.
+            until_ns: when the submitter stops waiting, in nanoseconds since boot.
+        """
+        ballot = new_ballot(self.command, size - 1, quorum - 1, until_ns)
+        ballot.asked = ~self.asked
+        return ballot
+
+    def watchable(self) -> bool:
+        """Return whether a quorum of masters voted yes or will push a change of the key."""
+        return self.yes + (0 if self.answers is None else len(self.answers)) >= self.quorum
+
+    def left_ns(self) -> int:
+        """Return in how many nanoseconds enough watched keys expire for a quorum of yes votes.
+
+        Returns 0 if no yes vote is missing, or if fewer keys are watched than yes votes are missing.
+        """
+        # Copy the values in one call, because another thread may add an answer at any time.
+        told = list((self.answers or {}).values())
+        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
+        missing = self.quorum - self.yes
+        return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0
+
+    def standing(self) -> int:
+        """Count the masters that had the key when they were asked and that will push its next change."""
+        return sum([answer != GONE for answer in list((self.answers or {}).values())])
+
+    def tell(self, index: int, answer: int, pushes: bool) -> None:
+        """Count an integer reply that is neither `command.yes` nor `command.no`.
+
+        Args:
+            index: the index of the master.
+            answer: its reply.
+            pushes: whether the master will push a change of the key.
+        """
+        if self.command.tells >= REFUSAL:
+            self.no += 1
+        elif answer > 0:
+            self.yes += 1
+        if pushes or self.command.tells != NO:
+            if self.answers is None:
+                self.answers = {}
+            self.answers[index] = answer
+
+    def undecided(self) -> int:
+        """Count the masters whose integer reply is neither yes nor no and needs a second round."""
+        if self.answers is None or self.command.tells != VOTE:
+            return 0
+        return len(self.answers) - self.yes
+
+    def missing(self) -> int:
+        """Count the masters that have not answered."""
+        return self.size - self.yes - self.no - self.failed - self.undecided()
+
+    def lone(self) -> bool:
+        """Return whether this ballot asks one master before the others."""
+        return self.size == 1 and self.asked > 0
+
+    def spares(self, suspects: int) -> bool:
+        """Return whether the ballot can be decided without the votes of `suspects` silent masters.
+
+        It can if a quorum has voted and only these masters are missing. An attempt then counts as refused and is tried
+        again; a release is done. Extensions, and questions such as `owned`, keep waiting: a late vote may still change
+        their result. So does a release that reports its lock as lost: no caller waits for it, and a late vote may prove
+        the loss.
+        """
+        command = self.command
+        if self.waits_for or not 0 < self.missing() <= suspects:
+            return False
+        if not (command.releases or command.tells == NO or command.undo() is not None):
+            return False
+        if self.released_lock is not None:
+            return False
+        return self.lone() or self.yes + self.no + self.undecided() >= self.quorum
+
+    def won(self) -> bool:
+        """Return whether a quorum voted yes, or can still do so in a second round."""
+        return self.yes + self.undecided() >= self.quorum
+
+    def watch(self, until_ns: int) -> None:
+        """Wait, until `until_ns`, for pushes that turn enough "no" votes into "yes" votes for a quorum."""
+        self._wait_on(CHANGE, until_ns)
+
+    def wait_for_all(self, until_ns: int) -> None:
+        """Wait, until `until_ns`, for the votes that are missing after the result."""
+        self._wait_on(ALL, until_ns)
+
+    def _wait_on(self, what: int, until_ns: int) -> None:
+        self.until_ns = until_ns
+        self.waits_for = what
+        # Clear the flag before `settled` runs. A vote that another thread counts in between then sets it again.
+        self.decided = False
+        if self.settled():
+            self.decided = True
+
+    def change(self, index: int) -> bool:
+        """Turn the "no" of a master that pushed a change into a "yes"; return whether that decides the ballot."""
+        if self.answers is None or self.answers.pop(index, None) is None:
+            return False
+        self.no -= 1
+        self.yes += 1
+        if self.decided or self.yes < self.quorum:
+            return False
+        self.decided = True
+        return True
+
+    def withdraw(self) -> None:
+        """Mark the command as undone, so that this ballot can no longer be won."""
+        self.yes = -self.size
+
+    def refused(self) -> bool:
+        """Return whether so many masters voted no that a quorum of yes votes is impossible."""
+        return self.no > self.size - self.quorum
+
+    def unavailable(self) -> bool:
+        """Return whether failed and silent masters alone made a quorum impossible."""
+        silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - self.undecided()
+        return self.failed + silent > self.size - self.quorum
+
+
+def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballot:
+    """Return a new ballot. The compiled constructor is slower: it first makes a Python object of each argument."""
+    ballot: Ballot = Ballot.__new__(Ballot)
+    ballot._begin(command, size, quorum, until_ns)
+    return ballot

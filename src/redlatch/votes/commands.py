@@ -1,0 +1,385 @@
+"""The bytes of every command, and the vote that each reply to it means. No other module knows either.
+
+The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
+quarter of a release by script. Every server runs the scripts, by SHA or in full.
+
+This module is longer than a module should be because it is the only list of commands. Also compiled, as
+`redlatch._c.votes.commands` (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, PULSE, RELEASE, Script
+
+# The dialects of servers. FULL_TEXT works with every server and also loads the script.
+FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
+
+OK = b"OK"
+
+# A `yes`, and its line, that equal no reply: for commands that have no fixed yes.
+_NEVER = object()
+_NEVER_SAID = b"+NEVER\r\n"
+
+# The meaning of an integer reply that is neither `yes` nor `no` (see `Command.tells`).
+NOTHING, VOTE, REFUSAL, NO, TIME = range(5)
+
+# The reply to PTTL for a key that does not exist.
+GONE = -2
+
+# The suffix of a key for its fence counter. Names contain no NUL, so no name can be the counter of another name.
+COUNTER = b"\0fence"
+
+# "$n\r\n" for every length of a key, a token or a number. The look-up costs a quarter of the formatting.
+_LENGTHS = [b"$%d\r\n" % length for length in range(1024)]
+
+
+def pack(*words: bytes | str | int) -> bytes:
+    """Build one command in RESP: an array of strings, each with its length, so that no word can inject another."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        raw = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(parts)
+
+
+_SET = b"*6\r\n$3\r\nSET\r\n"
+_PTTL = b"*2\r\n$4\r\nPTTL\r\n"
+_STRLEN = b"*2\r\n$6\r\nSTRLEN\r\n"
+_NOTE = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
+_DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
+_DELEX = b"*4\r\n$5\r\nDELEX\r\n"
+_IFEQ = b"\r\n$4\r\nIFEQ\r\n"
+
+# The end of a SET command, by its ttl in milliseconds. Most clients use only a few ttls.
+_ENDINGS: dict[int, bytes] = {}
+
+
+def _ending(ttl_ms: int) -> bytes:
+    ending = b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(ttl_ms)), ttl_ms)
+    if len(_ENDINGS) < 1024:
+        _ENDINGS[ttl_ms] = ending
+    return ending
+
+
+class Command:
+    """One command about a key and a token.
+
+    Attributes:
+        yes: the reply that is a yes vote.
+        no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
+        tells: the meaning of any other integer reply.
+            NOTHING: no such reply is expected.
+            VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
+            REFUSAL: a no vote. The number is kept.
+            NO: a no vote. The number is kept if the master pushes; that master then tracks the key (see `Note`).
+            TIME: the clock of the master, and no vote (see `Pulse`).
+        yes_line: `yes` as a line of RESP.
+        releases: whether the command is a release. A release must reach every master that may hold the key, even after
+            a reconnect.
+        key: the key of the lock.
+        token: the token of the lease.
+        since_ns: when the command was made, in nanoseconds since boot. For a release: when the first command with its
+            token was made. No server knows the token earlier.
+    """
+
+    __slots__ = ("key", "no", "releases", "since_ns", "tells", "token", "yes", "yes_line")
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self._concern(key, token, since_ns)
+
+    def _concern(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self.yes: object = 1
+        self.yes_line = b":1\r\n"
+        self.no: object = 0
+        self.tells = NOTHING
+        self.releases = False
+        self.key = key
+        self.token = token
+        self.since_ns = since_ns
+
+    def payload(self, dialect: int) -> bytes:
+        """Return the bytes of the command for a server of this dialect."""
+        raise NotImplementedError
+
+    def undo(self) -> Command | None:
+        """Return the command that undoes this one, or None if there is nothing to undo."""
+        return None
+
+    def again(self) -> Command:
+        """Return the command to send instead of this one if it must be sent again, behind later commands."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r}>"
+
+
+class Acquire(Command):
+    """Set the key to the token if it does not exist: SET key token NX PX ttl. One atomic command sets key and ttl."""
+
+    __slots__ = ("ttl_ms",)
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        self._begin(key, token, since_ns, ttl_ms)
+
+    def _begin(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        self._concern(key, token, since_ns)
+        self.yes = OK
+        self.yes_line = b"+OK\r\n"
+        self.no = None
+        self.ttl_ms = ttl_ms
+
+    def payload(self, dialect: int) -> bytes:
+        key, token = self.key, self.token
+        ending = _ENDINGS.get(self.ttl_ms) or _ending(self.ttl_ms)
+        return b"".join((_SET, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, ending))
+
+    def undo(self) -> Command | None:
+        return new_release(self.key, self.token, self.since_ns)
+
+
+def new_acquire(key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> Acquire:
+    """Return a new Acquire. The compiled constructor is slower: it first makes a Python object of each argument."""
+    command: Acquire = Acquire.__new__(Acquire)
+    command._begin(key, token, since_ns, ttl_ms)
+    return command
+
+
+class AcquireFenced(Command):
+    """Set the key to the token if it does not exist, and raise the fence counter of the key.
+
+    The command proposes the fences from `first` to `last`. The reply is `first` if it is above the counter, minus the
+    counter if it is not, and 0 if the key exists.
+    """
+
+    __slots__ = ("first", "last", "ttl_ms")
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
+        self._concern(key, token, since_ns)
+        self.tells = VOTE
+        self.yes = _NEVER
+        self.yes_line = _NEVER_SAID
+        self.ttl_ms = ttl_ms
+        self.first = first
+        self.last = last
+
+    def payload(self, dialect: int) -> bytes:
+        numbers = b"%d" % self.ttl_ms, b"%d" % self.first, b"%d" % self.last
+        return _call(ACQUIRE_FENCED, dialect, self.key, self.key + COUNTER, self.token, *numbers)
+
+    def undo(self) -> Command | None:
+        return Release(self.key, self.token, self.since_ns)
+
+
+class Confirm(Command):
+    """Raise the fence counter to `last` if the key holds the token and `first` is above the counter."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, first: int, last: int) -> None:
+        self._concern(key, token, since_ns)
+        self.first = first
+        self.last = last
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(CONFIRM, dialect, self.key, self.key + COUNTER, self.token, b"%d" % self.first, b"%d" % self.last)
+
+    def undo(self) -> Command | None:
+        return Release(self.key, self.token, self.since_ns)
+
+
+class Release(Command):
+    """Delete the key if it holds the token."""
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self._begin(key, token, since_ns)
+
+    def _begin(self, key: bytes, token: bytes, since_ns: int) -> None:
+        self._concern(key, token, since_ns)
+        self.releases = True
+
+    def payload(self, dialect: int) -> bytes:
+        key, token = self.key, self.token
+        if dialect == DELIFEQ:
+            return b"".join((_DELIFEQ, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, b"\r\n"))
+        if dialect == DELEX:
+            return b"".join((_DELEX, _LENGTHS[len(key)], key, _IFEQ, _LENGTHS[len(token)], token, b"\r\n"))
+        return _call(RELEASE, dialect, key, token)
+
+
+def new_release(key: bytes, token: bytes, since_ns: int) -> Release:
+    """Return a new Release without the compiled constructor (see `new_acquire`)."""
+    command: Release = Release.__new__(Release)
+    command._begin(key, token, since_ns)
+    return command
+
+
+class Extend(Command):
+    """Let the key live for at least `ttl_ms` more if it holds the token.
+
+    The script uses PEXPIRE, which also works at maxmemory.
+    """
+
+    __slots__ = ("ttl_ms",)
+
+    def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
+        self._concern(key, token, since_ns)
+        self.ttl_ms = ttl_ms
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(EXTEND, dialect, self.key, self.token, b"%d" % self.ttl_ms)
+
+
+class Scripted(Command):
+    """Call a script of the lock family.
+
+    Args:
+        key: the key of the lock.
+        lease: the lease that provides the token and `since_ns`.
+        script: the script.
+        keys: the KEYS of the script.
+        arguments: the ARGV of the script.
+        tells: see `Command`.
+        releases: see `Command`.
+        undo: the command that undoes this one, or None if it does not acquire.
+        again: see `Command.again`; None means this command.
+    """
+
+    __slots__ = ("_again", "_arguments", "_script", "_undo")
+
+    def __init__(
+        self,
+        key: bytes,
+        lease: Any,
+        script: Script,
+        keys: list[bytes],
+        arguments: list[bytes],
+        tells: int = NOTHING,
+        releases: bool = False,
+        undo: Command | None = None,
+        again: Command | None = None,
+    ) -> None:
+        self._concern(key, lease.token, lease.since_ns)
+        self.tells = tells
+        self.releases = releases
+        self._script = script
+        self._arguments = keys + arguments
+        self._undo = undo
+        self._again = again
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(self._script, dialect, *self._arguments)
+
+    def undo(self) -> Command | None:
+        return self._undo
+
+    def again(self) -> Command:
+        return self._again or self
+
+
+class Look(Command):
+    """Ask whether the key is gone and, if not, for how many milliseconds it will live (PTTL).
+
+    A master that pushes tracks the key (see `Note`) and pushes its next change.
+
+    Args:
+        key: the key of the lock.
+        any_change: whether a missing key is a "no", too. The caller then waits until another client takes the key.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes, any_change: bool = False) -> None:
+        self._concern(key, b"", 0)
+        self.yes = _NEVER if any_change else GONE
+        self.yes_line = _NEVER_SAID if any_change else b":-2\r\n"
+        self.no = None
+        self.tells = NO
+
+    def payload(self, dialect: int) -> bytes:
+        return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+
+
+class Called(Command):
+    """Ask whether a waiter of a fair lock was called (STRLEN of its own key, see `fair`); if not, watch that key."""
+
+    __slots__ = ()
+
+    def __init__(self, key: bytes) -> None:
+        self._concern(key, b"", 0)
+        self.no = None
+        self.tells = NO
+
+    def payload(self, dialect: int) -> bytes:
+        return b"".join((_STRLEN, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+
+
+class Note(Command):
+    """Make a master that pushes track the key of the next command only (CLIENT CACHING YES)."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._concern(b"", b"", 0)
+        self.yes = OK
+        self.yes_line = b"+OK\r\n"
+
+    def payload(self, dialect: int) -> bytes:
+        return _NOTE
+
+
+class Pulse(Command):
+    """Ask a master for its clock, and check that its marker has not changed since it was admitted (see `guard`).
+
+    Args:
+        key: the key of the marker.
+        marker: the expected marker.
+        kept_ms: the new time to live of the marker in milliseconds.
+    """
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, key: bytes, marker: bytes, kept_ms: int) -> None:
+        self._concern(key, b"", 0)
+        self.yes = self.no = _NEVER
+        self.yes_line = _NEVER_SAID
+        self.tells = TIME
+        self._arguments = PULSE.keys, key, marker, b"%d" % kept_ms
+
+    def payload(self, dialect: int) -> bytes:
+        if dialect == FULL_TEXT:
+            return pack(b"EVAL", PULSE.text, *self._arguments)
+        return pack(b"EVALSHA", PULSE.sha, *self._arguments)
+
+
+class Owned(Command):
+    """Ask whether the key holds the token."""
+
+    __slots__ = ()
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(OWNED, dialect, self.key, self.token)
+
+
+class Locked(Command):
+    """Ask whether the key exists, with any token."""
+
+    __slots__ = ()
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(LOCKED, dialect, self.key)
+
+
+def _call(script: Script, dialect: int, *arguments: bytes) -> bytes:
+    """Build the call of a script. `arguments` are its keys, then its other arguments."""
+    if dialect == FULL_TEXT:
+        return pack(b"EVAL", script.text, script.keys, *arguments)
+    parts = [script.begin(len(arguments))]
+    for argument in arguments:
+        parts.append(_LENGTHS[len(argument)])
+        parts.append(argument)
+        parts.append(b"\r\n")
+    return b"".join(parts)

@@ -1,0 +1,387 @@
+"""The Lua scripts of the lock family: fair locks, readers and writers, semaphores.
+
+This module is longer than a module should be because the scripts of one kind share their keys, so a reader needs them
+side by side.
+
+The scripts return 1 or 0 unless a comment says otherwise. Every key that they write has a ttl: the key lives as long as
+its last member. `now` is the server's clock in milliseconds, the same clock by which its keys expire. A script ignores
+or removes expired members before it decides.
+
+As in `scripts`, a missing right leaves no half-done change. A script tests a right with a command that changes nothing,
+such as ZREM of the member "", which no key has. If a command cannot be tested this way and fails, the script undoes its
+writes.
+"""
+
+from __future__ import annotations
+
+from redlatch.votes.scripts import Script
+
+# `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does not exist yet; the caller
+# then sets the ttl after the first write. A script calls `stay` before it writes to a key, so a user without the right
+# to PTTL or PEXPIRE leaves no key without a ttl.
+_NOW = """local t=redis.call("time")
+local now=t[1]*1000+math.floor(t[2]/1000)
+local function stay(key,ms)
+local left=redis.call("pttl",key)
+if left<tonumber(ms) then redis.call("pexpire",key,ms) end
+return left==-2
+end
+"""
+
+# --- fair: KEYS[1] the lock, KEYS[2] the queue: the waiting clients (score: the ticket) ------------------
+# Each waiter has a key of its own. The key is empty, and becomes "c" when the waiter is called. It expires when the
+# waiter has not asked for a while; the waiter then counts as dead.
+
+# Waiters draw tickets by their own clocks, in microseconds. Tickets that differ by less than this count as
+# simultaneous.
+SKEW_US = 100_000
+
+# The key of a waiter is the key of the lock, this text and the name of the client.
+WAITER = b"\0waits:"
+
+# `next` removes dead waiters from the front of the queue. It returns the first waiter that is alive or is `me`, and
+# whether it removed any. `call` calls the first waiter that is alive. At maxmemory that may fail; the waiter then asks
+# by itself within a second. `may_stand` and `may_leave` raise an error if the user lacks the rights to enter or to
+# leave the queue. `may_stand` runs SET first, so that an attempt at maxmemory is an error.
+_QUEUE = """local function waits(id) return KEYS[1].."\\0waits:"..id end
+local function next(me)
+local dead=false
+while true do
+local first=redis.call("zrange",KEYS[2],0,0)[1]
+if not first or first==me or redis.call("exists",waits(first))==1 then return first,dead end
+redis.call("zrem",KEYS[2],first)
+dead=true
+end
+end
+local function head() return redis.call("zrange",KEYS[2],0,0)[1] end
+local function call(first)
+while first and not redis.pcall("set",waits(first),"c","XX","KEEPTTL") do
+redis.call("zrem",KEYS[2],first)
+first=head()
+end
+end
+local function may_leave()
+redis.call("zrem",KEYS[2],"")
+redis.call("del",waits(""))
+end
+local function may_stand()
+redis.call("set",waits(""),"","XX")
+may_leave()
+end
+local function stand(me,ticket,ms)
+may_stand()
+local left=redis.call("pttl",KEYS[2])
+if left<tonumber(ms) then redis.call("pexpire",KEYS[2],ms*2) end
+redis.call("zadd",KEYS[2],ticket,me)
+if left==-2 then redis.call("pexpire",KEYS[2],ms*2) end
+redis.call("set",waits(me),"","PX",ms)
+end
+"""
+
+# ARGV[1] token, [2] ttl in milliseconds, [3] client, [4] ticket, [5] milliseconds until a waiter counts as dead, [6]
+# "1" if the client is new in the queue, "2" if its ticket has changed, else "0". Take the lock if it is free and no
+# living waiter is before us; else enter the queue.
+#
+# Return 1 if the client has the lock. If our new or changed ticket is more than SKEW_US below the highest one, leave
+# the queue and return minus the highest ticket. If the lock is held and we are first, return minus (1 + the
+# milliseconds that its key will live). Else return 0.
+#
+# If the lock is free, its first waiter was already called. So the script calls it only if dead waiters left the queue
+# or our ticket has changed. While the lock is held, a new client behind another one does not check that the other is
+# alive: FAIR_RELEASE does, and the new client asks again.
+FAIR_ACQUIRE = Script(
+    _QUEUE
+    + f"""local me,ticket=ARGV[3],ARGV[4]
+local waited=ARGV[6]~="1"
+local others,behind=true,false
+local left=redis.call("pttl",KEYS[1])
+if ARGV[6]=="0" then
+if left==-2 and head()==me then
+may_stand()
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+redis.call("zrem",KEYS[2],me)
+redis.call("del",waits(me))
+return 1
+end
+else
+local last=redis.call("zrange",KEYS[2],-1,-1,"withscores")
+others=last[1]
+behind=others and not waited and tonumber(last[2])<tonumber(ticket)
+if others and tonumber(last[2])>tonumber(ticket)+{SKEW_US} then
+if waited then
+may_leave()
+if redis.call("zrem",KEYS[2],me)==1 then
+redis.call("del",waits(me))
+if left==-2 then call(head()) end
+end
+end
+return -tonumber(last[2])
+end
+if left==-2 and not others then
+if waited then
+may_stand()
+redis.call("del",waits(me))
+end
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+return 1
+end
+end
+redis.call("exists",waits(me))
+if left==-2 then
+if behind then may_stand() else stand(me,ticket,ARGV[5]) end
+local first,dead=next(me)
+if first==me or not first then
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+if not behind then
+redis.call("zrem",KEYS[2],me)
+redis.call("del",waits(me))
+end
+return 1
+end
+if behind then stand(me,ticket,ARGV[5]) end
+if dead or ARGV[6]=="2" then call(head()) end
+return 0
+end
+stand(me,ticket,ARGV[5])
+if behind or next(me)~=me then return 0 end
+return left<0 and -1e13 or -1-math.min(left,1e13)""",
+    keys=2,
+)
+
+# ARGV[1] token, [2] client, [3] ticket. Release the lock if it holds the token; else leave the queue if our place there
+# is not later than the ticket. The place may be earlier than the ticket, if the command that changed the ticket was
+# lost. Then call the first waiter if the lock is free.
+FAIR_RELEASE = Script(
+    _QUEUE
+    + """local me,first=ARGV[2],head()
+if first then redis.call("zrem",KEYS[2],"") end
+local token=redis.call("get",KEYS[1])
+if token==ARGV[1] then
+redis.call("del",KEYS[1])
+call(first)
+return 1
+end
+if first and tonumber(redis.call("zscore",KEYS[2],me) or "1e300")<=tonumber(ARGV[3]) then
+redis.call("del",waits(me))
+redis.call("zrem",KEYS[2],me)
+end
+if not token then call(head()) end
+return 0""",
+    keys=2,
+)
+
+# ARGV[1] token, [2] client, [3] ticket, [4] milliseconds until the waiter counts as dead, or 0. Release the lock if it
+# holds the token, and enter the queue again unless [4] is 0. Then call the first waiter. The release comes first, so
+# that it does not fail when the user lacks a right that only the queue needs.
+FAIR_UNDO = Script(
+    _QUEUE
+    + """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+redis.call("del",KEYS[1])
+if ARGV[4]~="0" then stand(ARGV[2],ARGV[3],ARGV[4]) end
+call(head())
+return 1""",
+    keys=2,
+)
+
+# --- readers, writers and semaphores: KEYS[1] the holders or the taken slots (score: when each expires) ---
+
+_IN = (
+    _NOW
+    + """local function is_in(member)
+local over=tonumber(redis.call("zscore",KEYS[1],member) or 0)
+return over>now and over
+end
+"""
+)
+
+# `lengthen` sets the end of a member to the later of its present end and now + ms. An extension never shortens (see
+# EXTEND in `scripts`).
+_EXTENDS = (
+    _IN
+    + """local function lengthen(member,over,ms)
+stay(KEYS[1],ms)
+if over<now+ms then redis.call("zadd",KEYS[1],now+ms,member) end
+end
+"""
+)
+
+# ARGV[1] number. Return whether KEYS[1] has at least this many living members.
+FULL = Script(_NOW + 'return redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[1]) and 1 or 0')
+
+# --- readers and writers: KEYS[1] the holders (score: when the lock expires), KEYS[2] the writer's token, KEYS[3] the
+# waiting writers (score: when the writer counts as dead). Members of KEYS[1] are the readers' tokens, and "w" for the
+# writer. Members of KEYS[3] are the tokens of the writers' first attempts, so each writer removes only its own. A
+# refusal does not change KEYS[1]: after a change by this client, the server would push no change by others.
+
+# ARGV[1] token, [2] ttl in milliseconds. Let a reader in unless a writer holds the lock or waits.
+READ_ACQUIRE = Script(
+    _IN
+    + """if redis.call("zcount",KEYS[3],"("..now,"+inf")>0 or is_in("w") then return 0 end
+redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+local new=stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],ARGV[1])
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
+return 1""",
+    keys=3,
+)
+READ_RELEASE = Script('return redis.call("zrem",KEYS[1],ARGV[1])', keys=3)
+READ_EXTEND = Script(
+    _EXTENDS
+    + """redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+local over=is_in(ARGV[1])
+if not over then return 0 end
+lengthen(ARGV[1],over,ARGV[2])
+return 1""",
+    keys=3,
+)
+READ_OWNED = Script(_IN + "return is_in(ARGV[1]) and 1 or 0", keys=3)
+
+# ARGV[1] token, [2] ttl in milliseconds, [3] milliseconds until a waiting writer counts as dead, [4] name of the
+# writer. If there is no holder, let the writer in and remove its name from KEYS[3]. Else add its name: readers stay out
+# until the writer leaves or counts as dead. The script tests ZREM before the first write, so that it can remove "w"
+# again if SET is refused.
+WRITE_ACQUIRE = Script(
+    _IN
+    + """if redis.call("zcount",KEYS[1],"("..now,"+inf")>0 then
+redis.call("zremrangebyscore",KEYS[3],"-inf",now)
+redis.call("zrem",KEYS[3],"")
+local new=stay(KEYS[3],ARGV[3])
+redis.call("zadd",KEYS[3],now+ARGV[3],ARGV[4])
+if new then redis.call("pexpire",KEYS[3],ARGV[3]) end
+return 0
+end
+redis.call("zremrangebyscore",KEYS[1],"-inf",now)
+redis.call("zrem",KEYS[3],"")
+local new=stay(KEYS[1],ARGV[2])
+redis.call("zadd",KEYS[1],now+ARGV[2],"w")
+local done=redis.pcall("set",KEYS[2],ARGV[1],"PX",ARGV[2])
+if done.err then
+redis.call("zrem",KEYS[1],"w")
+return done
+end
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
+redis.call("zrem",KEYS[3],ARGV[4])
+return 1""",
+    keys=3,
+)
+
+# ARGV[1] token, [2] the name of a writer that no longer waits, or "". Let the writer out. When the last waiting writer
+# leaves, the script changes KEYS[1] and changes it back, so that the server pushes to the readers that wait for it.
+WRITE_RELEASE = Script(
+    """local mine=redis.call("get",KEYS[2])==ARGV[1]
+local over=tonumber(redis.call("zscore",KEYS[3],ARGV[2]) or 0)
+if over>0 then
+local t=redis.call("time")
+local now=t[1]*1000+math.floor(t[2]/1000)
+redis.call("zrem",KEYS[3],"")
+if redis.call("zcount",KEYS[3],"("..now,"+inf")<=(over>now and 1 or 0) then
+redis.call("zadd",KEYS[1],0,"i")
+redis.call("zrem",KEYS[1],"i")
+end
+end
+redis.call("zrem",KEYS[3],ARGV[2])
+if not mine then return 0 end
+redis.call("del",KEYS[2])
+redis.call("zrem",KEYS[1],"w")
+return 1""",
+    keys=3,
+)
+WRITE_EXTEND = Script(
+    _EXTENDS
+    + """local over=is_in("w")
+if not over or redis.call("get",KEYS[2])~=ARGV[1] then return 0 end
+redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[2])))
+lengthen("w",over,ARGV[2])
+return 1""",
+    keys=3,
+)
+WRITE_OWNED = Script('if redis.call("get",KEYS[2])==ARGV[1] then return 1 else return 0 end', keys=3)
+
+# --- semaphores: KEYS[1] the taken slots (score: when each expires), KEYS[2] the token of each slot ------
+
+# ARGV[1] token, [2] ttl in milliseconds, [3] slot, [4] first slot to report, [5] number of slots to report (at most
+# 50), [6] number of all slots. Take the slot if it is free. Else return minus a sum: 2^i for each taken slot [4] + i,
+# and 2^50 if all slots are taken.
+SLOT_ACQUIRE = Script(
+    _IN
+    + """if not is_in(ARGV[3]) then
+local new,first=stay(KEYS[1],ARGV[2]),stay(KEYS[2],ARGV[2])
+redis.call("hset",KEYS[2],ARGV[3],ARGV[1])
+if first then redis.call("pexpire",KEYS[2],ARGV[2]) end
+local added=redis.pcall("zadd",KEYS[1],now+ARGV[2],ARGV[3])
+if type(added)=="table" then
+redis.pcall("hdel",KEYS[2],ARGV[3])
+return added
+end
+if new then redis.call("pexpire",KEYS[1],ARGV[2]) end
+return 1
+end
+local mask=redis.call("zcount",KEYS[1],"("..now,"+inf")>=tonumber(ARGV[6]) and 2^50 or 0
+for i=0,ARGV[5]-1 do
+if is_in(ARGV[4]+i) then mask=mask+2^i end
+end
+return -mask""",
+    keys=2,
+)
+
+# ARGV[1] token, [2] slot. Free the slot if it holds the token.
+SLOT_RELEASE = Script(
+    """if redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
+redis.call("zrem",KEYS[1],"")
+redis.call("hdel",KEYS[2],ARGV[2])
+redis.call("zrem",KEYS[1],ARGV[2])
+return 1""",
+    keys=2,
+)
+
+# ARGV[1] token, [2] slot, [3] ttl in milliseconds. A script may write at maxmemory once its first write command was one
+# that needs no memory. So PEXPIRE comes first.
+SLOT_EXTEND = Script(
+    _EXTENDS
+    + """local over=is_in(ARGV[2])
+if not over or redis.call("hget",KEYS[2],ARGV[2])~=ARGV[1] then return 0 end
+redis.call("pexpire",KEYS[2],math.max(redis.call("pttl",KEYS[2]),tonumber(ARGV[3])))
+lengthen(ARGV[2],over,ARGV[3])
+return 1""",
+    keys=2,
+)
+SLOT_OWNED = Script(
+    _IN + 'if redis.call("hget",KEYS[2],ARGV[2])==ARGV[1] and is_in(ARGV[2]) then return 1 else return 0 end', keys=2
+)
+
+# --- locks of python-redis-lock, whose waiters wait with BLPOP for an element of the list KEYS[2] --------
+
+# ARGV[1] token, [2] ttl of the element in milliseconds. Release the lock and push one element, which wakes one waiter.
+# A client that waits later finds the element still there. A script may write at maxmemory once its first write command
+# was one that needs no memory, so DEL comes first. PEXPIRE also runs before the first element is written: a user
+# without the right to it leaves no key without a ttl.
+SIGNAL_RELEASE = Script(
+    """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+redis.call("del",KEYS[2])
+redis.call("pexpire",KEYS[2],ARGV[2])
+redis.call("lpush",KEYS[2],1)
+redis.call("pexpire",KEYS[2],ARGV[2])
+redis.call("del",KEYS[1])
+return 1""",
+    keys=2,
+)
+
+ALL = (
+    FAIR_ACQUIRE,
+    FAIR_RELEASE,
+    FAIR_UNDO,
+    READ_ACQUIRE,
+    READ_RELEASE,
+    READ_EXTEND,
+    READ_OWNED,
+    WRITE_ACQUIRE,
+    WRITE_RELEASE,
+    WRITE_EXTEND,
+    WRITE_OWNED,
+    SLOT_ACQUIRE,
+    SLOT_RELEASE,
+    SLOT_EXTEND,
+    SLOT_OWNED,
+    FULL,
+    SIGNAL_RELEASE,
+)

@@ -1,0 +1,119 @@
+"""The Lua scripts of plain and fenced locks and of the guard.
+
+The client loads them at every connect and calls each by its SHA-1 with EVALSHA. Each script takes the key of the lock
+as KEYS[1] and returns 1 (yes) or 0 (no), unless its comment says otherwise. The scripts that extend or release a lock
+use only GET, DEL, PTTL and PEXPIRE. So a minimal ACL user can run them, and they work at maxmemory, where SET fails.
+
+A server runs a script to its end or to its first error, and does not roll back. So each script first runs every command
+that the server may refuse, and only then writes; or it undoes its writes. If the user lacks a right, no half-done
+change remains.
+Source of RELEASE: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+
+class Script:
+    """A Lua script.
+
+    Attributes:
+        text: the text of the script.
+        keys: the number of its keys, as decimal digits.
+        sha: the SHA-1 of the text for EVALSHA, as hexadecimal digits.
+    """
+
+    __slots__ = ("_begins", "keys", "sha", "text")
+
+    def __init__(self, text: str, keys: int = 1) -> None:
+        self.text = text.encode()
+        self.keys = b"%d" % keys
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+        self._begins: dict[int, bytes] = {}
+
+    def begin(self, arguments: int) -> bytes:
+        """Return the beginning of a call by EVALSHA in RESP, for this number of keys and other arguments."""
+        begin = self._begins.get(arguments)
+        if begin is None:
+            head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n"
+            begin = head % (3 + arguments, self.sha, len(self.keys), self.keys)
+            self._begins[arguments] = begin
+        return begin
+
+
+# ARGV[1] token. Delete the key if it holds the token.
+RELEASE = Script('if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end')
+
+# ARGV[1] token, ARGV[2] milliseconds. Let the key live for at least that long from now if it holds the token. The
+# script never creates the key and never extends the key of another holder. It never shortens a ttl, because a late copy
+# of a short extension may arrive after a longer one. PTTL costs 0.1 to 0.4 us. PEXPIRE GT needs Redis 7, and it does
+# not give a ttl to a key without one.
+EXTEND = Script(
+    """if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+if redis.call("pttl",KEYS[1])<tonumber(ARGV[2]) then redis.call("pexpire",KEYS[1],ARGV[2]) end
+return 1"""
+)
+
+# ARGV[1] token. Return whether the key holds the token.
+OWNED = Script('if redis.call("get",KEYS[1])==ARGV[1] then return 1 else return 0 end')
+
+# Return whether the key exists, with any token.
+LOCKED = Script('if redis.call("get",KEYS[1]) then return 1 else return 0 end')
+
+# A fence counter expires a day after it was last raised. A missing counter counts as the server's clock (TIME, in
+# microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and if
+# counters run ahead of the clocks by less than that.
+FENCE_IDLE_MS = 86_400_000
+_COUNTER = f"""local function counter()
+local c=redis.call("get",KEYS[2])
+if c then return tonumber(c) end
+local t=redis.call("time")
+return t[1]*1000000+t[2]-{FENCE_IDLE_MS * 500}
+end
+"""
+
+# KEYS[2] counter, ARGV[1] token, ARGV[2] ttl in milliseconds, ARGV[3] first and ARGV[4] last proposed fence. Set the
+# key if it does not exist. If the first fence is above the counter, raise the counter to the last one and return the
+# first. Else return minus the counter. The script then also stores a missing counter, since a second round would
+# otherwise read a later clock. Return 0 if the key exists.
+ACQUIRE_FENCED = Script(
+    _COUNTER
+    + f"""local c=counter()
+if not redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2]) then return 0 end
+if tonumber(ARGV[3])<=c then
+redis.call("set",KEYS[2],string.format("%.0f",c),"NX","PX",{FENCE_IDLE_MS})
+return -c
+end
+redis.call("set",KEYS[2],ARGV[4],"PX",{FENCE_IDLE_MS})
+return tonumber(ARGV[3])""",
+    keys=2,
+)
+
+# KEYS[2] counter, ARGV[1] token, ARGV[2] first and ARGV[3] last proposed fence. If the key holds the token and the
+# first fence is above the counter, raise the counter to the last one.
+CONFIRM = Script(
+    _COUNTER
+    + f"""if redis.call("get",KEYS[1])~=ARGV[1] or tonumber(ARGV[2])<=counter() then return 0 end
+redis.call("set",KEYS[2],ARGV[3],"PX",{FENCE_IDLE_MS})
+return 1""",
+    keys=2,
+)
+
+# KEYS[1] marker (see `guard`), ARGV[1] expected marker, ARGV[2] its new ttl in milliseconds. Return the server's clock
+# in microseconds since 1970, or 0 if the marker is not the expected one.
+PULSE = Script("""if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+local t=redis.call("time")
+redis.call("pexpire",KEYS[1],ARGV[2])
+return t[1]*1000000+t[2]""")
+
+# KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in
+# milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. Replace the marker
+# if it is the expected one. The script refuses a write that is more than five seconds old.
+MARK = Script("""local t=redis.call("time")
+if t[1]*1000000+t[2]-tonumber(ARGV[4])>5000000 then return 0 end
+if (redis.call("get",KEYS[1]) or "")~=ARGV[1] then return 0 end
+redis.call("set",KEYS[1],ARGV[2],"PX",ARGV[3])
+return 1""")
+
+ALL = (RELEASE, EXTEND, OWNED, LOCKED, ACQUIRE_FENCED, CONFIRM, PULSE)

@@ -1,0 +1,100 @@
+"""A guard for a few masters, whose handshakes, clocks and restarts a test makes up."""
+
+from __future__ import annotations
+
+from redlatch import Guard, MasterQuarantined
+from redlatch.guard.admission import Admissions
+from redlatch.guard.handshake import HandshakeReport
+from redlatch.guard.marker import Marker
+from redlatch.votes.units import MILLISECOND, SECOND
+
+ADDRESSES = "a:1", "b:1", "c:1"
+MAX_TTL = 10
+OUT_NS = MAX_TTL * SECOND + MAX_TTL * 10 * MILLISECOND + 2 * MILLISECOND
+START_US = 1_800_000_000_000_000
+
+
+class Rig:
+    """A guard for three masters, whose clocks agree with ours, and the reports of handshakes with them."""
+
+    def __init__(self, guard: Guard | None = None, addresses: tuple[str, ...] = ADDRESSES) -> None:
+        self.now = 1000 * SECOND
+        self.behind: list[int] = []
+        self.wall_off_us = 0
+        self.run_ids = ["run-" + address for address in addresses]
+        self.ahead_us = [0] * len(addresses)
+        self.persists = self.promoted = False
+        self.backlog_ms = 3_600_000
+        self.markers: list[bytes | None] = [None] * len(addresses)
+        self.admissions = Admissions(
+            addresses,
+            guard or Guard(max_ttl=MAX_TTL),
+            b"\0guard",
+            0.01,
+            lambda: self.clock_us() + self.wall_off_us,
+            lambda index, ns: self.behind.append(index),
+        )
+
+    def clock_us(self) -> int:
+        return START_US + self.now // 1000
+
+    def report(self, index: int) -> HandshakeReport:
+        server_us = self.clock_us() + self.ahead_us[index]
+        times = self.now - 1000, self.now + 1000
+        seen = self.persists, self.promoted, self.backlog_ms
+        return HandshakeReport(self.run_ids[index], self.markers[index], server_us, *times, *seen)
+
+    def decide(self, index: int, others=None):
+        """Have a decision made about a master, after its handshake has written the marker that is due."""
+        handshake = self.admissions.handshake(index)
+        assert handshake.key == b"\0guard"
+        if handshake.write is not None:
+            old, new, made_us = handshake.write
+            if (self.markers[index] or b"") == old and self.report(index).server_us - made_us < 5_000_000:
+                self.markers[index] = new
+        return self.admissions.decide(index, self.report(index), [] if others is None else others)
+
+    def marker(self, index: int) -> Marker:
+        found = Marker.read(self.markers[index])
+        assert found is not None
+        return found
+
+    def found(self) -> Rig:
+        """Have all markers written, as the first client of new masters does, and all masters let in."""
+        reports = [self.report(index) for index in range(len(self.markers))]
+        for index in range(len(self.markers)):
+            admission = self.decide(index, reports)
+            assert (admission.admitted, admission.wait_ns, admission.cause) == (False, 0, None)
+        for index in range(len(self.markers)):
+            assert self.decide(index).admitted
+        return self
+
+    def again(self, **given) -> Rig:
+        """Return another client of the same masters, at the same time."""
+        other = Rig(**given)
+        other.now, other.markers = self.now, self.markers
+        return other
+
+    def restart(self, index: int, keeps: bool = False) -> None:
+        self.run_ids[index] += "+"
+        if not keeps:
+            self.markers[index] = None
+
+    def pulse(self, index: int, server_us: int | None = None):
+        """Give a pulse its answer."""
+        answer = self.clock_us() + self.ahead_us[index] if server_us is None else server_us
+        return self.admissions.monitor(index).answered(self.now - 1000, self.now + 1000, answer)
+
+
+def kept_out_for(admission) -> float:
+    """Return for how many seconds a master is kept out."""
+    assert not admission.admitted
+    assert isinstance(admission.cause, MasterQuarantined)
+    assert "kept out" in str(admission.cause)
+    return admission.wait_ns / SECOND
+
+
+def refused(admission, words: str) -> None:
+    assert not admission.admitted
+    assert not isinstance(admission.cause, MasterQuarantined)
+    assert words in str(admission.cause)

@@ -1,0 +1,266 @@
+"""The table that decides whether a master may vote: each row, and each combination of its columns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from redlatch import Guard, MasterQuarantined, MasterRefused
+from redlatch.guard import admission
+from redlatch.guard.admission import TABLE, rows_of
+from redlatch.guard.clock import ClockState
+from redlatch.guard.effects import LOOK_AGAIN_NS
+from redlatch.guard.evidence import SECOND_LOOK_NS, Case, MarkerState, ProcessState
+from redlatch.guard.handshake import HandshakeReport
+from redlatch.votes.units import MILLISECOND, SECOND
+
+from .rig import MAX_TTL, OUT_NS, Rig
+
+NAMES = [row.name for row in TABLE]
+REPORT = HandshakeReport("run", None, 0, 0, 0, False)
+
+
+def case_of(marker: MarkerState, process: ProcessState, clock: ClockState) -> Case:
+    master = Rig().admissions.masters[0]
+    return Case(master, REPORT, marker=marker, process=process, clock=clock)
+
+
+# --- each row, by a client that comes to it -----------------------------------------------------------------
+
+
+def other_use(rig: Rig):
+    rig.markers[0] = b"mine"
+    return rig.decide(0)
+
+
+def standing_still(rig: Rig):
+    rig.found()
+    rig.ahead_us[0] = -1_000_000
+    rig.now += SECOND
+    return rig.decide(0)
+
+
+def other_options(rig: Rig):
+    return rig.found().again(guard=Guard(max_ttl=2 * MAX_TTL)).decide(0)
+
+
+def others_being_dialled(rig: Rig):
+    return rig.decide(0, [rig.report(0), rig.report(1)])
+
+
+def reports_far_apart(rig: Rig):
+    first = rig.report(0)
+    rig.now += 2 * SECOND
+    return rig.decide(0, [first, rig.report(1), rig.report(2)])
+
+
+def others_out_of_reach(rig: Rig):
+    return rig.decide(0, [rig.report(0), rig.report(1), None])
+
+
+def new(rig: Rig):
+    return rig.decide(0, [rig.report(index) for index in range(3)])
+
+
+def marker_on_its_way(rig: Rig):
+    other = rig.found().again()
+    other.decide(1)
+    other.markers[0] = None
+    return other.decide(0)
+
+
+def lost_marker(rig: Rig):
+    rig.found().markers[0] = None
+    return rig.decide(0)
+
+
+def jumped(rig: Rig, *ahead_us: int):
+    """Have clocks of masters jump, and pulses of these masters show it."""
+    rig.found().now += SECOND
+    for index, by_us in enumerate(ahead_us):
+        rig.ahead_us[index] = by_us
+        rig.pulse(index)
+
+
+def jump_not_heard(rig: Rig):
+    jumped(rig, 5_000_000)
+    return rig.decide(0)
+
+
+def jump_others_agree(rig: Rig):
+    jumped(rig, 5_000_000, 0, 0)
+    return rig.decide(0)
+
+
+def jump_unclear(rig: Rig):
+    jumped(rig, 5_000_000)
+    rig.now += SECOND
+    return rig.decide(0)
+
+
+def jump_of_ours(rig: Rig):
+    jumped(rig, 5_000_000, 5_000_000, 5_000_000)
+    return rig.decide(0)
+
+
+def without_a_file(rig: Rig):
+    rig.admissions.settings = Guard(max_ttl=MAX_TTL, trust_persistence=True)
+    rig.decide(0, [rig.report(index) for index in range(3)])
+    return rig.decide(0)
+
+
+def restarted(rig: Rig):
+    rig.found().restart(0, keeps=True)
+    return rig.decide(0)
+
+
+def renamed(rig: Rig):
+    rig.run_ids[0] = "process history"
+    rig.found().run_ids[0] = "process another"
+    return rig.decide(0)
+
+
+def forgot_a_while_ago(rig: Rig):
+    rig.found().restart(0)
+    rig.decide(0)
+    rig.now += SECOND
+    return rig.decide(0)
+
+
+def as_it_was(rig: Rig):
+    return rig.found().again().decide(0)
+
+
+OUT, LEFT = OUT_NS - 2000, OUT_NS - SECOND
+# The row, what leads to it, and the admission: whether admitted, how long to wait, why, and whether a marker is due.
+ROWS: list[tuple[str, Callable[[Rig], object], tuple[bool, int, str, bool] | None]] = [
+    ("another use of the key", other_use, (False, SECOND, "a:1 has a marker that is not ours", False)),
+    ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
+    ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
+    ("new? others being dialled", others_being_dialled, None),
+    ("new? reports too far apart", reports_far_apart, (False, 0, "", False)),
+    ("new? others out of reach", others_out_of_reach, (False, 0, "", True)),
+    ("new", new, (False, 0, "", True)),
+    ("a marker on its way", marker_on_its_way, (False, SECOND_LOOK_NS, "", False)),
+    ("a lost marker", lost_marker, (False, 0, "it has lost its marker, and maybe locks", True)),
+    ("a jump, others not heard", jump_not_heard, (False, LOOK_AGAIN_NS, "its clock was set forward by 4.9", False)),
+    ("a jump, others agree with us", jump_others_agree, (False, 0, "its clock was set forward by 4.9", True)),
+    ("a jump, perhaps ours", jump_unclear, (False, OUT_NS, "its clock was set forward by 4.9", False)),
+    ("a jump of our own clock", jump_of_ours, (True, 0, "", False)),
+    ("trusted, without a file", without_a_file, (False, SECOND, "appendonly yes is needed there", False)),
+    ("restarted", restarted, (False, 0, "it was restarted, or is another server now", True)),
+    ("renamed", renamed, (False, 0, "", True)),
+    ("forgot a while ago", forgot_a_while_ago, (False, LEFT, "it has lost its marker, and maybe locks", False)),
+    ("as it was", as_it_was, (True, 0, "", False)),
+]
+
+
+@pytest.mark.parametrize(("name", "lead", "expected"), ROWS, ids=[name for name, *_ in ROWS])
+def test_each_row_is_reached_and_has_its_effect(name, lead, expected, monkeypatch):
+    cases: list[Case] = []
+
+    def note(case: Case):
+        cases.append(case)
+        return rows_of(case)
+
+    monkeypatch.setattr(admission, "rows_of", note)
+    result = lead(Rig())
+    assert name in [row.name for row in rows_of(cases[-1])]
+    if expected is None:
+        assert result is None
+        return
+    admitted, wait_ns, why, writes_marker = expected
+    assert (result.admitted, cases[-1].master.write is not None) == (admitted, writes_marker)
+    assert result.wait_ns == pytest.approx(wait_ns, abs=5 * MILLISECOND)
+    assert why in str(result.cause or "") and bool(why) == (result.cause is not None)
+
+
+def test_every_row_is_named_and_tested():
+    assert [name for name, *_ in ROWS] == NAMES
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("another use of the key", MasterRefused), ("a lost marker", MasterQuarantined), ("restarted", MasterQuarantined)],
+)
+def test_a_master_is_refused_for_its_configuration_and_quarantined_for_its_memory(name, kind):
+    [lead] = [lead for row, lead, _ in ROWS if row == name]
+    assert type(lead(Rig()).cause) is kind
+
+
+# --- each combination of the columns ------------------------------------------------------------------------
+
+ABSENT = {
+    MarkerState.UNDECIDED: "new? others being dialled",
+    MarkerState.OUTDATED: "new? reports too far apart",
+    MarkerState.MAYBE_NEW: "new? others out of reach",
+    MarkerState.ALL_NEW: "new",
+    MarkerState.JUST_MISSED: "a marker on its way",
+    MarkerState.LOST: "a lost marker",
+}
+UNUSABLE = {
+    MarkerState.UNREADABLE: "another use of the key",
+    MarkerState.CONTRARY: "another list, other options",
+}
+PROCESS = {
+    ProcessState.RESTARTED: "restarted",
+    ProcessState.KEPT_MEMORY: "renamed",
+    ProcessState.UNPERSISTED: "trusted, without a file",
+}
+SAME = {MarkerState.INTACT: "as it was", MarkerState.FORGETFUL: "forgot a while ago"}
+FINAL = {
+    ClockState.FORWARD_UNHEARD: "a jump, others not heard",
+    ClockState.FORWARD: "a jump, others agree with us",
+}
+FIRST = {
+    ClockState.STEADY: [],
+    ClockState.FORWARD_UNCLEAR: ["a jump, perhaps ours"],
+    ClockState.OURS_STOOD_STILL: ["a jump of our own clock"],
+}
+
+
+@pytest.mark.parametrize("marker", [*ABSENT, *UNUSABLE], ids=str)
+def test_without_our_marker_neither_process_nor_clock_decides(marker):
+    case = case_of(marker, ProcessState.UNJUDGED, ClockState.UNJUDGED)
+    assert [row.name for row in rows_of(case)] == [(ABSENT | UNUSABLE)[marker]]
+
+
+def test_a_clock_that_stands_still_decides_before_marker_and_process_are_judged():
+    case = case_of(MarkerState.UNJUDGED, ProcessState.UNJUDGED, ClockState.STANDS_STILL)
+    assert [row.name for row in rows_of(case)] == ["a clock that stands still"]
+
+
+@pytest.mark.parametrize(
+    ("marker", "process", "clock"),
+    list(itertools.product(SAME, [ProcessState.SAME, *PROCESS], [*FIRST, *FINAL])),
+    ids=lambda state: state.name,
+)
+def test_with_a_marker_first_the_clock_decides_and_then_the_process(marker, process, clock):
+    if clock in FINAL:
+        expected = [FINAL[clock]]
+    else:
+        expected = [*FIRST[clock], SAME[marker] if process is ProcessState.SAME else PROCESS[process]]
+    assert [row.name for row in rows_of(case_of(marker, process, clock))] == expected
+
+
+def test_only_preparing_rows_are_not_final():
+    assert [row.name for row in TABLE if not row.final] == ["a jump, perhaps ours", "a jump of our own clock"]
+
+
+def test_a_case_without_a_row_is_an_error():
+    with pytest.raises(AssertionError, match="no row decides"):
+        rows_of(case_of(MarkerState.UNJUDGED, ProcessState.SAME, ClockState.STEADY))
+
+
+def test_the_states_of_a_column_are_all_in_any():
+    for states in (MarkerState, ProcessState, ClockState):
+        for state in states:
+            assert state & states.ANY
+
+
+def test_a_master_is_admitted_by_two_rows_only():
+    admitting = [name for name, _, expected in ROWS if expected is not None and expected[0]]
+    assert admitting == ["a jump of our own clock", "as it was"]

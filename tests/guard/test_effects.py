@@ -1,0 +1,208 @@
+"""Masters that have forgotten: how long they are kept out, by which clients, and what is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from redlatch import Guard, MasterQuarantined
+from redlatch.guard.evidence import SECOND_LOOK_NS
+from redlatch.votes.units import MILLISECOND, SECOND
+
+from .rig import ADDRESSES, MAX_TTL, OUT_NS, Rig, kept_out_for
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_master_that_was_restarted_is_kept_out_for_the_longest_ttl(keeps):
+    rig = Rig().found()
+    rig.restart(0, keeps)
+    admission = rig.decide(0)
+    assert kept_out_for(admission) == 0  # it is dialled at once to have its marker written
+    rig.now += MILLISECOND
+    assert MAX_TTL < kept_out_for(rig.decide(0)) <= OUT_NS / SECOND
+    assert not rig.marker(0).new
+    assert rig.marker(0).run_id == rig.run_ids[0]
+    rig.now += OUT_NS - 10 * MILLISECOND
+    assert kept_out_for(rig.decide(0)) > 0
+    rig.now += 20 * MILLISECOND
+    assert rig.decide(0).admitted
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_client_that_comes_later_knows_from_the_marker_for_how_long(keeps):
+    rig = Rig().found()
+    rig.restart(0, keeps)
+    rig.decide(0)
+    rig.decide(0)
+    rig.now += 4 * SECOND
+    other = rig.again()
+    other.run_ids = rig.run_ids
+    assert other.decide(1).admitted
+    assert MAX_TTL - 4.1 < kept_out_for(other.decide(0)) < MAX_TTL - 3.8
+
+
+def test_a_client_that_comes_first_after_a_restart_sees_that_the_others_have_markers():
+    rig = Rig().found()
+    rig.restart(0)
+    other = rig.again()
+    other.run_ids = rig.run_ids
+    assert other.decide(1).admitted
+    assert other.decide(0).cause is None
+    other.now += SECOND_LOOK_NS
+    assert kept_out_for(other.decide(0)) == 0
+    assert kept_out_for(other.decide(0)) > MAX_TTL - 1
+
+
+def test_a_client_that_knew_a_master_keeps_it_out_though_others_took_it_for_new():
+    rig = Rig(addresses=("a:1",)).found()
+    rig.restart(0)
+    other = rig.again(addresses=("a:1",))
+    other.run_ids = rig.run_ids
+    other.found()  # with one master nothing else tells
+    assert rig.marker(0).new
+    assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
+
+
+def test_a_master_that_was_flushed_is_kept_out_though_it_is_the_same_process():
+    rig = Rig().found()
+    rig.markers[1] = None
+    assert kept_out_for(rig.decide(1)) == 0
+    assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
+
+
+def test_a_second_flush_begins_anew():
+    rig = Rig().found()
+    for _ in range(2):
+        rig.markers[1] = None
+        rig.decide(1)
+        assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
+        rig.now += OUT_NS // 2
+
+
+def test_being_dialled_again_and_again_prolongs_nothing():
+    rig = Rig().found()
+    rig.restart(0)
+    for _ in range(20):
+        rig.decide(0)
+        rig.now += SECOND // 2
+    rig.now += 200 * MILLISECOND
+    assert rig.decide(0).admitted
+
+
+def test_masters_that_forgot_all_at_once_are_kept_out_by_clients_that_knew_them():
+    rig = Rig().found()
+    for index in range(3):
+        rig.restart(index)
+    reports = [rig.report(index) for index in range(3)]
+    assert all(kept_out_for(rig.decide(index, reports)) == 0 for index in range(3))
+    other = rig.again()
+    other.run_ids = rig.run_ids
+    for index in range(3):
+        rig.decide(index)
+        assert kept_out_for(other.decide(index)) > MAX_TTL - 1
+
+
+def test_a_wall_clock_that_is_wrong_shortens_nothing():
+    rig = Rig().found()
+    rig.restart(0)
+    rig.decide(0)
+    rig.decide(0)
+    for wrong_us in (-3600 * 1_000_000, 0):
+        other = rig.again()
+        other.run_ids, other.wall_off_us = rig.run_ids, wrong_us
+        assert kept_out_for(other.decide(0)) > MAX_TTL - 1
+    late = rig.again()
+    late.run_ids, late.ahead_us[0] = rig.run_ids, 3600 * 1_000_000  # the server's own clock was set forward
+    assert kept_out_for(late.decide(0)) > MAX_TTL - 1
+
+
+def test_a_master_that_came_back_with_a_slow_clock_which_was_set_right_is_kept_out_as_long():
+    rig = Rig().found()
+    rig.restart(0)
+    rig.ahead_us[0] = -30 * 1_000_000
+    rig.decide(0)
+    rig.decide(0)
+    late = rig.again()  # whose wall clock is right, as is that of the master now
+    late.run_ids = rig.run_ids
+    assert kept_out_for(late.decide(0)) > MAX_TTL - 1
+
+
+def test_a_first_replica_is_no_loss_of_memory():
+    rig = Rig()
+    rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
+    rig.found()
+    rig.run_ids[0] = "process-0 another"
+    since = rig.marker(0).since
+    admission = rig.decide(0)
+    assert (admission.admitted, admission.cause) == (False, None)
+    assert rig.decide(0).admitted
+    assert (rig.marker(0).run_id, rig.marker(0).since, rig.marker(0).new) == (rig.run_ids[0], since, True)
+    rig.run_ids[1], rig.promoted = "process-1 another", True
+    assert kept_out_for(rig.decide(1)) == 0
+    assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
+
+
+def test_row_50_a_new_replication_id_is_a_memory_loss_if_the_master_forgets_soon_that_it_was_a_replica():
+    rig = Rig()
+    rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
+    rig.found()
+    rig.run_ids[0], rig.backlog_ms = "process-0 another", MAX_TTL * 1000 - 1
+    assert kept_out_for(rig.decide(0)) == 0
+    assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
+
+
+def test_masters_that_were_flushed_all_at_once_and_taken_for_new_are_kept_out_by_clients_that_knew_them():
+    rig = Rig().found()
+    rig.now += SECOND
+    rig.markers[:] = [None] * 3
+    rig.again().found()
+    assert all(kept_out_for(rig.decide(index)) > MAX_TTL - 1 for index in range(3))
+
+
+def test_a_marker_for_which_there_is_no_room_is_tried_at_growing_pauses():
+    rig = Rig().found()
+    rig.restart(0)
+    pauses = [rig.admissions.decide(0, rig.report(0), []).wait_ns for _ in range(6)]  # and nothing is written
+    assert pauses == [0, *[SECOND_LOOK_NS << times for times in (1, 2)], SECOND, SECOND, SECOND]
+    rig.decide(0)
+    rig.decide(0)
+    rig.restart(0)
+    assert rig.decide(0).wait_ns == 0
+
+
+def test_a_client_with_other_spellings_of_the_addresses_can_mark_a_master_that_was_restarted():
+    rig = Rig().found()
+    rig.restart(0)
+    other = rig.again(addresses=("host-a:1", "host-b:1", "host-c:1"))
+    other.run_ids = rig.run_ids
+    assert other.decide(1).admitted
+    assert other.decide(2).admitted
+    assert other.decide(0).cause is None
+    other.now += SECOND_LOOK_NS
+    assert kept_out_for(other.decide(0)) == 0
+    assert kept_out_for(other.decide(0)) > MAX_TTL - 1
+    assert (rig.marker(0).master, rig.marker(0).masters) == (ADDRESSES[0], ADDRESSES)
+    assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
+    assert rig.decide(1).admitted
+
+
+def test_trust_persistence_admits_restarted_masters_that_kept_their_keys():
+    rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
+    rig.persists = True
+    rig.found()
+    rig.restart(0, keeps=True)
+    admission = rig.decide(0)
+    assert (admission.admitted, admission.cause) == (False, None)
+    assert rig.decide(0).admitted
+    assert rig.marker(0).run_id == rig.run_ids[0]
+    rig.restart(1, keeps=False)  # it has not kept everything after all
+    assert kept_out_for(rig.decide(1)) == 0
+    assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
+
+
+def test_trust_persistence_refuses_masters_without_an_append_only_file():
+    rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
+    reports = [rig.report(index) for index in range(3)]
+    rig.decide(0, reports)
+    admission = rig.decide(0, reports)
+    assert "appendonly" in str(admission.cause)
+    assert not isinstance(admission.cause, MasterQuarantined)

@@ -1,0 +1,131 @@
+"""`BackgroundThread`: when it reads late replies, when it attends to held locks, and when it ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+from faces import await_true
+
+from redlatch.drivers import background
+from redlatch.drivers.background import BackgroundThread
+
+
+class Recorder:
+    """A driver that records the calls of its background thread."""
+
+    def __init__(self, attend: float | None = None) -> None:
+        self.closed = False
+        self.attended: list[float] = []
+        self.read: list[float] = []
+        self.threads: set[int] = set()
+        self.answer = attend
+        self.fails = False
+
+    def attend(self) -> float | None:
+        self.threads.add(threading.get_ident())
+        self.attended.append(time.monotonic())
+        return self.answer
+
+    def read_late_replies(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.read.append(time.monotonic())
+        if self.fails:
+            self.fails = False
+            raise SystemExit
+
+
+@pytest.fixture(autouse=True)
+def period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PERIOD", 0.2)
+
+
+def started(driver: Any) -> BackgroundThread:
+    thread = BackgroundThread(driver)
+    thread.start()
+    return thread
+
+
+def ended(thread: BackgroundThread) -> bool:
+    return bool(thread._unstarted)
+
+
+def end(driver: Recorder, thread: BackgroundThread) -> None:
+    driver.closed, driver.answer = True, None
+    thread.read_later()
+    await_true(lambda: ended(thread))
+
+
+def test_it_reads_a_moment_after_it_was_asked_and_once_for_many_requests() -> None:
+    driver = Recorder()
+    thread = started(driver)
+    begun = time.monotonic()
+    for _ in range(100):
+        thread.read_later()
+    await_true(lambda: bool(driver.read))
+    assert driver.read[0] - begun >= 0.2
+    assert len(driver.read) == 1
+    end(driver, thread)
+
+
+def test_it_reads_again_after_a_reading_that_failed() -> None:
+    driver = Recorder()
+    driver.fails = True
+    thread = started(driver)
+    thread.read_later()
+    await_true(lambda: len(driver.read) == 2)
+    end(driver, thread)
+
+
+def test_it_attends_only_after_it_was_asked_to() -> None:
+    driver = Recorder()
+    thread = started(driver)
+    thread.read_later()
+    await_true(lambda: bool(driver.read))
+    assert not driver.attended
+    thread.attend_by(0)
+    await_true(lambda: bool(driver.attended))
+    end(driver, thread)
+
+
+def test_one_thread_reads_and_attends() -> None:
+    driver = Recorder(attend=0.01)
+    thread = started(driver)
+    thread.attend_by(0)
+    thread.read_later()
+    await_true(lambda: bool(driver.read) and len(driver.attended) > 2)
+    assert len(driver.threads) == 1
+    end(driver, thread)
+
+
+def test_it_does_not_end_while_a_closed_driver_has_something_to_attend_to() -> None:
+    driver = Recorder(attend=0.01)
+    driver.closed = True
+    thread = BackgroundThread(driver)
+    thread.attend_by(0)
+    await_true(lambda: len(driver.attended) > 3)
+    end(driver, thread)
+
+
+def test_a_request_after_its_end_starts_it_again() -> None:
+    driver = Recorder()
+    thread = started(driver)
+    end(driver, thread)
+    driver.answer = 0.01
+    thread.attend_by(0)
+    await_true(lambda: bool(driver.attended))
+    end(driver, thread)
+
+
+def test_it_ends_when_the_driver_is_collected() -> None:
+    driver = Recorder()
+    thread = started(driver)
+    reference = weakref.ref(driver)
+    del driver
+    gc.collect()
+    assert reference() is None
+    await_true(lambda: ended(thread))

@@ -1,0 +1,234 @@
+"""The documentation: its paths and links exist, its examples run, and it covers every error and log line."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import redlatch
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src/redlatch"
+OPERATIONS = ROOT / "docs/operations.md"
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+
+# What they name is below one of these folders.
+BASES = (ROOT, ROOT / "src", PACKAGE)
+
+# Not in source distributions.
+ONLY_IN_CLONES = ("bench/results", ".github")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:py|pyx|pxd|md|toml|json|yml|c)")
+MODULE = re.compile(r"(?:redlatch|tests)(?:\.\w+)+")
+CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+
+# What is named and is no part of the repository, or no class of ours.
+MADE_BY_MAKE = (".venv/", "build/")
+PLAIN_WORDS = {"True", "False", "None"}
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def without_code(text: str) -> str:
+    """Remove blocks and spans of code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a document's headings."""
+    return {slug(found) for found in re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)}
+
+
+def left_out(path: Path) -> bool:
+    """Tell whether a file is missing because this is a source distribution."""
+    return (
+        not (ROOT / ".git").exists()
+        and path.is_relative_to(ROOT)
+        and str(path.relative_to(ROOT)).startswith(ONLY_IN_CLONES)
+    )
+
+
+# --- paths ---------------------------------------------------------------------------------------------
+
+
+def words_of_code(text: str) -> Iterator[str]:
+    """Yield the words of all code in a document, without what stands before "=" or behind "::"."""
+    blocks = [block for _, block in FENCE.findall(text)]
+    for code in blocks + re.findall(r"`([^`\n]+)`", FENCE.sub("", text)):
+        for word in re.split(r"[\s\"'()\[\],]+", code):
+            yield word.rpartition("=")[2].partition("::")[0].rstrip(".,:;")
+
+
+def named_paths(document: Path) -> list[str]:
+    """Return the paths and modules that a document names; one with "<" or "*" in it is a pattern."""
+    words = {word for word in words_of_code(document.read_text()) if PATH.fullmatch(word) or MODULE.fullmatch(word)}
+    return sorted(word for word in words if word != "/" and not word.startswith(MADE_BY_MAKE))
+
+
+def exists(word: str) -> bool:
+    """Tell whether a path, or a module or its attribute, is there."""
+    if MODULE.fullmatch(word):
+        path = (ROOT if word.startswith("tests.") else ROOT / "src") / word.replace(".", "/")
+        module, _, attribute = word.rpartition(".")
+        there = path.is_dir() or path.with_suffix(".py").exists()
+        return there or (module.startswith("redlatch") and hasattr(importlib.import_module(module), attribute))
+    found = [base / word for base in BASES]
+    return any(path.is_dir() if word.endswith("/") else path.exists() for path in found) or left_out(ROOT / word)
+
+
+def classes() -> set[str]:
+    """Return the names of all classes of the package."""
+    trees = [ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")]
+    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+both_guides = pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+
+
+@both_guides
+def test_every_path_and_module_that_is_named_exists(name: str) -> None:
+    words = named_paths(ROOT / name)
+    assert len(words) > 10
+    assert [word for word in words if not exists(word)] == []
+
+
+@both_guides
+def test_every_class_that_is_named_exists(name: str) -> None:
+    spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", (ROOT / name).read_text()))
+    named = {found for span in spans for found in [span.partition(".")[0]] if CLASS.fullmatch(found)}
+    assert named - PLAIN_WORDS - classes() == set()
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])
+def test_it_has_at_most_150_lines(name: str) -> None:
+    assert (ROOT / name).read_text().count("\n") <= 150
+
+
+# --- links ---------------------------------------------------------------------------------------------
+
+
+@every_document
+def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
+    broken = []
+    for target in LINK.findall(without_code(document.read_text())):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name).resolve() if name else document
+        if not path.exists():
+            broken += [] if left_out(path) else [target]
+        elif anchor and anchor not in anchors(path):
+            broken.append(target)
+    assert broken == []
+
+
+# --- examples ------------------------------------------------------------------------------------------
+
+
+def examples(*documents: Path) -> list[object]:
+    """Return the Python examples of documents, each with the name and line of its place."""
+    found = []
+    for document in documents:
+        text = document.read_text()
+        for block in FENCE.finditer(text):
+            if block[1] == "python":
+                line = text.count("\n", 0, block.start()) + 1
+                found.append(pytest.param(block[2], id=f"{document.name}:{line}"))
+    return found
+
+
+@pytest.mark.parametrize("code", examples(*DOCUMENTS))
+def test_an_example_compiles(code: str) -> None:
+    compile(code, "example", "exec")
+
+
+@pytest.mark.parametrize("code", examples(ROOT / "README.md", ROOT / "docs/reference.md"))
+def test_an_example_runs(code: str, three: list[str]) -> None:
+    if "pottery" in code and importlib.util.find_spec("pottery") is None:
+        pytest.skip("pottery is not installed")
+    for number, url in enumerate(three, 1):
+        code = code.replace(f"redis://10.0.0.{number}", url)
+    before = ["async def sell_one(): pass" if "await" in code else "def sell_one(): pass"]
+    if "client = " not in code and "as client" not in code:
+        before.append(f"import redlatch\nclient = redlatch.Client({three!r})")
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join([*before, code])], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+# --- Troubleshooting -----------------------------------------------------------------------------------
+
+
+def quoted() -> list[str]:
+    """Return the parts of messages that Troubleshooting quotes in the first column of its tables."""
+    section = OPERATIONS.read_text().partition("\n## Troubleshooting\n")[2]
+    first = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+    quotes = [quote for cell in first for quote in re.findall(r'"([^"]+)"', cell)]
+    parts = [part.strip(" :;") for quote in quotes for part in re.split(r"\.\.\.|[\[\]]", quote)]
+    return sorted({part for part in parts if len(part) > 3})
+
+
+def messages() -> list[str]:
+    """Return all texts of the package."""
+    trees = [ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_operations_quotes_messages_as_they_are() -> None:
+    known = messages()
+    assert len(quoted()) > 20
+    assert [part for part in quoted() if not any(part in text for text in known)] == []
+
+
+@pytest.mark.parametrize("error", [name for name in redlatch.__all__ if isinstance(getattr(redlatch, name), type)])
+def test_operations_covers_every_error(error: str) -> None:
+    if issubclass(getattr(redlatch, error), redlatch.LockError) and error != "LockError":
+        assert f"`{error}`" in OPERATIONS.read_text()
+
+
+def logged() -> list[str]:
+    """Return the lines that the logger "redlatch" may write at level INFO or above, with "..." for what varies."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        if 'logger = logging.getLogger("redlatch")' not in text:
+            continue
+        for call in ast.walk(ast.parse(text)):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and isinstance(call.func.value, ast.Name)
+                and call.func.value.id == "logger"
+                and call.func.attr != "debug"
+            ):
+                assert isinstance(call.args[0], ast.Constant)
+                found.add(re.sub(r"%[-.\d]*[a-z]", "...", call.args[0].value))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", logged())
+def test_operations_covers_every_log_line(line: str) -> None:
+    section = OPERATIONS.read_text().partition("\n### The log\n")[2].partition("\n### ")[0]
+    shown = re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
+    beginnings = [re.split(r": |; | \.\.\.$", text)[0] for text in shown]
+    assert any(line.startswith(beginning) for beginning in beginnings)
