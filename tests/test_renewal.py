@@ -658,25 +658,52 @@ def test_a_loss_without_a_thread_is_reported_although_another_one_raises_system_
 ):
     start = _thread.start_new_thread
 
-    def fail(function: Any, *args: Any) -> Any:
-        if function is report_losses:
-            raise RuntimeError("can't start new thread")
-        return start(function, *args)
-
     def leave(_: Any) -> None:
         if not (lost.remaining() or event.is_set()):
             raise SystemExit
 
+    def fail(function: Any, *args: Any) -> Any:
+        if function is report_losses or "leave" in repr(function):
+            raise RuntimeError("can't start new thread")
+        return start(function, *args)
+
     with Client(three) as client:
         lost, renewed = client.lock(name, ttl=0.6), client.lock(f"{name}-renewed", ttl=60, auto_renew=True)
         event = lost.lost
+        deleted = client.lock(f"{name}-deleted", ttl=60)
+        assert deleted.acquire()
         assert renewed.acquire()
         assert lost.acquire()
         monkeypatch.setattr(_thread, "start_new_thread", fail)
         # The `on_lost` of a lock that is found lost there can do this.
         monkeypatch.setattr(connections.Connections, "notify_lost", leave)
+        delete(three, f"{name}-deleted")
+        deleted.release(wait=False)
         assert event.wait(PATIENCE)
         monkeypatch.undo()
+
+
+def test_a_slow_on_lost_of_an_unawaited_release_delays_no_renewal(implementation, three, name):
+    began, may_end = threading.Event(), threading.Event()
+
+    def hold_up(*_: Any) -> None:
+        began.set()
+        may_end.wait(PATIENCE)
+
+    with Client(three, on_lost=hold_up) as client:
+        deleted = client.lock(f"{name}-deleted", ttl=60)
+        renewed = client.lock(f"{name}-renewed", ttl=2.4, auto_renew=True)
+        assert deleted.acquire()
+        assert renewed.acquire()
+        delete(three, f"{name}-deleted")
+        deleted.release(wait=False)
+        try:
+            assert began.wait(PATIENCE)
+            deadline_ns = renewed.deadline_ns
+            await_true(lambda: renewed.deadline_ns > deadline_ns or not renewed.remaining())
+            assert renewed.remaining()
+        finally:
+            may_end.set()
 
 
 def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation, three, name):

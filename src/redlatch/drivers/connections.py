@@ -150,16 +150,23 @@ class Connections:
         self.fleet.record_silent(ballot)
 
     def notify_lost(self) -> None:
-        """Tell of locks that turned out to be lost when they were released without waiting; never in the driver's turn.
+        """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section.
 
-        Whoever is told may use the client.
+        Raises:
+            BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
         """
+        failure: BaseException | None = None
         while True:  # not `while self.fleet.lost`: another thread may take the last one
             try:
                 ballot = self.fleet.lost.pop()
             except IndexError:
-                return
-            ballot.released_lock.tell_lost()
+                break
+            try:
+                ballot.released_lock.tell_lost()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote.

@@ -189,10 +189,17 @@ class Driver(Session):
         return self._connections.closed
 
     def read_late_replies(self) -> None:
-        """Count the replies that came while no thread was in a call; for the background thread."""
+        """Count the replies that came while no thread was in a call; for the background thread.
+
+        An `on_lost` runs in a thread of its own, because it may take long, and renewals may be due meanwhile.
+        """
         self._leader.read_late_replies()
         self._closing.close_late()
-        self._connections.notify_lost()
+        if self._connections.fleet.lost:
+            try:
+                _thread.start_new_thread(self._connections.notify_lost, ())
+            except RuntimeError:  # no more threads are to be had
+                self._connections.notify_lost()
 
     # --- held locks --------------------------------------------------------------------------------
 

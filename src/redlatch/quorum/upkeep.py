@@ -151,6 +151,11 @@ class Upkeep:
         """Return whether the lease is held and no release of it has begun."""
         return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
 
+    def over(self, now_ns: int) -> bool:
+        """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
+        # The deadline is read first, because the deadline of a lock that another thread releases meanwhile is 0.
+        return now_ns >= self.hold.deadline_ns and self.live()
+
     def why_over(self, now_ns: int) -> str:
         """Return the reason to report if the validity is over."""
         if self.why is not None:
@@ -215,7 +220,7 @@ class UpkeepSchedule:
             if lock is None or not _counts(entry):
                 continue
             upkeep.hold.adopt(now_ns)
-            if now_ns >= upkeep.hold.deadline_ns:
+            if upkeep.over(now_ns):
                 upkeep.end()
                 lost.append((lock, upkeep.why_over(now_ns)))
             elif upkeep.renewing:
@@ -264,7 +269,7 @@ class UpkeepSchedule:
             # A LockLost adds nothing to the reason of the loss.
             if not isinstance(error, LockLost):
                 upkeep.failure = error
-            if forgotten or now_ns >= upkeep.hold.deadline_ns:
+            if forgotten or upkeep.over(now_ns):
                 upkeep.end()
                 lost.append((lock, FORGOTTEN if forgotten else upkeep.why_over(now_ns)))
                 continue
