@@ -39,6 +39,14 @@ def clock_of(build: impl.Implementation, read: Callable[[], int]) -> Any:
     return Shown()
 
 
+def undo(hold: Any, ticket: object) -> Any:
+    """End an acquire as a driver does after an interrupt; return the command that it sends, or None."""
+    try:
+        return hold.undoing(ticket)
+    finally:
+        hold.end_undoing(ticket)
+
+
 class Play:
     """One holder, N masters and their environment, with the effects in their order."""
 
@@ -514,15 +522,15 @@ def test_abandoning_a_finished_attempt_does_not_undo_a_later_claim(play: Play) -
     play.hold.claim(other)
     next(play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None))
     # Lock.acquire does this after any exception.
-    assert play.hold.abandon(failed) is None
-    assert play.hold.abandon(other) is not None
+    assert undo(play.hold, failed) is None
+    assert undo(play.hold, other) is not None
 
 
 def test_a_ticket_that_was_refused_has_nothing_to_abandon(held: Play) -> None:
     late = object()
     with pytest.raises(AlreadyHeld):
         held.hold.claim(late)
-    assert held.hold.abandon(late) is None
+    assert undo(held.hold, late) is None
     assert held.hold.held(held.now)
 
 
@@ -778,7 +786,7 @@ def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None
     first = ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release Release"]
     assert play.kinds() == [*first, "Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
     assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.HELD, play.holds.FREE]
-    undone = [hold.abandon(play.ticket) for hold in holds]
+    undone = [undo(hold, play.ticket) for hold in holds]
     assert [command and command.key for command in undone] == [holds[0].key, holds[1].key, None]
 
 
@@ -1073,9 +1081,9 @@ def test_an_acquire_interrupted_at_any_effect_is_undone_with_its_last_token(play
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
         pass
-    undo = play.hold.abandon(ticket)
-    assert isinstance(undo, play.commands.Release)
-    assert (undo.key, undo.token) == (KEY, last)
+    command = undo(play.hold, ticket)
+    assert isinstance(command, play.commands.Release)
+    assert (command.key, command.token) == (KEY, last)
     # The object is free for another attempt.
     play.hold.claim(object())
 
@@ -1089,20 +1097,20 @@ def test_an_acquire_interrupted_before_its_first_effect_has_nothing_to_undo(play
         INTERRUPTIONS[how](steps)
     except (KeyboardInterrupt, OSError):
         pass
-    assert play.hold.abandon(ticket) is None
+    assert undo(play.hold, ticket) is None
     play.hold.claim(object())
 
 
 def test_an_acquire_interrupted_between_its_grant_and_its_caller_is_undone(held: Play) -> None:
     token = held.hold.token
-    undo = held.hold.abandon(held.ticket)
-    assert undo.token == token
+    command = undo(held.hold, held.ticket)
+    assert command.token == token
     assert not held.hold.held(held.now)
 
 
 def test_a_refused_acquire_has_nothing_to_undo(play: Play) -> None:
     assert not play.acquire("nnn")
-    assert play.hold.abandon(play.ticket) is None
+    assert undo(play.hold, play.ticket) is None
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)

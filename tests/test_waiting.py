@@ -1306,15 +1306,15 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
     begun, go = threading.Event(), threading.Event()
     # With the default tenure of 0.1 s the ttl would have to be below 0.3 s.
     with Client(urls, handoff=Handoff(tenure=PATIENCE)) as client:
-        driver = client._driver
-        tell = driver._tell
+        leader = client._driver._leader
+        send = leader.send
 
         # The renewing thread loses the GIL just before its command is put into the inbox.
         def preempted(ballots):
             if threading.current_thread() not in mine and any(isinstance(each.command, Extend) for each in ballots):
                 begun.set()
                 assert go.wait(PATIENCE)
-            tell(ballots)
+            send(ballots)
 
         mine = {threading.current_thread()}
         short = client.lock(name, ttl=0.9, auto_renew=True)
@@ -1327,7 +1327,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
 
         call = in_thread(take)
         await_true(lambda: bool(client._driver.queues.by_key))
-        driver._tell = preempted
+        leader.send = preempted
         assert begun.wait(PATIENCE)
         short.release()
         assert call.result(PATIENCE)

@@ -172,7 +172,7 @@ MUTANTS = (
         AIO,
         "            self.abandon(hold, ticket)\n",
         "            leaves = hold.ticket is ticket\n            hold.free()\n            if leaves:\n"
-        "                self.leave_line(hold)\n",
+        "                self.leave_queue(hold)\n",
     ),
     Mutant(
         "what a broken connection owes is forgotten",

@@ -130,7 +130,7 @@ class Foreign(BaseClient):
         self._driver.queues.lose(key, self._policy.clock.now())
         hold = self._head(key)
         if hold is not None:
-            self._driver.leave_line(hold)
+            self._driver.leave_queue(hold)
 
     def keys_held(self, prefix: bytes) -> list[bytes]:
         """Return the keys with this prefix that a lock of this client holds or tries to acquire."""

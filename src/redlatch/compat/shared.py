@@ -99,7 +99,7 @@ def show(hold: Any, driver: Any) -> None:
     # Do this before the token is read: a thread that hands the lease off checks this flag last.
     hold.token_exposed = True
     if hold.key in driver.queues.by_key and not driver.forked:
-        driver.leave_line(hold)
+        driver.leave_queue(hold)
 
 
 def let_go(lease: Any, struck: BaseException) -> None:

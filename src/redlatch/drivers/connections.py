@@ -20,6 +20,7 @@ from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from .lifetime import FORGOTTEN_NS, disown_at_fork
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
+from .upkeep import report_lost_releases
 
 # Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
 # masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
@@ -150,23 +151,8 @@ class Connections:
         self.fleet.record_silent(ballot)
 
     def notify_lost(self) -> None:
-        """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section.
-
-        Raises:
-            BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
-        """
-        failure: BaseException | None = None
-        while True:  # not `while self.fleet.lost`: another thread may take the last one
-            try:
-                ballot = self.fleet.lost.pop()
-            except IndexError:
-                break
-            try:
-                ballot.released_lock.tell_lost()
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
+        report_lost_releases(self.fleet.lost)
 
     def arrive(self, index: int, outcome: Outcome) -> None:
         """Take what dialling a master came to: adopt its connection, or note why it has no vote.

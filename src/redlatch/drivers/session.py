@@ -122,7 +122,7 @@ class Session:
                 if undo is not None:
                     self.send([undo])
             finally:  # others may wait behind this hold
-                self.leave_line(hold)
+                self.leave_queue(hold)
             hold.end_undoing(ticket)  # last: until then all of this can be done once more
 
     def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None:
@@ -141,9 +141,9 @@ class Session:
                 if again is not None:
                     self.send([again])
             finally:  # others may wait behind this hold
-                self.leave_line(hold)
+                self.leave_queue(hold)
 
-    def leave_line(self, hold: Hold) -> None:
+    def leave_queue(self, hold: Hold) -> None:
         """Let the next in the queue have its turn."""
         self.queues.leave(hold, self._clock.now(), False)
         self.wake_called()

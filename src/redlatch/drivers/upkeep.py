@@ -7,7 +7,8 @@ group), and reports losses. It reports them last, because an `on_lost` may raise
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from redlatch.errors import LockError
@@ -15,6 +16,7 @@ from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
+from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
 
@@ -74,10 +76,33 @@ def report_losses(lost: list[tuple[Any, str]]) -> None:
     """
     for lock, reason in lost:
         lock.mark_lost(reason)
-    failure: BaseException | None = None
-    for lock, reason in lost:
+    _run_all(partial(lock.tell_lost, reason) for lock, reason in lost)
+
+
+def report_lost_releases(ballots: list[Ballot]) -> None:
+    """Report the locks whose unawaited release found them lost, and take their ballots off the list.
+
+    Raises:
+        BaseException: as for `report_losses`.
+    """
+    _run_all(_taken_off(ballots))
+
+
+def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
+    while True:  # not `while ballots`: another thread may take the last one
         try:
-            lock.tell_lost(reason)
+            ballot = ballots.pop()
+        except IndexError:
+            return
+        yield ballot.released_lock.tell_lost
+
+
+def _run_all(reports: Iterable[Callable[[], None]]) -> None:
+    """Call each report; raise the first error at the end."""
+    failure: BaseException | None = None
+    for report in reports:
+        try:
+            report()
         except BaseException as error:  # SystemExit, say
             failure = failure or error
     if failure is not None:

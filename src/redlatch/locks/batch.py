@@ -146,7 +146,7 @@ class Batch(Generic[AnyLock]):
             self._driver.send([command for command in releases if command is not None])
         finally:
             for hold in holds:
-                self._driver.leave_line(hold)
+                self._driver.leave_queue(hold)
 
     def _present(self) -> list[AnyLock]:
         return [lock for lock in self._locks if lock is not None]

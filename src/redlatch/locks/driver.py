@@ -32,7 +32,7 @@ class Driver(Protocol):
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
 
-    def leave_line(self, hold: Hold) -> None:
+    def leave_queue(self, hold: Hold) -> None:
         """Make the next waiter the head of the queue, and call it."""
 
     def add_upkeep(self, upkeep: Upkeep) -> None:

@@ -110,7 +110,7 @@ class Hold:
     Attributes:
         state: FREE to UNDOING.
         lease: the lease that the last attempt asked for. It is stored before the first byte with its token leaves, so
-            that an interrupted attempt can be undone at any point (`abandon`). It counts only in the state HELD.
+            that an interrupted attempt can be undone at any point (`undoing`). It counts only in the state HELD.
         elapsed_ns: how long the last won acquire or extension took.
         extending: the ballot of the extension that is under way, or None.
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
@@ -309,7 +309,7 @@ class Hold:
     def give_back(self) -> Command:
         """Return the command that releases a lease which the hold cannot use; call `wait` once it was sent.
 
-        The state ASKING makes `abandon` release the lease after an interrupt.
+        The state ASKING makes `undoing` release the lease after an interrupt.
         """
         self.state = ASKING
         return self.releasing()
@@ -355,23 +355,6 @@ class Hold:
         # There is no call from here to the end.
         self.state = FREE
         self.ticket = None
-
-    def abandon(self, ticket: object) -> Command | None:
-        """End an interrupted acquire, and return the command that deletes the keys it may have left on the masters.
-
-        Args:
-            ticket: the ticket of the acquire. If it does not have the claim, nothing happens.
-
-        Returns:
-            The command that undoes the acquire; None if nothing must be undone.
-        """
-        if self.ticket is not ticket:
-            return None
-        try:
-            return self.undoing(ticket)
-        finally:
-            # Also after a second interrupt.
-            self.end_undoing(ticket)
 
     def undoing(self, ticket: object) -> Command | None:
         """Begin to undo an interrupted acquire. If this is interrupted, it may be repeated.

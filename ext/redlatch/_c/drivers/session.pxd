@@ -34,4 +34,4 @@ cdef class Session:
     # recovery
     cpdef abandon(self, Hold hold, ticket)
     cpdef resend_release(self, Hold hold, ticket, error)
-    cpdef leave_line(self, Hold hold)
+    cpdef leave_queue(self, Hold hold)

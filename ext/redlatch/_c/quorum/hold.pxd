@@ -57,7 +57,6 @@ cdef class Hold:
     @cython.locals(lease=Lease)
     cpdef adopt(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
-    cpdef abandon(self, ticket)
     cpdef Command undoing(self, ticket)
     cpdef end_undoing(self, ticket)
     cpdef tuple begin_release(self, long long now_ns)
