@@ -70,7 +70,8 @@ $(VENV)/.peers: | $(VENV)/.with-test
 	    && mv $@.new $@ || echo "The tests of the peers could not be downloaded, so make test leaves them out." >&2
 
 clean:
-	rm -rf $(VENV) .venv-asan build src/*.egg-info src/redlatch/_c/*/*.so
+	rm -rf $(VENV) .venv-asan build src/*.egg-info
+	find src/redlatch/_c -name '*.so' -delete
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
