@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from greenlet import GreenletExit
 from sim.checker import Checker
 from sim.faults import Faults
 from sim.grants import Grant
@@ -60,13 +62,25 @@ def run(plan: Plan, tracing: bool = False) -> Result:
     """Run a plan."""
     enabled = gc.isenabled()
     gc.disable()  # the collector would run finalizers at times that the seed does not fix
+    report = sys.unraisablehook
+    sys.unraisablehook = partial(_report_unraisable, report)
     schedule = _Schedule(plan, tracing)
     try:
         return schedule.run()
     finally:
         schedule.clean_up()
+        sys.unraisablehook = report
         if enabled:
             gc.enable()
+
+
+def _report_unraisable(report: Callable[[Any], None], unraisable: Any) -> None:
+    """Report an exception that could not be raised.
+
+    The end of a schedule ends its threads with GreenletExit. If that closes a generator, Python cannot raise it there.
+    """
+    if unraisable.exc_type is not GreenletExit:
+        report(unraisable)
 
 
 _globals = Globals()
