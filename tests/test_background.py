@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 import pytest
-from faces import await_true
+from support.faces import await_true
 
 from redlatch.drivers import background
 from redlatch.drivers.background import BackgroundThread

@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, ask, await_true, finish, in_thread, run_script
+from support.faces import PATIENCE, Face, ask, await_true, finish, in_thread, run_script
+from support.masters import Farm, Keys
+from support.proxy import Proxy
 
-from redlatch import AlreadyHeld, AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable
+from redlatch import AlreadyHeld, AsyncClient, Client, ClientClosed, NotOwned, QuorumUnavailable, impl
 
 # A ttl that no test outlives: a key that is gone was deleted.
 LONG = 60.0
 SHORT = 5.0
 
 
-def forget(urls, *names):
+def forget(urls: Any, *names: Any) -> None:
     """Delete keys as an operator would."""
     for url in urls:
         with redis.Redis.from_url(url, retry=None) as server:
@@ -28,7 +32,9 @@ def forget(urls, *names):
 # --- a fleet of several kinds ------------------------------------------------------------------------
 
 
-def test_each_master_of_a_mixed_fleet_gets_the_commands_that_it_knows(connect, farm, proxies, name, keys):
+def test_each_master_of_a_mixed_fleet_gets_the_commands_that_it_knows(
+    connect: Face, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     kinds = {"valkey": b"DELIFEQ", "redis-6.2": b"EVALSHA", "redis-on-path": None}
     masters = [farm.urls(1, kind)[0] for kind in kinds]
     before = proxies(masters)
@@ -54,7 +60,9 @@ def test_each_master_of_a_mixed_fleet_gets_the_commands_that_it_knows(connect, f
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_each_name_of_a_batch_has_a_result_of_its_own(count, connect, farm, name, keys):
+def test_each_name_of_a_batch_has_a_result_of_its_own(
+    count: int, connect: Face, farm: Farm, name: str, keys: Keys
+) -> None:
     urls = farm.urls(count)
     client, other = connect(urls), connect(urls)
     names = [f"{name}-{number}" for number in range(5)]
@@ -71,7 +79,7 @@ def test_each_name_of_a_batch_has_a_result_of_its_own(count, connect, farm, name
     assert len(keys(urls, names[2])) > count // 2
 
 
-def test_a_name_that_comes_twice_is_acquired_once(connect, three, name):
+def test_a_name_that_comes_twice_is_acquired_once(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     locks = client.acquire_many([name, name], ttl=LONG)
     assert [lock is not None for lock in locks] == [True, False]
@@ -79,7 +87,7 @@ def test_a_name_that_comes_twice_is_acquired_once(connect, three, name):
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000])
-def test_a_batch_may_have_any_size(size, connect, three, name):
+def test_a_batch_may_have_any_size(size: int, connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     locks = client.acquire_many((f"{name}-{number}" for number in range(size)), ttl=LONG)
     assert len(locks) == size
@@ -90,7 +98,9 @@ def test_a_batch_may_have_any_size(size, connect, three, name):
         await_true(lambda: not list(server.scan_iter(f"{name}-*", count=1000)))
 
 
-def test_a_batch_is_one_read_and_one_write_of_every_master(connect, three, proxies, name):
+def test_a_batch_is_one_read_and_one_write_of_every_master(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -105,7 +115,9 @@ def test_a_batch_is_one_read_and_one_write_of_every_master(connect, three, proxi
     client.release_many(call.result(PATIENCE))
 
 
-def test_extend_many_extends_held_locks_and_returns_false_for_lost_ones(connect, three, name, keys):
+def test_extend_many_extends_held_locks_and_returns_false_for_lost_ones(
+    connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three)
     locks = client.acquire_many([f"{name}-{number}" for number in range(3)], ttl=5.0)
     forget(three, locks[1].name)
@@ -118,14 +130,16 @@ def test_extend_many_extends_held_locks_and_returns_false_for_lost_ones(connect,
     assert client.release_many(locks) == [False, False, False]
 
 
-def test_a_lock_may_come_twice_in_a_batch(connect, three, name):
+def test_a_lock_may_come_twice_in_a_batch(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     [lock] = client.acquire_many([name], ttl=LONG)
     assert client.extend_many([lock, lock]) == [True, True]
     assert client.release_many([lock, lock]) == [True, False]
 
 
-def test_a_batch_without_a_quorum_raises_and_leaves_nothing(connect, three, closed_ports, name, keys):
+def test_a_batch_without_a_quorum_raises_and_leaves_nothing(
+    connect: Face, three: list[str], closed_ports: Callable[[int], list[str]], name: str, keys: Keys
+) -> None:
     client = connect([three[0], *closed_ports(2)])
     with pytest.raises(QuorumUnavailable) as caught:
         client.acquire_many([f"{name}-{number}" for number in range(20)], ttl=LONG)
@@ -133,7 +147,9 @@ def test_a_batch_without_a_quorum_raises_and_leaves_nothing(connect, three, clos
     await_true(lambda: not any(keys(three[:1], f"{name}-{number}") for number in range(20)))
 
 
-def test_a_batch_on_broken_connections_still_succeeds(connect, three, proxies, name, keys):
+def test_a_batch_on_broken_connections_still_succeeds(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     client.connect()
@@ -146,14 +162,14 @@ def test_a_batch_on_broken_connections_still_succeeds(connect, three, proxies, n
 
 
 @pytest.mark.parametrize(("locks", "what"), [([1], "a int"), (["name"], "a str")], ids=["int", "str"])
-def test_an_object_that_is_no_lock_is_refused(connect, three, locks, what):
+def test_an_object_that_is_no_lock_is_refused(connect: Face, three: list[str], locks: Any, what: Any) -> None:
     client = connect(three)
     for call in (client.release_many, client.extend_many):
         with pytest.raises(TypeError, match=rf"^locks\[0\]: a lock of this client, or None, is needed, not {what}"):
             call(locks)
 
 
-def test_one_name_or_one_lock_is_no_batch(connect, three, name):
+def test_one_name_or_one_lock_is_no_batch(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     with pytest.raises(TypeError, match="names: an iterable of names is needed, not str"):
         client.acquire_many(name)
@@ -163,7 +179,7 @@ def test_one_name_or_one_lock_is_no_batch(connect, three, name):
             call(lock)
 
 
-def test_a_lock_of_another_client_is_refused_and_nothing_is_sent(connect, three, name):
+def test_a_lock_of_another_client_is_refused_and_nothing_is_sent(connect: Face, three: list[str], name: str) -> None:
     client, other = connect(three), connect(three)
     mine, theirs = client.acquire_many([name], ttl=LONG), other.acquire_many([f"{name}-2"], ttl=LONG)
     with pytest.raises(TypeError, match=r"^locks\[1\]: .* another client's"):
@@ -172,7 +188,9 @@ def test_a_lock_of_another_client_is_refused_and_nothing_is_sent(connect, three,
     assert other.release_many(theirs) == [True]
 
 
-def test_a_name_that_cannot_work_is_refused_before_anything_is_sent(connect, three, proxies, name):
+def test_a_name_that_cannot_work_is_refused_before_anything_is_sent(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     [proxy] = proxies(three[:1])
     client = connect([proxy.url, *three[1:]])
     client.connect()
@@ -182,8 +200,10 @@ def test_a_name_that_cannot_work_is_refused_before_anything_is_sent(connect, thr
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_a_batch_that_is_cancelled_leaves_nothing(turns, implementation, three, name, keys):
-    async def main():
+def test_a_batch_that_is_cancelled_leaves_nothing(
+    turns: Any, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             task = asyncio.create_task(client.acquire_many([f"{name}-{number}" for number in range(30)], ttl=LONG))
             for _ in range(turns):
@@ -197,11 +217,13 @@ def test_a_batch_that_is_cancelled_leaves_nothing(turns, implementation, three, 
     assert not any(keys(three, f"{name}-{number}") for number in range(30))
 
 
-def test_threads_with_batches_of_one_client_all_go_on(implementation, three, name):
+def test_threads_with_batches_of_one_client_all_go_on(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         failures = []
 
-        def work(number):
+        def work(number: Any) -> None:
             for _ in range(5):
                 locks = client.acquire_many([f"{name}-{number}-{each}" for each in range(100)], ttl=LONG)
                 if not all(locks) or not all(client.release_many(locks)):
@@ -218,7 +240,9 @@ def test_threads_with_batches_of_one_client_all_go_on(implementation, three, nam
 # --- releases without waiting ------------------------------------------------------------------------
 
 
-def test_a_batch_on_silent_masters_ends_when_its_time_is_over(connect, three, proxies, name):
+def test_a_batch_on_silent_masters_ends_when_its_time_is_over(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=0.1)
     client.connect()
@@ -232,14 +256,16 @@ def test_a_batch_on_silent_masters_ends_when_its_time_is_over(connect, three, pr
     await_true(lambda: not any(ask(url).keys(f"{name}-*") for url in three))
 
 
-def test_a_whole_batch_times_out_at_once_while_other_threads_drive(implementation, three, proxies, name):
+def test_a_whole_batch_times_out_at_once_while_other_threads_drive(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     with Client([proxy.url for proxy in before], attempt_timeout=0.1) as client:
         for proxy in before[:2]:
             proxy.replies.clear()
         over = threading.Event()
 
-        def others(number):
+        def others(number: Any) -> None:
             while not over.is_set():
                 with pytest.raises(QuorumUnavailable):
                     client.lock(f"{name}-other-{number}", ttl=LONG).acquire(blocking=False)
@@ -254,7 +280,9 @@ def test_a_whole_batch_times_out_at_once_while_other_threads_drive(implementatio
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_an_attempt_during_the_close_of_the_client_fails(many, connect, three, proxies, name, keys):
+def test_an_attempt_during_the_close_of_the_client_fails(
+    many: bool, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -275,7 +303,9 @@ def test_an_attempt_during_the_close_of_the_client_fails(many, connect, three, p
     await_true(lambda: not any(keys(three, each) for each in names))
 
 
-def test_a_release_without_waiting_needs_no_further_call(connect, three, name, keys):
+def test_a_release_without_waiting_needs_no_further_call(
+    connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
@@ -287,7 +317,9 @@ def test_a_release_without_waiting_needs_no_further_call(connect, three, name, k
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_name_can_be_acquired_again_right_after_a_release_without_waiting(count, connect, farm, name):
+def test_a_name_can_be_acquired_again_right_after_a_release_without_waiting(
+    count: int, connect: Face, farm: Farm, name: str
+) -> None:
     client = connect(farm.urls(count))
     for _ in range(200):
         lock = client.lock(name, ttl=LONG)
@@ -295,7 +327,9 @@ def test_a_name_can_be_acquired_again_right_after_a_release_without_waiting(coun
         lock.release(wait=False)
 
 
-def test_a_release_without_waiting_returns_before_any_answer(connect, three, proxies, name, keys):
+def test_a_release_without_waiting_returns_before_any_answer(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     lock = client.lock(name, ttl=LONG)
@@ -309,7 +343,9 @@ def test_a_release_without_waiting_returns_before_any_answer(connect, three, pro
         proxy.replies.set()
 
 
-def test_an_earlier_loss_is_reported_when_the_answers_to_the_release_come(connect, three, name):
+def test_an_earlier_loss_is_reported_when_the_answers_to_the_release_come(
+    connect: Face, three: list[str], name: str
+) -> None:
     told = []
     client = connect(three, on_lost=lambda lock, reason: told.append((lock, reason)))
     lock, well = client.lock(name, ttl=LONG), client.lock(f"{name}-well", ttl=LONG)
@@ -322,7 +358,9 @@ def test_an_earlier_loss_is_reported_when_the_answers_to_the_release_come(connec
     assert told == [(lock.raw, "a quorum had forgotten it before it was released")]
 
 
-def test_a_loss_without_a_callback_is_logged(connect, three, name, caplog):
+def test_a_loss_without_a_callback_is_logged(
+    connect: Face, three: list[str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = connect(three)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
@@ -332,7 +370,9 @@ def test_a_loss_without_a_callback_is_logged(connect, three, name, caplog):
         await_true(lambda: name in caplog.text and "was lost" in caplog.text)
 
 
-def test_an_on_lost_callback_may_use_the_client(implementation, three, name):
+def test_an_on_lost_callback_may_use_the_client(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     """The callback does not run while a thread serves the client's sockets."""
     done = []
     with Client(three, on_lost=lambda lock, reason: done.append(lock.acquire(blocking=False))) as client:
@@ -344,7 +384,9 @@ def test_an_on_lost_callback_may_use_the_client(implementation, three, name):
         lock.release()
 
 
-def test_an_on_lost_that_fails_is_logged_and_affects_no_other_lock(connect, three, name, caplog):
+def test_an_on_lost_that_fails_is_logged_and_affects_no_other_lock(
+    connect: Face, three: list[str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = connect(three, on_lost=lambda lock, reason: 1 / 0, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
@@ -355,13 +397,19 @@ def test_an_on_lost_that_fails_is_logged_and_affects_no_other_lock(connect, thre
 
 
 @pytest.mark.parametrize("options", [{"on_lost": 1}, {"wait_release": None}, {"wait_release": 1}])
-def test_options_that_cannot_work_are_refused(connect, three, options):
+def test_options_that_cannot_work_are_refused(connect: Face, three: list[str], options: Any) -> None:
     [argument] = options
     with pytest.raises(TypeError, match=f"^{argument}: "):
         connect(three, **options)
 
 
-def test_a_with_leaves_without_waiting_if_wait_release_is_false(implementation, three, proxies, name, keys):
+def test_a_with_leaves_without_waiting_if_wait_release_is_false(
+    implementation: impl.Implementation,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     before = proxies(three)
     with Client([proxy.url for proxy in before], wait_release=False) as client:
         with client.lock(name, ttl=LONG):
@@ -395,7 +443,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("text", [THREADS_SCRIPT, ASYNCIO_SCRIPT], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_releases_in_transit_survive_the_end_of_the_interpreter(text, forgotten, implementation, three, name):
+def test_releases_in_transit_survive_the_end_of_the_interpreter(
+    text: Any, forgotten: bool, implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     # The client is gone before the interpreter ends.
     if forgotten:
         text += "import gc; del client; locks = None; gc.collect()"
@@ -407,13 +457,15 @@ def test_releases_in_transit_survive_the_end_of_the_interpreter(text, forgotten,
             assert not list(server.scan_iter(f"{name}-*", count=1000))
 
 
-def test_a_cancelled_release_does_not_affect_a_later_acquire(implementation, three, name):
-    async def main():
+def test_a_cancelled_release_does_not_affect_a_later_acquire(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client, AsyncClient(three) as other:
             locks = await client.acquire_many([f"{name}-{number}" for number in range(4000)], ttl=LONG)
             first = locks[0]
 
-            async def acquire_again():
+            async def acquire_again() -> None:
                 while True:
                     with contextlib.suppress(AlreadyHeld):
                         if await first.acquire(timeout=0):

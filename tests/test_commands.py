@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import implementation_named
 from hiredis import Reader
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builds import implementation_named
 
 from redlatch import impl
 from redlatch.votes import scripts

@@ -12,9 +12,9 @@ import pytest
 import redis
 import redis.asyncio
 import redis.sentinel
-from faces import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faces import PATIENCE
 
 from redlatch import AsyncClient, Client, Guard, Handoff, Retry, config, embedded, impl
 from redlatch.errors import (

@@ -18,15 +18,15 @@ import pytest
 import redis
 import redis.connection
 import redis.exceptions
-from conftest import SERVERS
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from faces import await_true
 from hiredis import Reader
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faces import await_true
+from support.masters import SERVERS
 
 from redlatch import embedded
 from redlatch.config import Master, masters_of

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from faces import ask
+from support.faces import ask
 
-from redlatch import AsyncClient, Client, ConfigurationError
+from redlatch import AsyncClient, Client, ConfigurationError, impl
 
 ran: list[str] = []
 
@@ -111,7 +111,9 @@ LATE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", LATE)
-def test_row_52_a_body_that_would_run_without_the_lock_is_refused_and_does_not_run(implementation, url, name, what):
+def test_row_52_a_body_that_would_run_without_the_lock_is_refused_and_does_not_run(
+    implementation: impl.Implementation, url: str, name: str, what: Any
+) -> None:
     with Client(url) as client:
         with pytest.raises(TypeError, match="locked: "):
 
@@ -125,7 +127,9 @@ def test_row_52_a_body_that_would_run_without_the_lock_is_refused_and_does_not_r
         assert not ask(url).exists(name)
 
 
-def test_row_52_a_future_that_a_function_returns_is_cancelled(implementation, url, name):
+def test_row_52_a_future_that_a_function_returns_is_cancelled(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def main() -> None:
         with Client(url) as client:
             made: list[asyncio.Task[str]] = []
@@ -144,7 +148,9 @@ def test_row_52_a_future_that_a_function_returns_is_cancelled(implementation, ur
     asyncio.run(main())
 
 
-def test_row_52_an_awaitable_that_is_refused_is_not_closed(implementation, url, name):
+def test_row_52_an_awaitable_that_is_refused_is_not_closed(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     class Pool(Awaitable):
         async def close(self) -> None:
             ran.append("close")
@@ -162,7 +168,9 @@ def test_row_52_an_awaitable_that_is_refused_is_not_closed(implementation, url, 
     [plain, functools.partial(plain), Calls(plain), wrapped(plain), lambda: plain()],
     ids=["function", "partial", "object", "wrapper", "lambda"],
 )
-def test_row_52_a_plain_function_runs_with_the_lock(implementation, url, name, function):
+def test_row_52_a_plain_function_runs_with_the_lock(
+    implementation: impl.Implementation, url: str, name: str, function: Any
+) -> None:
     with Client(url) as client:
         seen = []
 
@@ -176,7 +184,9 @@ def test_row_52_a_plain_function_runs_with_the_lock(implementation, url, name, f
         assert ran == ["plain", "plain"]
 
 
-def test_row_52_a_wrapper_that_completes_its_coroutine_is_a_plain_function(implementation, url, name):
+def test_row_52_a_wrapper_that_completes_its_coroutine_is_a_plain_function(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     @functools.wraps(coroutine_function)
     def to_the_end() -> str:
         return asyncio.run(coroutine_function())
@@ -186,7 +196,9 @@ def test_row_52_a_wrapper_that_completes_its_coroutine_is_a_plain_function(imple
     assert ran == ["coroutine"]
 
 
-def test_row_52_static_and_class_methods_may_be_decorated_in_either_order(implementation, url, name):
+def test_row_52_static_and_class_methods_may_be_decorated_in_either_order(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     with Client(url) as client:
 
         class Report:
@@ -228,8 +240,8 @@ RUN_WITH_ITS_LOCK: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", RUN_WITH_ITS_LOCK)
 def test_row_52_a_coroutine_runs_with_the_lock_whatever_kind_of_callable_returns_it(
-    implementation, url, name, what, monkeypatch
-):
+    implementation: impl.Implementation, url: str, name: str, what: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
 
     class Seen(list[str]):
@@ -252,7 +264,9 @@ def test_row_52_a_coroutine_runs_with_the_lock_whatever_kind_of_callable_returns
     [plain, lambda: coroutine_function(), generator_function, async_generator_function, GeneratorCall(), Calls(plain)],
     ids=["function", "lambda", "generator", "async generator", "generator object", "object"],
 )
-def test_row_52_anything_but_a_coroutine_function_is_refused_at_the_decoration(implementation, url, name, function):
+def test_row_52_anything_but_a_coroutine_function_is_refused_at_the_decoration(
+    implementation: impl.Implementation, url: str, name: str, function: Any
+) -> None:
     async def main() -> None:
         async with AsyncClient(url) as client:
             with pytest.raises(TypeError, match="locked: "):
@@ -262,7 +276,9 @@ def test_row_52_anything_but_a_coroutine_function_is_refused_at_the_decoration(i
     assert ran == []
 
 
-def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refused(implementation, url, name):
+def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refused(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     @functools.wraps(coroutine_function)
     def later() -> Iterator[None]:
         return generator_function()
@@ -281,7 +297,9 @@ def test_row_52_a_wrapper_that_makes_a_generator_of_a_coroutine_function_is_refu
     [coroutine_function, generator_function, async_generator_function],
     ids=["coroutine", "generator", "async generator"],
 )
-def test_row_52_a_returned_coroutine_or_generator_that_has_not_run_is_refused(implementation, url, name, late):
+def test_row_52_a_returned_coroutine_or_generator_that_has_not_run_is_refused(
+    implementation: impl.Implementation, url: str, name: str, late: Any
+) -> None:
     async def later() -> Any:
         return late()
 
@@ -297,7 +315,9 @@ def test_row_52_a_returned_coroutine_or_generator_that_has_not_run_is_refused(im
     assert not ask(url).exists(name)
 
 
-def test_row_52_a_coroutine_function_may_return_a_task_or_an_object_that_can_be_awaited(implementation, url, name):
+def test_row_52_a_coroutine_function_may_return_a_task_or_an_object_that_can_be_awaited(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(url) as client:
             pool = Awaitable()
@@ -330,7 +350,9 @@ def test_row_52_a_coroutine_function_may_return_a_task_or_an_object_that_can_be_
         (max, "no coroutine function|no signature"),
     ],
 )
-def test_row_52_an_object_that_is_no_function_is_refused_at_the_decoration(implementation, url, face, given, text):
+def test_row_52_an_object_that_is_no_function_is_refused_at_the_decoration(
+    implementation: impl.Implementation, url: str, face: Any, given: Any, text: Any
+) -> None:
     with pytest.raises(TypeError, match=text):
         face(url).locked("name")(given)
 
@@ -355,7 +377,9 @@ def test_row_52_an_object_that_is_no_function_is_refused_at_the_decoration(imple
         ("{z.real}", r"\{z.real\} is no argument"),
     ],
 )
-def test_row_52_a_template_that_cannot_work_is_refused_at_the_decoration(implementation, url, face, template, text):
+def test_row_52_a_template_that_cannot_work_is_refused_at_the_decoration(
+    implementation: impl.Implementation, url: str, face: Any, template: Any, text: Any
+) -> None:
     def sync(x: int, y: int) -> None: ...
 
     async def other(x: int, y: int) -> None: ...
@@ -376,8 +400,8 @@ def test_row_52_a_template_that_cannot_work_is_refused_at_the_decoration(impleme
     ],
 )
 def test_row_52_fields_of_a_template_may_have_attributes_indexes_and_formats(
-    implementation, url, name, template, expected
-):
+    implementation: impl.Implementation, url: str, name: str, template: Any, expected: Any
+) -> None:
     with Client(url, prefix=name) as client:
 
         @client.locked(template)
@@ -388,7 +412,9 @@ def test_row_52_fields_of_a_template_may_have_attributes_indexes_and_formats(
         assert f"{name}{expected}".encode() in keys(7, 5, {"day": 3, "a.b": 4})
 
 
-def test_a_name_without_fields_needs_no_arguments_that_another_decorator_passes(implementation, url, name):
+def test_a_name_without_fields_needs_no_arguments_that_another_decorator_passes(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     def passing(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*args: Any) -> Any:

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import pytest
-from builds import builds
+from support.builds import builds
 
 from redlatch import AsyncClient, Client, impl
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import redis
-from faces import PATIENCE, Faced, ask, await_true
-from proxy import Proxy, end_of
+from support.faces import PATIENCE, Face, Faced, ask, await_true
+from support.proxy import Proxy, end_of
 
 from redlatch import QuorumUnavailable
 from redlatch.votes import family_scripts, scripts
@@ -96,7 +97,9 @@ def acquire_everywhere(client: Faced, lock: Faced, three: list[str], before: lis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, three, proxies, name, kind):
+def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, kind: Any
+) -> None:
     make, script = KINDS[kind]
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=1.0, guard=None)
@@ -118,8 +121,8 @@ def test_row_39_a_late_copy_of_a_shorter_extension_takes_no_time_away(connect, t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_away(
-    connect, three, proxies, name, kind
-):
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, kind: Any
+) -> None:
     make, script = KINDS[kind]
     before = proxies(three)
     missing = [threading.Event() for _ in before]
@@ -157,7 +160,9 @@ def test_row_39_a_script_that_is_resent_after_a_longer_extension_takes_no_time_a
     lock.release()
 
 
-def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxies, name):
+def test_row_39_no_rival_wins_before_the_holders_deadline(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=1.0, guard=None)
     lock = client.lock(name, ttl=LONG)
@@ -179,7 +184,9 @@ def test_row_39_no_rival_wins_before_the_holders_deadline(connect, three, proxie
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(connect, three, name, kind):
+def test_row_39_a_shorter_ttl_ends_the_holders_validity_and_leaves_the_key(
+    connect: Face, three: list[str], name: str, kind: Any
+) -> None:
     make, _ = KINDS[kind]
     lock = make(connect(three), name)
     assert lock.acquire()

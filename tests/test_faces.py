@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
-from conftest import implementation_named
+from support.builds import implementation_named
 from test_layers import HOT
 
 import redlatch

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
 import redis.exceptions
-from faces import PATIENCE, ask, await_true
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.faces import PATIENCE, Face, ask, await_true
+from support.masters import Farm
+from support.proxy import Proxy
 
 from redlatch import embedded
 from redlatch.votes import family_scripts as scripts
@@ -24,56 +28,56 @@ NOW = 1_800_000_000_000_000
 class Queue:
     """Some clients of one fair lock on one server, which only run the scripts."""
 
-    def __init__(self, master, name):
+    def __init__(self, master: Any, name: Any) -> None:
         self.master = master
         self.name = name
         self.tokens = 0
 
-    def run(self, script, *arguments):
+    def run(self, script: Any, *arguments: Any) -> Any:
         keys = [self.name, f"{self.name}\0queue"]
         return self.master.eval(script.text.decode(), int(script.keys), *keys, *arguments)
 
-    def key_of(self, client):
+    def key_of(self, client: Any) -> Any:
         return f"{self.name}{scripts.WAITER.decode()}{client}"
 
-    def ask(self, client, ticket, place=1):
+    def ask(self, client: Any, ticket: Any, place: Any = 1) -> Any:
         """Ask for the lock; return the token and the answer."""
         self.tokens += 1
         token = f"token-{self.tokens}"
         return token, self.run(scripts.FAIR_ACQUIRE, token, TTL_MS, client, ticket, ALIVE_MS, place)
 
-    def release(self, client, token, ticket):
+    def release(self, client: Any, token: Any, ticket: Any) -> Any:
         return self.run(scripts.FAIR_RELEASE, token, client, ticket)
 
-    def undo(self, client, token, ticket):
+    def undo(self, client: Any, token: Any, ticket: Any) -> Any:
         return self.run(scripts.FAIR_UNDO, token, client, ticket, ALIVE_MS)
 
-    def called(self, client):
+    def called(self, client: Any) -> Any:
         return self.master.get(self.key_of(client)) == "c"
 
-    def die(self, client):
+    def die(self, client: Any) -> None:
         """Let the client's time pass."""
         self.master.delete(self.key_of(client))
 
-    def first(self):
+    def first(self) -> Any:
         return next(iter(self.master.zrange(f"{self.name}\0queue", 0, 0)), None)
 
-    def keys(self):
+    def keys(self) -> Any:
         return self.master.keys(f"{self.name}*")
 
 
 @pytest.fixture
-def master(farm, server_kind):
+def master(farm: Farm, server_kind: str) -> Iterator[Any]:
     with redis.Redis.from_url(farm.urls(1, server_kind)[0], decode_responses=True, retry=None) as master:
         yield master
 
 
 @pytest.fixture
-def queue(master, name):
+def queue(master: Any, name: str) -> Any:
     return Queue(master, name)
 
 
-def client_of(letter):
+def client_of(letter: Any) -> Any:
     return letter * 32
 
 
@@ -83,7 +87,7 @@ A, B, C = map(client_of, "abc")
 # --- the scripts -----------------------------------------------------------------------------------------
 
 
-def test_a_client_that_asks_for_a_free_lock_gets_it_and_leaves_no_key(queue, master, name):
+def test_a_client_that_asks_for_a_free_lock_gets_it_and_leaves_no_key(queue: Any, master: Any, name: str) -> None:
     token, answer = queue.ask(A, NOW)
     assert (answer, master.get(name)) == (1, token)
     assert 0 < master.pttl(name) <= TTL_MS
@@ -91,13 +95,13 @@ def test_a_client_that_asks_for_a_free_lock_gets_it_and_leaves_no_key(queue, mas
     assert not queue.keys()
 
 
-def test_the_next_client_learns_how_long_the_key_stays(queue):
+def test_the_next_client_learns_how_long_the_key_stays(queue: Any) -> None:
     queue.ask(A, NOW)
     assert -TTL_MS - 1 <= queue.ask(B, NOW + 1)[1] < -TTL_MS + 30_000
     assert queue.ask(C, NOW + 2)[1] == 0
 
 
-def test_a_release_calls_only_the_first_client(queue):
+def test_a_release_calls_only_the_first_client(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -109,7 +113,7 @@ def test_a_release_calls_only_the_first_client(queue):
     assert not queue.called(B)
 
 
-def test_a_release_skips_a_client_that_has_not_asked_for_long(queue):
+def test_a_release_skips_a_client_that_has_not_asked_for_long(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -119,7 +123,7 @@ def test_a_release_skips_a_client_that_has_not_asked_for_long(queue):
     assert queue.first() == C
 
 
-def test_a_client_that_asks_overtakes_a_called_client_that_died(queue):
+def test_a_client_that_asks_overtakes_a_called_client_that_died(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -128,7 +132,7 @@ def test_a_client_that_asks_overtakes_a_called_client_that_died(queue):
     assert queue.ask(C, NOW + 2, place=0)[1] == 1
 
 
-def test_a_client_that_finds_the_first_one_dead_calls_the_next(queue):
+def test_a_client_that_finds_the_first_one_dead_calls_the_next(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -138,7 +142,7 @@ def test_a_client_that_finds_the_first_one_dead_calls_the_next(queue):
     assert queue.called(C)
 
 
-def test_a_call_does_not_prolong_the_life_of_a_waiter(queue, master):
+def test_a_call_does_not_prolong_the_life_of_a_waiter(queue: Any, master: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     master.pexpire(queue.key_of(B), 5_000)
@@ -147,7 +151,7 @@ def test_a_call_does_not_prolong_the_life_of_a_waiter(queue, master):
     assert 0 < master.pttl(queue.key_of(B)) <= 5_000
 
 
-def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue, master, name):
+def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue: Any, master: Any, name: str) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     assert queue.undo(A, token, NOW) == 1
@@ -157,7 +161,7 @@ def test_an_attempt_that_is_undone_keeps_its_place_and_is_called(queue, master, 
     assert queue.ask(A, NOW, place=0)[1] == 1
 
 
-def test_undoing_an_attempt_that_failed_changes_nothing(queue, master, name):
+def test_undoing_an_attempt_that_failed_changes_nothing(queue: Any, master: Any, name: str) -> None:
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     assert queue.undo(B, other, NOW + 1) == 0
@@ -165,7 +169,7 @@ def test_undoing_an_attempt_that_failed_changes_nothing(queue, master, name):
     assert not queue.called(B)
 
 
-def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue):
+def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -174,7 +178,7 @@ def test_the_next_client_is_called_when_the_first_one_leaves_a_free_lock(queue):
     assert queue.called(C)
 
 
-def test_a_late_release_keeps_the_entry_of_a_later_hold_of_the_same_client(queue):
+def test_a_late_release_keeps_the_entry_of_a_later_hold_of_the_same_client(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     other, _ = queue.ask(B, NOW + 1)
     queue.ask(B, NOW + 2, place=2)
@@ -183,7 +187,7 @@ def test_a_late_release_keeps_the_entry_of_a_later_hold_of_the_same_client(queue
     assert queue.called(B)
 
 
-def test_a_ticket_far_below_the_highest_is_refused_and_a_near_one_is_accepted(queue):
+def test_a_ticket_far_below_the_highest_is_refused_and_a_near_one_is_accepted(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1_000_000)
     assert queue.ask(C, NOW + 2)[1] == -NOW - 1_000_000
@@ -192,7 +196,7 @@ def test_a_ticket_far_below_the_highest_is_refused_and_a_near_one_is_accepted(qu
     assert queue.called(C)
 
 
-def test_the_next_client_is_called_when_the_first_one_changes_its_ticket(queue):
+def test_the_next_client_is_called_when_the_first_one_changes_its_ticket(queue: Any) -> None:
     token, _ = queue.ask(A, NOW)
     queue.ask(B, NOW + 1)
     queue.ask(C, NOW + 2)
@@ -201,13 +205,13 @@ def test_the_next_client_is_called_when_the_first_one_changes_its_ticket(queue):
     assert queue.called(C)
 
 
-def test_a_key_without_a_ttl_or_with_a_huge_one_is_no_ticket(queue, master, name):
+def test_a_key_without_a_ttl_or_with_a_huge_one_is_no_ticket(queue: Any, master: Any, name: str) -> None:
     for ttl in ({}, {"px": 1 << 60}):
         master.set(name, "somebody", **ttl)
         assert -NOW < queue.ask(A, NOW)[1] < -TTL_MS
 
 
-def test_at_maxmemory_a_release_works_and_an_attempt_is_an_error(server):
+def test_at_maxmemory_a_release_works_and_an_attempt_is_an_error(server: str) -> None:
     with embedded.masters(1, server=server) as [url], redis.Redis.from_url(url, decode_responses=True) as master:
         queue = Queue(master, "f")
         token, _ = queue.ask(A, NOW)
@@ -225,7 +229,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["ask", "leave", "undo", "die"]), st.
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, skew=st.lists(st.integers(-scripts.SKEW_US, scripts.SKEW_US), min_size=40, max_size=40))
-def test_the_first_living_client_has_been_called_if_the_lock_is_free(queue, name, steps, skew):
+def test_the_first_living_client_has_been_called_if_the_lock_is_free(
+    queue: Any, name: str, steps: Any, skew: Any
+) -> None:
     """A few clients act one at a time, and no other client changes the lock."""
     clients = [A, B, C]
     tickets, tokens, holder = {}, {}, None
@@ -268,16 +274,16 @@ def test_the_first_living_client_has_been_called_if_the_lock_is_free(queue, name
 
 
 @pytest.fixture(params=[1, 3])
-def masters(request, farm):
+def masters(request: pytest.FixtureRequest, farm: Farm) -> Any:
     return farm.urls(request.param)
 
 
-def queue_length(url, name):
+def queue_length(url: Any, name: Any) -> Any:
     with ask(url) as master:
         return master.zcard(f"{name}\0queue")
 
 
-def left_behind(urls, name):
+def left_behind(urls: Any, name: Any) -> Any:
     found = []
     for url in urls:
         with ask(url) as master:
@@ -285,12 +291,12 @@ def left_behind(urls, name):
     return found
 
 
-def watches(client, name):
+def watches(client: Any, name: Any) -> Any:
     queues = client.raw._driver.queues
     return any(ballot.waits_for for ballot in list(queues.watches.by_key.get(name.encode(), ())))
 
 
-def wait_for(client, name, **options):
+def wait_for(client: Any, name: Any, **options: Any) -> Any:
     """Let one more client wait; return its lock and its call."""
     lock = client.fair_lock(name, ttl=LONG, **options)
     call = lock.start("acquire")
@@ -298,19 +304,21 @@ def wait_for(client, name, **options):
     return lock, call
 
 
-def held_by(client, name, ttl=LONG):
+def held_by(client: Any, name: Any, ttl: Any = LONG) -> Any:
     lock = client.fair_lock(name, ttl=ttl)
     assert lock.acquire(timeout=PATIENCE)
     return lock
 
 
-def test_waiters_of_several_clients_get_the_lock_in_the_order_of_arrival(connect, masters, name, no_backstop):
+def test_waiters_of_several_clients_get_the_lock_in_the_order_of_arrival(
+    connect: Face, masters: Any, name: str, no_backstop: None
+) -> None:
     holder = held_by(connect(masters), name)
     order, calls = [], []
     for number in range(4):
         lock, call = wait_for(connect(masters), name)
 
-        def on_turn(future, number=number, lock=lock):
+        def on_turn(future: Any, number: Any = number, lock: Any = lock) -> None:
             order.append(number)
             lock.start("release")
 
@@ -323,7 +331,9 @@ def test_waiters_of_several_clients_get_the_lock_in_the_order_of_arrival(connect
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_a_change_of_the_owner_wakes_one_waiter_however_many_there_are(connect, name, no_backstop):
+def test_a_change_of_the_owner_wakes_one_waiter_however_many_there_are(
+    connect: Face, name: str, no_backstop: None
+) -> None:
     with embedded.masters(1) as urls:
         # No guard, because its pulses are scripts, too; and a long attempt_timeout, so that no late answer causes a new
         # attempt.
@@ -338,12 +348,14 @@ def test_a_change_of_the_owner_wakes_one_waiter_however_many_there_are(connect, 
         assert scripts_run(urls[0]) - asked == 1 + 2 * len(waiting), "each asked once more than it was refused"
 
 
-def scripts_run(url):
+def scripts_run(url: Any) -> Any:
     with ask(url) as master:
         return master.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
 
 
-def test_a_client_that_acquires_again_at_once_queues_behind_the_waiters(connect, masters, name, no_backstop):
+def test_a_client_that_acquires_again_at_once_queues_behind_the_waiters(
+    connect: Face, masters: Any, name: str, no_backstop: None
+) -> None:
     first, second = connect(masters), connect(masters)
     owners = []
     lock, other = held_by(first, name), second.fair_lock(name)
@@ -363,7 +375,7 @@ def test_a_client_that_acquires_again_at_once_queues_behind_the_waiters(connect,
     lock.release()
 
 
-def test_a_waiter_that_gives_up_leaves_the_queue(connect, masters, name, no_backstop):
+def test_a_waiter_that_gives_up_leaves_the_queue(connect: Face, masters: Any, name: str, no_backstop: None) -> None:
     holder = held_by(connect(masters), name)
     assert not connect(masters, attempt_timeout=PATIENCE).fair_lock(name, timeout=1.0).acquire()
     # The masters keep silent waiters for 60 s, so only the client can have removed the entry.
@@ -372,7 +384,7 @@ def test_a_waiter_that_gives_up_leaves_the_queue(connect, masters, name, no_back
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_a_dead_waiter_is_skipped(connect, masters, name, no_backstop):
+def test_a_dead_waiter_is_skipped(connect: Face, masters: Any, name: str, no_backstop: None) -> None:
     for url in masters:
         with ask(url) as master:
             master.zadd(f"{name}\0queue", {client_of("d"): 1})
@@ -382,7 +394,9 @@ def test_a_dead_waiter_is_skipped(connect, masters, name, no_backstop):
     lock.release()
 
 
-def test_the_next_waiter_gets_the_lock_when_the_key_expires_or_is_deleted(connect, masters, name, no_backstop):
+def test_the_next_waiter_gets_the_lock_when_the_key_expires_or_is_deleted(
+    connect: Face, masters: Any, name: str, no_backstop: None
+) -> None:
     for delete in (False, True):
         held_by(connect(masters), name)
         lock, call = wait_for(connect(masters), name)
@@ -393,7 +407,9 @@ def test_the_next_waiter_gets_the_lock_when_the_key_expires_or_is_deleted(connec
         lock.release()
 
 
-def test_the_release_of_a_plain_lock_on_the_same_name_wakes_the_next_waiter(connect, masters, name, no_backstop):
+def test_the_release_of_a_plain_lock_on_the_same_name_wakes_the_next_waiter(
+    connect: Face, masters: Any, name: str, no_backstop: None
+) -> None:
     plain = connect(masters).lock(name, ttl=LONG)
     assert plain.acquire()
     lock, call = wait_for(connect(masters), name)
@@ -402,7 +418,9 @@ def test_the_release_of_a_plain_lock_on_the_same_name_wakes_the_next_waiter(conn
     lock.release()
 
 
-def test_a_waiter_without_pushes_looks_by_itself(connect, proxies, masters, name):
+def test_a_waiter_without_pushes_looks_by_itself(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], masters: Any, name: str
+) -> None:
     before = proxies(masters)
     for proxy in before:
         proxy.deaf = True
@@ -413,7 +431,9 @@ def test_a_waiter_without_pushes_looks_by_itself(connect, proxies, masters, name
     lock.release()
 
 
-def test_the_next_waiter_is_called_when_a_called_one_gives_up(connect, proxies, masters, name, no_backstop):
+def test_the_next_waiter_is_called_when_a_called_one_gives_up(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], masters: Any, name: str, no_backstop: None
+) -> None:
     before = proxies(masters)
     for proxy in before:
         proxy.deaf = True
@@ -431,7 +451,9 @@ def test_the_next_waiter_is_called_when_a_called_one_gives_up(connect, proxies, 
     lock.release()
 
 
-def test_one_master_that_is_down_or_silent_delays_no_waiter(connect, proxies, farm, name, no_backstop):
+def test_one_master_that_is_down_or_silent_delays_no_waiter(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], farm: Farm, name: str, no_backstop: None
+) -> None:
     for fault in ("down", "silent"):
         before = proxies(farm.urls(3))
         urls = [proxy.url for proxy in before]
@@ -455,7 +477,9 @@ def test_one_master_that_is_down_or_silent_delays_no_waiter(connect, proxies, fa
 
 
 @pytest.mark.parametrize("seconds", [-3600, 3600])
-def test_a_wrong_clock_does_not_change_the_order_of_the_queue(connect, masters, name, seconds, no_backstop):
+def test_a_wrong_clock_does_not_change_the_order_of_the_queue(
+    connect: Face, masters: Any, name: str, seconds: int, no_backstop: None
+) -> None:
     clients = [connect(masters) for _ in range(3)]
     clients[1].raw._policy.fences._wall = lambda: time.time_ns() // 1000 + seconds * 1_000_000
     holder = held_by(connect(masters), name)
@@ -468,7 +492,9 @@ def test_a_wrong_clock_does_not_change_the_order_of_the_queue(connect, masters, 
     assert order == [0, 1, 2]
 
 
-def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(connect, masters, name, no_backstop):
+def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(
+    connect: Face, masters: Any, name: str, no_backstop: None
+) -> None:
     clients = connect(masters), connect(masters)
     holder = held_by(clients[0], name)
     order, calls = [], []
@@ -490,7 +516,7 @@ def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(con
     await_true(lambda: not left_behind(masters, name))
 
 
-def waiting_in(client):
+def waiting_in(client: Any) -> Any:
     """Count the entries in the queues of a client."""
     return sum(len(queue.entries) for queue in list(client.raw._driver.queues.by_key.values()))
 
@@ -498,7 +524,9 @@ def waiting_in(client):
 # --- regressions of a review -----------------------------------------------------------------------------
 
 
-def test_high_fences_do_not_let_one_client_overtake_for_ever(connect, three, name, no_backstop):
+def test_high_fences_do_not_let_one_client_overtake_for_ever(
+    connect: Face, three: list[str], name: str, no_backstop: None
+) -> None:
     """A client that has seen a fence above the wall clock draws the same fair ticket every time."""
     first, second = connect(three), connect(three)
     # One fenced lock does this when another client's clock was ahead.
@@ -528,7 +556,9 @@ def test_high_fences_do_not_let_one_client_overtake_for_ever(connect, three, nam
     again.release()
 
 
-def test_an_undo_after_the_look_calls_its_own_client(connect, proxies, farm, name, no_backstop):
+def test_an_undo_after_the_look_calls_its_own_client(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], farm: Farm, name: str, no_backstop: None
+) -> None:
     """The waiter gets the lock although no push reports the undo.
 
     There are three masters: one is down, and one has another client's key. Ours on the third is undone, and that call
@@ -547,7 +577,9 @@ def test_an_undo_after_the_look_calls_its_own_client(connect, proxies, farm, nam
     lock.release()
 
 
-def test_a_waiter_that_gave_up_has_no_entry_on_a_master_that_returns(connect, proxies, farm, name):
+def test_a_waiter_that_gave_up_has_no_entry_on_a_master_that_returns(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], farm: Farm, name: str
+) -> None:
     [proxy] = proxies(farm.urls(1))
     client = connect([proxy.url])
     client.connect()
@@ -561,7 +593,7 @@ def test_a_waiter_that_gave_up_has_no_entry_on_a_master_that_returns(connect, pr
     assert not left_behind(farm.urls(1), name), "a ghost was left in the queue"
 
 
-def test_a_poller_that_is_closed_leaves_the_queue(connect, farm, name, no_backstop):
+def test_a_poller_that_is_closed_leaves_the_queue(connect: Face, farm: Farm, name: str, no_backstop: None) -> None:
     [url] = farm.urls(1)
     holder = held_by(connect([url]), name)
     poller = connect([url], wakeups="poll")
@@ -573,7 +605,9 @@ def test_a_poller_that_is_closed_leaves_the_queue(connect, farm, name, no_backst
     holder.release()
 
 
-def test_a_failed_first_attempt_does_not_improve_the_place(connect, proxies, farm, name, no_backstop):
+def test_a_failed_first_attempt_does_not_improve_the_place(
+    connect: Face, proxies: Callable[[list[str]], list[Proxy]], farm: Farm, name: str, no_backstop: None
+) -> None:
     """The second attempt no longer checks the ticket, so a clock that is behind would overtake a waiter."""
     [url] = farm.urls(1)
     [proxy] = proxies([url])
@@ -598,7 +632,9 @@ def test_a_failed_first_attempt_does_not_improve_the_place(connect, proxies, far
     assert not overtaken
 
 
-def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect, farm, name, no_backstop):
+def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(
+    connect: Face, farm: Farm, name: str, no_backstop: None
+) -> None:
     """The release is sent in full after the next waiter's command, and its own client gets no push for the change."""
     [url] = farm.urls(1)
     client, other = connect([url]), connect([url])
@@ -622,7 +658,15 @@ def test_a_release_whose_script_was_flushed_wakes_the_next_of_its_client(connect
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", ["writer", "semaphore"])
-def test_an_undone_grant_of_one_master_does_not_delay_the_waiter(connect, proxies, farm, name, no_backstop, kind, late):
+def test_an_undone_grant_of_one_master_does_not_delay_the_waiter(
+    connect: Face,
+    proxies: Callable[[list[str]], list[Proxy]],
+    farm: Farm,
+    name: str,
+    no_backstop: None,
+    kind: str,
+    late: bool,
+) -> None:
     """One of three masters is down, and one slot is taken. After our own undo the third sends no push (NOLOOP)."""
     urls = farm.urls(3)
     before = proxies(urls)
@@ -656,16 +700,16 @@ def test_an_undone_grant_of_one_master_does_not_delay_the_waiter(connect, proxie
     lock.release()
 
 
-def keys_of(client, lock):
+def keys_of(client: Any, lock: Any) -> Any:
     return lock.raw._hold.key
 
 
-def watches_key(client, key):
+def watches_key(client: Any, key: Any) -> Any:
     queues = client.raw._driver.queues
     return any(ballot.waits_for for ballot in list(queues.watches.by_key.get(key, ())))
 
 
-def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(farm, name):
+def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(farm: Farm, name: str) -> None:
     """A master that refuses the higher ticket of a waiter keeps its old entry, with the old ticket."""
     [url] = farm.urls(1)
     with redis.Redis.from_url(url, decode_responses=True) as master:
@@ -680,7 +724,7 @@ def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(far
         assert master.zscore(f"{name}\0queue", B) is None
 
 
-def test_a_waiter_whose_ticket_change_was_lost_leaves_no_entry(farm, name):
+def test_a_waiter_whose_ticket_change_was_lost_leaves_no_entry(farm: Farm, name: str) -> None:
     """The waiter left with the new ticket, and its entry had the old one.
 
     An entry with a later ticket is another waiter's.

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, ask, await_true, in_thread, wins
+from support.faces import PATIENCE, Face, ask, await_true, in_thread, wins
+from support.masters import Farm
+from support.proxy import Proxy
 
 from redlatch import (
     AlreadyHeld,
@@ -68,7 +70,9 @@ def without_ttl(urls: list[str], name: str) -> list[bytes]:
 # --- re-entrant -----------------------------------------------------------------------------------------
 
 
-def test_a_thread_that_holds_an_rlock_may_acquire_it_again_and_releases_it_as_often(implementation, masters, name):
+def test_a_thread_that_holds_an_rlock_may_acquire_it_again_and_releases_it_as_often(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client, Client(masters) as other:
         lock = client.rlock(name)
         for count in (1, 2, 3):
@@ -83,7 +87,9 @@ def test_a_thread_that_holds_an_rlock_may_acquire_it_again_and_releases_it_as_of
             lock.release()
 
 
-def test_another_thread_waits_for_an_rlock_and_may_not_release_it(implementation, masters, name):
+def test_another_thread_waits_for_an_rlock_and_may_not_release_it(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client:
         lock = client.rlock(name)
         with lock:
@@ -94,7 +100,9 @@ def test_another_thread_waits_for_an_rlock_and_may_not_release_it(implementation
         assert waiting.result(PATIENCE)
 
 
-def test_a_task_that_holds_an_rlock_may_acquire_it_again_and_another_waits(implementation, masters, name):
+def test_a_task_that_holds_an_rlock_may_acquire_it_again_and_another_waits(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(masters) as client:
             lock = client.rlock(name)
@@ -116,7 +124,9 @@ def test_a_task_that_holds_an_rlock_may_acquire_it_again_and_another_waits(imple
     asyncio.run(main())
 
 
-def test_an_rlock_that_was_lost_is_not_acquired_again(implementation, masters, name):
+def test_an_rlock_that_was_lost_is_not_acquired_again(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=1.0)
         assert lock.acquire()
@@ -132,7 +142,9 @@ def test_an_rlock_that_was_lost_is_not_acquired_again(implementation, masters, n
 # --- fenced ---------------------------------------------------------------------------------------------
 
 
-def test_every_holder_has_a_higher_fence_than_all_before_it_over_clients_and_hand_offs(connect, masters, name):
+def test_every_holder_has_a_higher_fence_than_all_before_it_over_clients_and_hand_offs(
+    connect: Face, masters: list[str], name: str
+) -> None:
     clients = [connect(masters) for _ in range(2)]
     numbers = []
     for turn in range(20):
@@ -149,7 +161,9 @@ def test_every_holder_has_a_higher_fence_than_all_before_it_over_clients_and_han
     assert numbers == sorted(set(numbers))
 
 
-def test_a_second_round_takes_a_higher_fence_if_another_clients_clock_is_ahead(connect, masters, name):
+def test_a_second_round_takes_a_higher_fence_if_another_clients_clock_is_ahead(
+    connect: Face, masters: list[str], name: str
+) -> None:
     client = connect(masters)
     with_number = client.lock(name, fence=True)
     assert with_number.acquire()
@@ -166,7 +180,7 @@ def test_a_second_round_takes_a_higher_fence_if_another_clients_clock_is_ahead(c
 # --- readers and writers ---------------------------------------------------------------------------------
 
 
-def test_many_read_at_once_and_a_writer_is_alone(connect, masters, name):
+def test_many_read_at_once_and_a_writer_is_alone(connect: Face, masters: list[str], name: str) -> None:
     locks = [connect(masters).rw_lock(name) for _ in range(2)]
     readers = [lock.read() for lock in locks for _ in range(2)]
     assert all(reader.acquire() for reader in readers)
@@ -184,7 +198,7 @@ def test_many_read_at_once_and_a_writer_is_alone(connect, masters, name):
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_a_waiting_writer_excludes_new_readers_and_gets_the_lock(connect, masters, name):
+def test_a_waiting_writer_excludes_new_readers_and_gets_the_lock(connect: Face, masters: list[str], name: str) -> None:
     reader = connect(masters).rw_lock(name).read()
     assert reader.acquire()
     writer = connect(masters).rw_lock(name).write()
@@ -204,7 +218,9 @@ def held_briefly(lock: Any) -> bool:
     return bool(won)
 
 
-def test_upgrading_a_read_lock_raises_an_error(implementation, masters, name):
+def test_upgrading_a_read_lock_raises_an_error(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client:
         both = client.rw_lock(name)
         with both.read():
@@ -218,7 +234,9 @@ def test_upgrading_a_read_lock_raises_an_error(implementation, masters, name):
 
 
 @pytest.mark.parametrize("permits", [1, 3])
-def test_as_many_hold_a_semaphore_as_there_are_permits_and_no_more(connect, masters, name, permits):
+def test_as_many_hold_a_semaphore_as_there_are_permits_and_no_more(
+    connect: Face, masters: list[str], name: str, permits: int
+) -> None:
     clients = [connect(masters) for _ in range(2)]
     locks = [clients[number % 2].semaphore(name, permits) for number in range(permits)]
     assert all(lock.acquire() for lock in locks)
@@ -233,7 +251,9 @@ def test_as_many_hold_a_semaphore_as_there_are_permits_and_no_more(connect, mast
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_never_more_than_the_permits_are_inside(implementation, masters, name):
+def test_never_more_than_the_permits_are_inside(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     inside, most = 0, 0
     guard = threading.Lock()
 
@@ -258,7 +278,7 @@ def test_never_more_than_the_permits_are_inside(implementation, masters, name):
 # --- many names ------------------------------------------------------------------------------------------
 
 
-def test_a_multi_lock_holds_all_names_or_none(connect, masters, name):
+def test_a_multi_lock_holds_all_names_or_none(connect: Face, masters: list[str], name: str) -> None:
     names = [f"{name}-{letter}" for letter in "abc"]
     client, other = connect(masters), connect(masters)
     taken = other.lock(names[1])
@@ -278,7 +298,9 @@ def test_a_multi_lock_holds_all_names_or_none(connect, masters, name):
     await_nothing_left(masters, name)
 
 
-def test_overlapping_multi_locks_do_not_wait_for_each_other_for_ever(implementation, masters, name):
+def test_overlapping_multi_locks_do_not_wait_for_each_other_for_ever(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     names = [f"{name}-{letter}" for letter in "abcd"]
 
     def work(client: Any, wanted: list[str]) -> int:
@@ -298,7 +320,7 @@ def test_overlapping_multi_locks_do_not_wait_for_each_other_for_ever(implementat
     await_nothing_left(masters, name)
 
 
-def test_releasing_a_multi_lock_with_a_lost_name_raises_lock_lost(connect, masters, name):
+def test_releasing_a_multi_lock_with_a_lost_name_raises_lock_lost(connect: Face, masters: list[str], name: str) -> None:
     names = [f"{name}-a", f"{name}-b"]
     lock = connect(masters).multi_lock(names)
     assert lock.acquire()
@@ -313,7 +335,9 @@ def test_releasing_a_multi_lock_with_a_lost_name_raises_lock_lost(connect, maste
 # --- decorators ------------------------------------------------------------------------------------------
 
 
-def test_a_locked_function_runs_while_it_holds_the_lock_that_its_arguments_name(implementation, masters, name):
+def test_a_locked_function_runs_while_it_holds_the_lock_that_its_arguments_name(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client, Client(masters) as other:
 
         @client.locked(name + ":{day}:{kind}", ttl=5.0, timeout=0.0)
@@ -328,7 +352,9 @@ def test_a_locked_function_runs_while_it_holds_the_lock_that_its_arguments_name(
     await_nothing_left(masters, name)
 
 
-def test_a_locked_coroutine_function_is_awaited_with_its_lock(implementation, masters, name):
+def test_a_locked_coroutine_function_is_awaited_with_its_lock(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(masters) as client, AsyncClient(masters) as other:
 
@@ -353,7 +379,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cancelled_wait_leaves_nothing_and_the_next_waiter_gets_the_lock(implementation, masters, name, kind):
+def test_a_cancelled_wait_leaves_nothing_and_the_next_waiter_gets_the_lock(
+    implementation: impl.Implementation, masters: list[str], name: str, kind: Any
+) -> None:
     async def main() -> None:
         async with AsyncClient(masters) as client, AsyncClient(masters) as other:
             held = KINDS[kind](client, name)
@@ -372,7 +400,9 @@ def test_a_cancelled_wait_leaves_nothing_and_the_next_waiter_gets_the_lock(imple
 
 
 @pytest.mark.parametrize("kind", ["fair", "reader", "writer", "semaphore", "numbered"])
-def test_a_client_that_closes_under_an_acquire_leaves_nothing(connect, farm, proxies, name, kind):
+def test_a_client_that_closes_under_an_acquire_leaves_nothing(
+    connect: Face, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str, kind: str
+) -> None:
     urls = farm.urls(3)
     before = proxies(urls)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
@@ -392,7 +422,9 @@ def test_a_client_that_closes_under_an_acquire_leaves_nothing(connect, farm, pro
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_in_the_body_releases_the_lock(implementation, masters, name, kind):
+def test_an_exception_in_the_body_releases_the_lock(
+    implementation: impl.Implementation, masters: list[str], name: str, kind: Any
+) -> None:
     with Client(masters) as client:
         with pytest.raises(ZeroDivisionError), KINDS[kind](client, name):
             raise ZeroDivisionError
@@ -400,7 +432,9 @@ def test_an_exception_in_the_body_releases_the_lock(implementation, masters, nam
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clients_that_only_poll_hold_the_lock_one_at_a_time(connect, masters, name, kind):
+def test_clients_that_only_poll_hold_the_lock_one_at_a_time(
+    connect: Face, masters: list[str], name: str, kind: Any
+) -> None:
     clients = [connect(masters, wakeups="poll", retry=Retry(0.001, 0.01)) for _ in range(2)]
     held = KINDS[kind](clients[0], name)
     assert held.acquire()
@@ -443,12 +477,14 @@ def test_clients_that_only_poll_hold_the_lock_one_at_a_time(connect, masters, na
         (lambda client: client.locked(len), TypeError, r'write @client.locked\("name"\)'),
     ],
 )
-def test_bad_input_is_refused_by_name(connect, url, call, error, text):
+def test_bad_input_is_refused_by_name(connect: Face, url: str, call: Any, error: Any, text: Any) -> None:
     with pytest.raises(error, match=text):
         call(connect(url).raw)
 
 
-def test_a_template_that_names_no_argument_is_refused_where_it_is_written(implementation, url):
+def test_a_template_that_names_no_argument_is_refused_where_it_is_written(
+    implementation: impl.Implementation, url: str
+) -> None:
     with Client(url) as client:
         with pytest.raises(ConfigurationError, match=r"day.*what"):
             client.locked("report:{day}")(lambda what: None)
@@ -458,7 +494,7 @@ def test_a_template_that_names_no_argument_is_refused_where_it_is_written(implem
             client.locked("report")(asyncio.sleep)
 
 
-def test_the_errors_of_the_family_are_lock_errors(implementation, url, name):
+def test_the_errors_of_the_family_are_lock_errors(implementation: impl.Implementation, url: str, name: str) -> None:
     with Client(url) as client, pytest.raises(LockError):
         client.fair_lock(name).release()
 
@@ -466,15 +502,17 @@ def test_the_errors_of_the_family_are_lock_errors(implementation, url, name):
 # --- regressions of a review --------------------------------------------------------------------------------
 
 
-def test_as_many_as_there_are_permits_get_a_semaphore_at_once_without_waiting(connect, masters, name):
+def test_as_many_as_there_are_permits_get_a_semaphore_at_once_without_waiting(
+    connect: Face, masters: list[str], name: str
+) -> None:
     client = connect(masters)
     calls = [client.semaphore(name, 5).start("acquire", blocking=False) for _ in range(5)]
     assert [call.result(PATIENCE) for call in calls] == [True] * 5
 
 
 def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_missed(
-    connect, url, proxies, name, no_backstop
-):
+    connect: Face, url: str, proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     (before,) = proxies([url])
     client = connect(before.url, attempt_timeout=PATIENCE)
     held, waiting = client.semaphore(name, 1), client.semaphore(name, 1)
@@ -501,7 +539,7 @@ def test_a_slot_that_is_freed_in_the_same_client_while_another_asks_is_not_misse
     waiting.release()
 
 
-def test_a_slot_can_be_extended_at_maxmemory(connect, name):
+def test_a_slot_can_be_extended_at_maxmemory(connect: Face, name: str) -> None:
     with embedded.masters(1) as urls:
         lock = connect(urls).semaphore(name, 2)
         assert lock.acquire()
@@ -512,8 +550,8 @@ def test_a_slot_can_be_extended_at_maxmemory(connect, name):
 
 
 def test_a_writer_that_has_waited_for_a_while_is_woken_when_the_last_reader_leaves(
-    connect, masters, name, no_backstop, backstop
-):
+    connect: Face, masters: list[str], name: str, no_backstop: None, backstop: Callable[[float], None]
+) -> None:
     reader = connect(masters).rw_lock(name, ttl=2 * PATIENCE).read()
     writer = connect(masters, attempt_timeout=PATIENCE).rw_lock(name).write()
     assert reader.acquire()
@@ -531,7 +569,9 @@ def test_a_writer_that_has_waited_for_a_while_is_woken_when_the_last_reader_leav
     writer.release()
 
 
-def test_a_thread_that_lost_its_read_lock_may_write(implementation, masters, name):
+def test_a_thread_that_lost_its_read_lock_may_write(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters, attempt_timeout=PATIENCE) as client:
         both = client.rw_lock(name, ttl=1.0)
         reader = both.read()
@@ -541,7 +581,7 @@ def test_a_thread_that_lost_its_read_lock_may_write(implementation, masters, nam
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer", "semaphore"])
-def test_every_kind_of_lock_has_locked(connect, masters, name, kind):
+def test_every_kind_of_lock_has_locked(connect: Face, masters: list[str], name: str, kind: str) -> None:
     client = connect(masters)
     lock = {
         "reader": lambda: client.rw_lock(name).read(),
@@ -555,7 +595,9 @@ def test_every_kind_of_lock_has_locked(connect, masters, name, kind):
 
 
 @pytest.mark.parametrize("kind", ["writer", "semaphore"])
-def test_a_name_of_the_greatest_length_breaks_no_connection(connect, masters, kind, caplog):
+def test_a_name_of_the_greatest_length_breaks_no_connection(
+    connect: Face, masters: list[str], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     make = {
         "writer": lambda client: client.rw_lock("n" * 512).write(),
         "semaphore": lambda client: client.semaphore("n" * 512, 1),
@@ -574,8 +616,8 @@ def test_a_name_of_the_greatest_length_breaks_no_connection(connect, masters, ki
 
 
 def test_a_refused_second_round_leaves_no_key_on_a_master_that_did_not_answer_the_first(
-    implementation, farm, proxies, name
-):
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     urls = farm.urls(3)
     before = proxies(urls)
     turns = range(40)
@@ -612,7 +654,9 @@ def test_a_refused_second_round_leaves_no_key_on_a_master_that_did_not_answer_th
         await_true(lambda: not any(ask(urls[2]).exists(f"{name}-{turn}") for turn in turns), PATIENCE / 2)
 
 
-def test_an_rlock_can_be_acquired_again_after_a_failed_release(implementation, masters, proxies, name):
+def test_an_rlock_can_be_acquired_again_after_a_failed_release(
+    implementation: impl.Implementation, masters: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(masters)
     with Client([proxy.url for proxy in before], attempt_timeout=0.5) as client:
         plain, lock = client.lock(name + "-plain"), client.rlock(name)
@@ -642,7 +686,9 @@ def traced(strike: Callable[..., Any]) -> Iterator[None]:
         sys.settrace(None)
 
 
-def test_an_interrupt_while_an_rlock_records_its_hold_leaves_no_key(implementation, masters, name):
+def test_an_interrupt_while_an_rlock_records_its_hold_leaves_no_key(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     done: list[bool] = []
 
     def strike(frame: Any, event: str, _: Any) -> Any:
@@ -662,7 +708,9 @@ def test_an_interrupt_while_an_rlock_records_its_hold_leaves_no_key(implementati
         await_true(lambda: not any(ask(url).exists(name) for url in masters), PATIENCE / 2)
 
 
-def test_the_repr_of_an_rlock_of_asyncio_needs_no_loop(implementation, masters, name):
+def test_the_repr_of_an_rlock_of_asyncio_needs_no_loop(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     async def make() -> Any:
         async with AsyncClient(masters) as client:
             return client.rlock(name)
@@ -670,7 +718,9 @@ def test_the_repr_of_an_rlock_of_asyncio_needs_no_loop(implementation, masters, 
     assert name in repr(asyncio.run(make()))
 
 
-def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(implementation, masters, name):
+def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client:
         try:
 
@@ -684,7 +734,9 @@ def test_a_generator_function_is_not_run_without_the_lock_that_decorates_it(impl
         assert all(next(iter(numbers())))
 
 
-def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(farm, name, monkeypatch):
+def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(
+    farm: Farm, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))
     url = farm.urls(1)[0]
     # The number of opcodes until the interrupt.
@@ -722,7 +774,9 @@ def test_an_interrupt_while_a_reader_is_recorded_is_raised_and_leaves_no_entry(f
         lock.release()
 
 
-def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(connect, masters, name):
+def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(
+    connect: Face, masters: list[str], name: str
+) -> None:
     client = connect(masters, attempt_timeout=PATIENCE)
     kept = client.semaphore(name, 3, ttl=PATIENCE)
     assert kept.acquire()
@@ -755,7 +809,7 @@ def waits(lock: Any, masters: list[str], name: str) -> Any:
     return call
 
 
-def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect, masters, name):
+def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect: Face, masters: list[str], name: str) -> None:
     reader = connect(masters).rw_lock(name).read()
     assert reader.acquire()
     writer, late = connect(masters).rw_lock(name).write(), connect(masters).rw_lock(name).read()
@@ -774,7 +828,7 @@ def test_row_54_a_writer_that_gives_up_leaves_the_others_waiting(connect, master
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_row_54_a_writer_that_wins_leaves_the_others_waiting(connect, masters, name):
+def test_row_54_a_writer_that_wins_leaves_the_others_waiting(connect: Face, masters: list[str], name: str) -> None:
     reader = connect(masters).rw_lock(name).read()
     assert reader.acquire()
     writers = [connect(masters).rw_lock(name).write() for _ in range(2)]
@@ -792,7 +846,9 @@ def test_row_54_a_writer_that_wins_leaves_the_others_waiting(connect, masters, n
     await_true(lambda: not left_behind(masters, name))
 
 
-def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(connect, masters, name, no_backstop):
+def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(
+    connect: Face, masters: list[str], name: str, no_backstop: None
+) -> None:
     held = connect(masters).rw_lock(name).read()
     assert held.acquire()
     writers = [connect(masters) for _ in range(2)]
@@ -812,8 +868,13 @@ def test_row_54_readers_are_woken_when_the_last_waiting_writer_leaves(connect, m
 
 
 def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
-    connect, farm, proxies, name, no_backstop, backstop
-):
+    connect: Face,
+    farm: Farm,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    no_backstop: None,
+    backstop: Callable[[float], None],
+) -> None:
     # The name expires after a minute, not after 2.5 s.
     backstop(0.5)
     urls = farm.urls(3)
@@ -838,7 +899,7 @@ def test_row_54_the_name_of_a_writer_is_removed_when_its_master_is_back(
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url, name, dead):
+def test_row_54_readers_stay_out_until_the_last_writer_is_dead(url: str, name: str, dead: bool) -> None:
     """One of two waiting writers gives up; the other is alive, or has not asked for a while."""
     keys = [name, f"{name}\0one", f"{name}\0two"]
 
@@ -871,7 +932,9 @@ def fill(urls: list[str], name: str, permits: int, free: int | None) -> None:
 
 
 @pytest.mark.parametrize("permits", [450, 2000])
-def test_a_single_attempt_finds_the_only_free_slot_of_many(connect, masters, name, permits):
+def test_a_single_attempt_finds_the_only_free_slot_of_many(
+    connect: Face, masters: list[str], name: str, permits: int
+) -> None:
     fill(masters, name, permits, free=permits // 3)
     client = connect(masters)
     # Each attempt has its own order of slots.
@@ -881,7 +944,9 @@ def test_a_single_attempt_finds_the_only_free_slot_of_many(connect, masters, nam
         lock.release()
 
 
-def test_a_single_attempt_on_many_taken_slots_asks_each_master_once(connect, farm, proxies, name):
+def test_a_single_attempt_on_many_taken_slots_asks_each_master_once(
+    connect: Face, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     urls = farm.urls(3)
     before = proxies(urls)
     fill(urls, name, 2000, free=None)

@@ -6,23 +6,27 @@ import asyncio
 import gc
 import warnings
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from faces import PATIENCE, await_true, descriptors
+from support.faces import PATIENCE, await_true, descriptors
+from support.masters import Keys
+from support.proxy import Proxy
 
-from redlatch import AsyncClient
+from redlatch import AsyncClient, impl
 from redlatch.wire.connect import Dialler
 
 LONG = 60.0
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def run(request, implementation):
+def run(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Any:
     """Run a coroutine function in a loop of each kind; a hang or a warning fails the test."""
     loops = pytest.importorskip("uvloop") if request.param == "uvloop" else asyncio
 
-    def bounded(main):
-        async def within():
+    def bounded(main: Any) -> None:
+        async def within() -> None:
             async with asyncio.timeout(PATIENCE):
                 await main()
 
@@ -35,7 +39,7 @@ def run(request, implementation):
 
 
 @pytest.fixture
-def loop(implementation):
+def loop(implementation: impl.Implementation) -> Iterator[Any]:
     """An event loop that the test runs piece by piece, and closes; a warning fails the test."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -45,22 +49,24 @@ def loop(implementation):
         gc.collect()
 
 
-async def come_true(condition):
+async def come_true(condition: Any) -> None:
     """Collect garbage until a condition is true; `run` limits the time."""
     while not condition():
         gc.collect()
         await asyncio.sleep(0.005)
 
 
-async def used(client, name):
+async def used(client: Any, name: Any) -> None:
     lock = client.lock(name, ttl=LONG)
     assert await lock.acquire(timeout=PATIENCE)
     await lock.release()
 
 
 @pytest.mark.parametrize("where", ["here", "in another thread"])
-def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where, run, three, name):
-    async def main():
+def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(
+    where: str, run: Any, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         # Sockets of other tests are not counted.
         gc.collect()
         before = descriptors()
@@ -83,16 +89,18 @@ def test_row_51_a_forgotten_client_is_collected_and_its_sockets_are_closed(where
     run(main)
 
 
-def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name, monkeypatch):
+def test_row_51_a_forgotten_client_stops_dialling(
+    run: Any, closed_ports: Callable[[int], list[str]], three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dialling = []
     make = Dialler.__init__
 
-    def note(self, *args):
+    def note(self: Any, *args: Any) -> None:
         make(self, *args)
         # One for each of its threads.
         dialling.append(self._pauses)
 
-    async def main():
+    async def main() -> None:
         client = AsyncClient([*three, *closed_ports(2)], guard=None)
         await used(client, name)
         [threads] = dialling
@@ -107,8 +115,10 @@ def test_row_51_a_forgotten_client_stops_dialling(run, closed_ports, three, name
 
 
 @pytest.mark.parametrize("how", ["plain", "renewed", "watched"])
-def test_row_51_a_forgotten_client_that_holds_a_lock_is_collected(how, run, three, name):
-    async def main():
+def test_row_51_a_forgotten_client_that_holds_a_lock_is_collected(
+    how: str, run: Any, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         client = AsyncClient(three, on_lost=(lambda lock, reason: None) if how == "watched" else None)
         lock = client.lock(name, ttl=LONG, auto_renew=how == "renewed")
         assert await lock.acquire(timeout=PATIENCE)
@@ -119,8 +129,8 @@ def test_row_51_a_forgotten_client_that_holds_a_lock_is_collected(how, run, thre
     run(main)
 
 
-def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
-    async def main():
+def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run: Any, three: list[str], name: str) -> None:
+    async def main() -> None:
         lock = AsyncClient(three, attempt_timeout=PATIENCE).lock(name, ttl=3.0, auto_renew=True)
         assert await lock.acquire(timeout=PATIENCE)
         gc.collect()
@@ -134,8 +144,10 @@ def test_row_51_a_lock_keeps_its_client_alive_and_is_renewed(run, three, name):
     run(main)
 
 
-def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(run, three, name):
-    async def main():
+def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
+    run: Any, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as other:
             held = other.lock(name, ttl=LONG)
             assert await held.acquire(timeout=PATIENCE)
@@ -159,8 +171,8 @@ def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
     run(main)
 
 
-def test_row_51_a_call_that_has_not_begun_keeps_its_client_alive(run, three, name):
-    async def main():
+def test_row_51_a_call_that_has_not_begun_keeps_its_client_alive(run: Any, three: list[str], name: str) -> None:
+    async def main() -> None:
         calls = [AsyncClient(three).lock(f"{name}-0").acquire(timeout=PATIENCE)]
         client = AsyncClient(three)
         await client.connect()
@@ -178,8 +190,10 @@ def test_row_51_a_call_that_has_not_begun_keeps_its_client_alive(run, three, nam
     run(main)
 
 
-def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(run, three, name, keys):
-    async def main():
+def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         client = AsyncClient(three)
         lock = client.lock(name, ttl=LONG)
         assert await lock.acquire(timeout=PATIENCE)
@@ -192,8 +206,10 @@ def test_row_51_an_unawaited_release_arrives_although_its_client_is_forgotten(ru
     run(main)
 
 
-def test_row_51_a_client_that_is_forgotten_while_its_loop_is_stopped_leaves_nothing(loop, three, name):
-    async def main():
+def test_row_51_a_client_that_is_forgotten_while_its_loop_is_stopped_leaves_nothing(
+    loop: Any, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         await used(AsyncClient(three), name)
 
     gc.collect()
@@ -205,11 +221,13 @@ def test_row_51_a_client_that_is_forgotten_while_its_loop_is_stopped_leaves_noth
     await_true(lambda: descriptors() < before)
 
 
-def test_row_51_connections_that_are_made_after_their_loop_has_ended_are_closed(loop, proxies, three):
+def test_row_51_connections_that_are_made_after_their_loop_has_ended_are_closed(
+    loop: Any, proxies: Callable[[list[str]], list[Proxy]], three: list[str]
+) -> None:
     before = proxies(three)
     forgotten = [AsyncClient([proxy.url for proxy in before])]
 
-    async def main():
+    async def main() -> None:
         connecting = asyncio.ensure_future(forgotten[0].connect())
         await asyncio.sleep(0)
         connecting.cancel()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faces import PATIENCE
+from support.faces import PATIENCE
 
 TESTS = Path(__file__).parent
 

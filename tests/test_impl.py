@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import implementation_named
+from support.builds import implementation_named
 
 import redlatch
 from redlatch import impl

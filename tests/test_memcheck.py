@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Farm, implementation_named
-from memcheck import memcheck, ours
+from support.builds import implementation_named
+from support.masters import Farm
+from support.memcheck import memcheck, ours
 
 
 @pytest.mark.timeout(700)

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import implementation_named
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builds import implementation_named
 
 from redlatch import Retry, impl
 from redlatch.errors import ConfigurationError

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable
 
 import pytest
 import redis
-from faces import await_true, in_thread
 from hiredis import Reader
-from proxy import Proxy, end_of
+from support.faces import await_true, in_thread
+from support.masters import Keys
+from support.proxy import Proxy, end_of
 
 from redlatch.votes.commands import pack
 
@@ -18,7 +20,7 @@ def ask(proxy: Proxy) -> redis.Redis:
     return redis.Redis.from_url(proxy.url, socket_timeout=10, retry=None)
 
 
-def test_a_proxy_passes_and_counts_commands(url, proxies, name) -> None:
+def test_a_proxy_passes_and_counts_commands(url: str, proxies: Callable[[list[str]], list[Proxy]], name: str) -> None:
     (proxy,) = proxies([url])
     with ask(proxy) as server:
         assert server.set(name, "x", px=60_000)
@@ -26,7 +28,9 @@ def test_a_proxy_passes_and_counts_commands(url, proxies, name) -> None:
     assert (proxy.count("SET", name), proxy.count("GET", name), proxy.count("DEL")) == (1, 1, 0)
 
 
-def test_a_shut_gate_holds_replies_until_it_is_opened(url, proxies, name, keys) -> None:
+def test_a_shut_gate_holds_replies_until_it_is_opened(
+    url: str, proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     (proxy,) = proxies([url])
     with ask(proxy) as server:
         server.ping()
@@ -39,7 +43,9 @@ def test_a_shut_gate_holds_replies_until_it_is_opened(url, proxies, name, keys) 
         server.delete(name)
 
 
-def test_a_shut_gate_holds_requests(url, proxies, name, keys) -> None:
+def test_a_shut_gate_holds_requests(
+    url: str, proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     (proxy,) = proxies([url])
     with ask(proxy) as server:
         server.ping()
@@ -52,7 +58,7 @@ def test_a_shut_gate_holds_requests(url, proxies, name, keys) -> None:
         server.delete(name)
 
 
-def test_a_reply_can_be_spoilt_or_cut_off(url, proxies, name) -> None:
+def test_a_reply_can_be_spoilt_or_cut_off(url: str, proxies: Callable[[list[str]], list[Proxy]], name: str) -> None:
     (proxy,) = proxies([url])
     with ask(proxy) as server:
         proxy.spoil = lambda command, reply: b":7\r\n" if command[0] == b"GET" else reply
@@ -63,7 +69,7 @@ def test_a_reply_can_be_spoilt_or_cut_off(url, proxies, name) -> None:
 
 
 @pytest.mark.parametrize("abrupt", [False, True])
-def test_a_cut_ends_connections(abrupt, url, proxies) -> None:
+def test_a_cut_ends_connections(abrupt: bool, url: str, proxies: Callable[[list[str]], list[Proxy]]) -> None:
     (proxy,) = proxies([url])
     with socket.create_connection(("127.0.0.1", proxy.port), 10) as client:
         client.sendall(b"*1\r\n$4\r\nPING\r\n")
@@ -73,7 +79,7 @@ def test_a_cut_ends_connections(abrupt, url, proxies) -> None:
             assert client.recv(64) == b""
 
 
-def test_crumbs_add_up_to_the_same_replies(url, proxies, name) -> None:
+def test_crumbs_add_up_to_the_same_replies(url: str, proxies: Callable[[list[str]], list[Proxy]], name: str) -> None:
     (proxy,) = proxies([url])
     proxy.crumbs = True
     with ask(proxy) as server:
@@ -81,7 +87,9 @@ def test_crumbs_add_up_to_the_same_replies(url, proxies, name) -> None:
         assert server.get(name) == b"x"
 
 
-def test_pushes_can_be_held_and_sent_after_later_replies(url, proxies, name) -> None:
+def test_pushes_can_be_held_and_sent_after_later_replies(
+    url: str, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     (proxy,) = proxies([url])
     reader = Reader()
 
@@ -108,6 +116,6 @@ def test_pushes_can_be_held_and_sent_after_later_replies(url, proxies, name) -> 
 @pytest.mark.parametrize(
     "message", [b"+OK\r\n", b"$3\r\nabc\r\n", b"$-1\r\n", b"*2\r\n:1\r\n$1\r\na\r\n", b"%1\r\n+a\r\n*0\r\n", b"_\r\n"]
 )
-def test_the_end_of_a_message_is_found_and_not_too_early(message) -> None:
+def test_the_end_of_a_message_is_found_and_not_too_early(message: bytes) -> None:
     assert end_of(message + b"+more") == len(message)
     assert [end_of(message[:cut]) for cut in range(len(message))] == [None] * len(message)

@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true, in_thread
+from support.faces import PATIENCE, ask, await_true, in_thread
 
-from redlatch import AlreadyHeld, AsyncClient, Client
+from redlatch import AlreadyHeld, AsyncClient, Client, impl
 
 LONG = 60.0
 
@@ -30,8 +30,8 @@ def waits(urls: list[str], name: str) -> bool:
 
 @pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
 def test_row_56_a_thread_that_writes_is_refused_a_nested_read_or_write_at_once(
-    implementation, masters, name, inner, advice
-):
+    implementation: impl.Implementation, masters: list[str], name: str, inner: Any, advice: Any
+) -> None:
     with Client(masters) as client:
         both = client.rw_lock(name, ttl=LONG)
         with both.write() as held:
@@ -46,8 +46,8 @@ def test_row_56_a_thread_that_writes_is_refused_a_nested_read_or_write_at_once(
 
 @pytest.mark.parametrize(("inner", "advice"), [("read", "read without a read lock"), ("write", "not re-entrant")])
 def test_row_56_a_task_that_writes_is_refused_a_nested_read_or_write_at_once(
-    implementation, masters, name, inner, advice
-):
+    implementation: impl.Implementation, masters: list[str], name: str, inner: Any, advice: Any
+) -> None:
     async def main() -> None:
         async with AsyncClient(masters) as client:
             both = client.rw_lock(name, ttl=LONG)
@@ -67,7 +67,9 @@ def test_row_56_a_task_that_writes_is_refused_a_nested_read_or_write_at_once(
     asyncio.run(main())
 
 
-def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(implementation, masters, name):
+def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     with Client(masters) as client, Client(masters) as rival:
         both = client.rw_lock(name, ttl=LONG)
         with both.read() as outer:
@@ -90,7 +92,9 @@ def test_row_56_a_thread_that_reads_may_read_again_while_a_writer_waits(implemen
         writer.release()
 
 
-def test_row_56_a_task_that_reads_may_read_again_while_a_writer_waits(implementation, masters, name):
+def test_row_56_a_task_that_reads_may_read_again_while_a_writer_waits(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(masters) as client, AsyncClient(masters) as rival:
             both = client.rw_lock(name, ttl=LONG)
@@ -113,7 +117,9 @@ def test_row_56_a_task_that_reads_may_read_again_while_a_writer_waits(implementa
     asyncio.run(main())
 
 
-def test_row_56_a_nested_read_waits_for_a_writer_that_holds_the_lock(implementation, masters, name):
+def test_row_56_a_nested_read_waits_for_a_writer_that_holds_the_lock(
+    implementation: impl.Implementation, masters: list[str], name: str
+) -> None:
     """The outer read was deleted by hand; even then a reader and a writer never hold the lock together."""
     with Client(masters) as client, Client(masters) as rival:
         both = client.rw_lock(name, ttl=LONG)
@@ -127,7 +133,9 @@ def test_row_56_a_nested_read_waits_for_a_writer_that_holds_the_lock(implementat
 # --- the owner (rows 49 and 53) -------------------------------------------------------------------------------
 
 
-def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(implementation, three, name):
+def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         both = client.rw_lock(name, ttl=LONG)
         kept: list[Any] = []
@@ -155,7 +163,9 @@ def test_row_49_a_new_thread_is_not_taken_for_a_dead_reader_with_its_number(impl
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_task_runs_it(implementation, three, name, renewed):
+def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_task_runs_it(
+    implementation: impl.Implementation, three: list[str], name: str, renewed: bool
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG, auto_renew=renewed)
@@ -175,7 +185,9 @@ def test_row_53_the_task_that_calls_acquire_is_the_reader_whichever_task_runs_it
     asyncio.run(main())
 
 
-def test_row_53_a_read_that_is_cancelled_before_it_begins_leaves_no_warning(implementation, three, name):
+def test_row_53_a_read_that_is_cancelled_before_it_begins_leaves_no_warning(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG, auto_renew=True)
@@ -189,8 +201,8 @@ def test_row_53_a_read_that_is_cancelled_before_it_begins_leaves_no_warning(impl
 
 
 def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_tasks_that_run_them(
-    implementation, three, name
-):
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             both, loop = client.rw_lock(name, ttl=LONG), asyncio.get_running_loop()
@@ -209,7 +221,9 @@ def test_row_53_readers_whose_acquire_was_made_outside_the_loop_belong_to_the_ta
     asyncio.run(main())
 
 
-def test_an_rw_lock_forgets_threads_and_tasks_that_have_ended(implementation, three, name):
+def test_an_rw_lock_forgets_threads_and_tasks_that_have_ended(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             both = client.rw_lock(name, ttl=LONG)

@@ -14,9 +14,10 @@ from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
-from faces import PATIENCE, await_true, in_thread
+from support.faces import PATIENCE, await_true, in_thread
+from support.masters import Keys
 
-from redlatch import AlreadyHeld, AsyncClient, Client, LockBusy, LockLost, NotOwned
+from redlatch import AlreadyHeld, AsyncClient, Client, LockBusy, LockLost, NotOwned, impl
 from redlatch.locks.reentrant import AsyncRLock
 
 # A ttl that expires during a test. A renewed lock leaves 0.8 s to a process that is stopped.
@@ -42,7 +43,9 @@ async def without_keys(keys: Any, urls: list[str], name: str) -> None:
 # --- a thread that ends (row 49) ------------------------------------------------------------------------------
 
 
-def test_row_49_a_new_thread_does_not_get_the_rlock_of_a_dead_one(implementation, three, name):
+def test_row_49_a_new_thread_does_not_get_the_rlock_of_a_dead_one(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         lock = client.rlock(name, ttl=LONG)
 
@@ -65,7 +68,9 @@ def test_row_49_a_new_thread_does_not_get_the_rlock_of_a_dead_one(implementation
         assert [each[1:] for each in later] == [(False, 0)] * 20
 
 
-def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_reported(implementation, three, name, keys):
+def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_reported(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     told: list[tuple[str, str]] = []
     with Client(three, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append((lock.name, why)))
@@ -85,7 +90,9 @@ def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_report
             assert lock.count == 1
 
 
-def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_ends(implementation, three, name):
+def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_ends(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three, attempt_timeout=PATIENCE) as client:
         lock, other = client.rlock(name, ttl=SHORT, auto_renew=True), client.rlock(name + "-other", ttl=SHORT)
         assert lock.acquire()
@@ -98,7 +105,9 @@ def test_row_49_the_rlock_of_a_living_thread_is_renewed_while_another_thread_end
         lock.release()
 
 
-def test_row_49_an_rlock_object_that_is_forgotten_is_not_renewed(implementation, three, name, keys):
+def test_row_49_an_rlock_object_that_is_forgotten_is_not_renewed(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     with Client(three, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=SHORT, auto_renew=True)
         assert lock.acquire()
@@ -107,8 +116,8 @@ def test_row_49_an_rlock_object_that_is_forgotten_is_not_renewed(implementation,
 
 
 def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_reported(
-    implementation, three, name, keys
-):
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     async def main() -> None:
         told: list[str] = []
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
@@ -138,7 +147,9 @@ def test_row_49_the_rlock_of_a_task_that_failed_is_not_renewed_and_its_loss_is_r
     asyncio.run(main())
 
 
-def test_row_49_a_task_that_ends_after_its_release_does_not_affect_the_next_owner(implementation, three, name):
+def test_row_49_a_task_that_ends_after_its_release_does_not_affect_the_next_owner(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
@@ -170,8 +181,8 @@ WAYS: dict[str, Callable[[Any], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_task_runs_it(
-    implementation, three, name, keys, way
-):
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, way: Any
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, auto_renew=True)
@@ -201,7 +212,9 @@ def test_row_53_the_task_that_calls_acquire_owns_the_rlock_whichever_task_runs_i
     asyncio.run(main())
 
 
-def test_row_53_a_timeout_around_acquire_leaves_no_lock_to_its_caller(implementation, three, name):
+def test_row_53_a_timeout_around_acquire_leaves_no_lock_to_its_caller(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -220,7 +233,9 @@ def test_row_53_a_timeout_around_acquire_leaves_no_lock_to_its_caller(implementa
     asyncio.run(main())
 
 
-def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(implementation, three, name, keys):
+def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -243,7 +258,9 @@ def test_row_53_a_task_that_ends_before_its_rlock_is_won_does_not_keep_it(implem
     asyncio.run(main())
 
 
-def test_row_53_a_coroutine_whose_caller_has_ended_belongs_to_the_task_that_runs_it(implementation, three, name):
+def test_row_53_a_coroutine_whose_caller_has_ended_belongs_to_the_task_that_runs_it(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -259,8 +276,8 @@ def test_row_53_a_coroutine_whose_caller_has_ended_belongs_to_the_task_that_runs
 
 
 def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_that_runs_it(
-    implementation, three, name, keys
-):
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock, loop = client.rlock(name, ttl=SHORT, auto_renew=True), asyncio.get_running_loop()
@@ -276,7 +293,9 @@ def test_row_53_a_coroutine_that_was_made_outside_the_loop_belongs_to_the_task_t
     asyncio.run(main())
 
 
-def test_row_53_two_concurrent_calls_of_one_task_do_not_wait_for_each_other(implementation, three, name):
+def test_row_53_two_concurrent_calls_of_one_task_do_not_wait_for_each_other(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -289,7 +308,9 @@ def test_row_53_two_concurrent_calls_of_one_task_do_not_wait_for_each_other(impl
     asyncio.run(main())
 
 
-def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(implementation, three, name):
+def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -308,7 +329,9 @@ def test_row_53_a_child_of_the_task_that_holds_an_rlock_is_another_owner(impleme
     asyncio.run(main())
 
 
-def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(implementation, three, name):
+def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
     assert all(is_awaited(getattr(AsyncRLock, call)) for call in ("acquire", "release", "extend"))
     mock = create_autospec(AsyncRLock, instance=True)
@@ -338,7 +361,9 @@ def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(implement
 # --- released inside its own with (row 55) --------------------------------------------------------------------
 
 
-def test_row_55_a_with_ends_without_an_error_after_its_body_released_the_rlock(implementation, three, name):
+def test_row_55_a_with_ends_without_an_error_after_its_body_released_the_rlock(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         lock = client.rlock(name, ttl=LONG)
         with lock:
@@ -351,7 +376,9 @@ def test_row_55_a_with_ends_without_an_error_after_its_body_released_the_rlock(i
             lock.release()
 
 
-def test_row_55_the_exception_of_a_body_that_released_the_rlock_propagates(implementation, three, name):
+def test_row_55_the_exception_of_a_body_that_released_the_rlock_propagates(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         lock = client.rlock(name, ttl=LONG)
         with pytest.raises(ZeroDivisionError) as caught, lock:
@@ -364,7 +391,9 @@ def test_row_55_the_exception_of_a_body_that_released_the_rlock_propagates(imple
         assert lock.count == 0
 
 
-def test_row_55_an_async_with_ends_without_an_error_after_its_body_released_the_rlock(implementation, three, name):
+def test_row_55_an_async_with_ends_without_an_error_after_its_body_released_the_rlock(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -386,8 +415,8 @@ def test_row_55_an_async_with_ends_without_an_error_after_its_body_released_the_
 
 
 def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_released_the_rlock(
-    implementation, three, name
-):
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
@@ -406,7 +435,9 @@ def test_row_55_a_body_that_the_loss_cancelled_raises_lock_lost_although_it_rele
     asyncio.run(main())
 
 
-def test_row_55_a_lost_body_that_released_and_acquired_the_rlock_again_raises_lock_lost(implementation, three, name):
+def test_row_55_a_lost_body_that_released_and_acquired_the_rlock_again_raises_lock_lost(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.rlock(name, ttl=SHORT, cancel_on_loss=True)
@@ -425,7 +456,9 @@ def test_row_55_a_lost_body_that_released_and_acquired_the_rlock_again_raises_lo
     asyncio.run(main())
 
 
-def test_row_55_leaving_the_with_in_another_thread_raises_and_does_not_end_in_silence(implementation, three, name):
+def test_row_55_leaving_the_with_in_another_thread_raises_and_does_not_end_in_silence(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client, ThreadPoolExecutor(1) as enters, ThreadPoolExecutor(1) as leaves:
         lock = client.rlock(name, ttl=LONG)
         enters.submit(lock.__enter__).result(PATIENCE)
@@ -439,7 +472,9 @@ def test_row_55_leaving_the_with_in_another_thread_raises_and_does_not_end_in_si
             enters.submit(lock.__exit__, None, None, None).result(PATIENCE)
 
 
-def test_row_55_leaving_the_with_in_another_task_raises_and_does_not_end_in_silence(implementation, three, name):
+def test_row_55_leaving_the_with_in_another_task_raises_and_does_not_end_in_silence(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
@@ -452,7 +487,9 @@ def test_row_55_leaving_the_with_in_another_task_raises_and_does_not_end_in_sile
     asyncio.run(main())
 
 
-def test_row_55_a_with_that_did_not_get_the_rlock_was_not_entered(implementation, three, name):
+def test_row_55_a_with_that_did_not_get_the_rlock_was_not_entered(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client, client.lock(name, ttl=LONG):
         lock = client.rlock(name, ttl=LONG, timeout=0)
         with pytest.raises(LockBusy), lock:

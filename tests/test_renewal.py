@@ -8,11 +8,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, Faced, ask, await_true, in_thread, wins
+from support.faces import PATIENCE, Face, Faced, ask, await_true, in_thread, wins
+from support.masters import Keys
+from support.proxy import Proxy
 
 from redlatch import (
     AsyncClient,
@@ -24,6 +27,7 @@ from redlatch import (
     QuorumUnavailable,
     WrongLoop,
     embedded,
+    impl,
 )
 from redlatch.drivers import connections
 from redlatch.drivers.upkeep import report_losses
@@ -49,7 +53,7 @@ def delete(urls: list[str], name: str) -> None:
 # --- renewal ------------------------------------------------------------------------------------------------
 
 
-def test_a_renewed_lock_outlives_its_ttl(connect, three, name, keys):
+def test_a_renewed_lock_outlives_its_ttl(connect: Face, three: list[str], name: str, keys: Keys) -> None:
     lock = connect(three, attempt_timeout=PATIENCE).lock(name, ttl=RENEWED, auto_renew=True)
     assert lock.acquire()
     passed(RENEWED)
@@ -60,7 +64,9 @@ def test_a_renewed_lock_outlives_its_ttl(connect, three, name, keys):
     assert not keys(three, name)
 
 
-def test_row_9_nothing_is_renewed_once_the_lock_is_released(connect, three, proxies, name, keys):
+def test_row_9_nothing_is_renewed_once_the_lock_is_released(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=RENEWED, auto_renew=True)
@@ -81,7 +87,9 @@ def extensions(proxy: Any, name: str) -> int:
     return proxy.count(b"EVALSHA", name, str(int(RENEWED * 1000)))  # type: ignore[no-any-return]
 
 
-def test_row_8_renewals_that_fail_are_tried_again_until_the_old_deadline(connect, three, proxies, name):
+def test_row_8_renewals_that_fail_are_tried_again_until_the_old_deadline(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=0.5)
     lock = client.lock(name, ttl=3.0, auto_renew=True)
@@ -98,7 +106,7 @@ def test_row_8_renewals_that_fail_are_tried_again_until_the_old_deadline(connect
     lock.release()
 
 
-def test_a_renewed_lock_ends_with_max_hold(connect, three, name):
+def test_a_renewed_lock_ends_with_max_hold(connect: Face, three: list[str], name: str) -> None:
     told = []
     options = {"auto_renew": True, "max_hold": 1.5, "on_lost": lambda lock, why: told.append(why)}
     lock = connect(three, attempt_timeout=PATIENCE).lock(name, ttl=1.0, **options)
@@ -111,7 +119,7 @@ def test_a_renewed_lock_ends_with_max_hold(connect, three, name):
     assert "its max_hold of" in told[0]
 
 
-def test_row_6_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys):
+def test_row_6_a_renewal_never_brings_a_lost_key_back(connect: Face, three: list[str], name: str, keys: Keys) -> None:
     lock = connect(three, attempt_timeout=PATIENCE).lock(name, ttl=SHORT, auto_renew=True)
     assert lock.acquire()
     delete(three, name)
@@ -120,7 +128,9 @@ def test_row_6_a_renewal_never_brings_a_lost_key_back(connect, three, name, keys
     assert not keys(three, name)
 
 
-def test_a_renewal_is_not_delayed_by_a_lock_that_expires_a_moment_later(connect, three, name):
+def test_a_renewal_is_not_delayed_by_a_lock_that_expires_a_moment_later(
+    connect: Face, three: list[str], name: str
+) -> None:
     """Before the fix, the search for renewals that are due soon found this lock again and again, and never ended."""
     client = connect(three, attempt_timeout=PATIENCE)
     told: list[float] = []
@@ -147,7 +157,9 @@ async def outlives_its_ttl(lock: Any) -> None:
                 await asyncio.sleep(0.005)
 
 
-def test_row_45_a_release_that_is_cancelled_before_it_begins_keeps_the_renewal(implementation, three, name, keys):
+def test_row_45_a_release_that_is_cancelled_before_it_begins_keeps_the_renewal(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.lock(name, ttl=RENEWED, auto_renew=True)
@@ -161,7 +173,9 @@ def test_row_45_a_release_that_is_cancelled_before_it_begins_keeps_the_renewal(i
     asyncio.run(main())
 
 
-def test_row_45_a_release_in_another_event_loop_keeps_the_renewal(implementation, three, name):
+def test_row_45_a_release_in_another_event_loop_keeps_the_renewal(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             lock = client.lock(name, ttl=RENEWED, auto_renew=True)
@@ -175,7 +189,9 @@ def test_row_45_a_release_in_another_event_loop_keeps_the_renewal(implementation
     asyncio.run(main())
 
 
-def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, three, proxies, name):
+def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     refused: list[BaseException] = []
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
@@ -209,7 +225,9 @@ def test_row_45_a_release_in_a_signal_handler_keeps_the_renewal(implementation, 
         lock.release()
 
 
-def test_an_on_lost_that_raises_cancelled_error_ends_no_other_renewal(implementation, three, name):
+def test_an_on_lost_that_raises_cancelled_error_ends_no_other_renewal(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     def on_lost(lock: object, reason: str) -> None:
         # The result of a cancelled future raises this.
         raise asyncio.CancelledError
@@ -230,7 +248,9 @@ def test_an_on_lost_that_raises_cancelled_error_ends_no_other_renewal(implementa
     asyncio.run(main())
 
 
-def test_an_on_lost_that_raises_system_exit_does_not_hide_other_expired_locks(implementation, three, name):
+def test_an_on_lost_that_raises_system_exit_does_not_hide_other_expired_locks(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     told: list[object] = []
 
     def on_lost(lock: Any, reason: str) -> None:
@@ -243,7 +263,9 @@ def test_an_on_lost_that_raises_system_exit_does_not_hide_other_expired_locks(im
         assert {lock.name for lock in locks if lock} == set(told)
 
 
-def test_an_on_lost_that_raises_system_exit_does_not_hide_later_losses(implementation, three, name):
+def test_an_on_lost_that_raises_system_exit_does_not_hide_later_losses(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     told: list[str] = []
 
     def on_lost(lock: object, reason: str) -> None:
@@ -260,7 +282,9 @@ def test_an_on_lost_that_raises_system_exit_does_not_hide_later_losses(implement
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_row_45_the_loss_of_a_lock_is_reported_although_its_release_was_refused(connect, three, name, many):
+def test_row_45_the_loss_of_a_lock_is_reported_although_its_release_was_refused(
+    connect: Face, three: list[str], name: str, many: bool
+) -> None:
     told: list[str] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(reason))
     (lock,) = client.acquire_many([name], ttl=SHORT)
@@ -275,7 +299,9 @@ def test_row_45_the_loss_of_a_lock_is_reported_although_its_release_was_refused(
     await_true(lambda: len(told) == 1)
 
 
-def test_row_45_the_loss_of_a_multi_lock_is_reported_although_its_release_was_refused(connect, three, name):
+def test_row_45_the_loss_of_a_multi_lock_is_reported_although_its_release_was_refused(
+    connect: Face, three: list[str], name: str
+) -> None:
     told: list[str] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(reason))
     lock = client.multi_lock([name, name + "-b"], ttl=SHORT)
@@ -286,7 +312,9 @@ def test_row_45_the_loss_of_a_multi_lock_is_reported_although_its_release_was_re
     await_true(lambda: len(told) == 2)
 
 
-def test_row_45_a_lock_is_not_renewed_while_its_release_waits_for_replies(connect, three, proxies, name):
+def test_row_45_a_lock_is_not_renewed_while_its_release_waits_for_replies(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=RENEWED, auto_renew=True)
@@ -306,7 +334,9 @@ def test_row_45_a_lock_is_not_renewed_while_its_release_waits_for_replies(connec
     assert not lost.is_set()
 
 
-def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(connect, three, name):
+def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(
+    connect: Face, three: list[str], name: str
+) -> None:
     """The lease comes back with its old token, so the token does not show that the first renewal has ended."""
     client = connect(three, handoff=Handoff(tenure=PATIENCE), attempt_timeout=PATIENCE)
     lock, other = client.lock(name, ttl=1.0, auto_renew=True, max_hold=2.0), client.lock(name, ttl=1.0)
@@ -328,7 +358,9 @@ def test_row_45_a_lease_that_was_passed_on_and_came_back_has_a_new_max_hold(conn
 
 
 @pytest.mark.parametrize("renewed", [True, False])
-def test_a_loss_is_reported_once_by_event_callback_and_check(connect, three, name, renewed):
+def test_a_loss_is_reported_once_by_event_callback_and_check(
+    connect: Face, three: list[str], name: str, renewed: bool
+) -> None:
     told: list[tuple[Any, str]] = []
     client = connect(three, attempt_timeout=PATIENCE)
     ttl = RENEWED if renewed else SHORT
@@ -346,7 +378,9 @@ def test_a_loss_is_reported_once_by_event_callback_and_check(connect, three, nam
     assert ("forgotten" if renewed else "validity") in told[0][1]
 
 
-def test_a_loss_is_reported_while_no_master_answers(connect, three, proxies, name):
+def test_a_loss_is_reported_while_no_master_answers(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=0.05)
     lock = client.lock(name, ttl=SHORT, auto_renew=True)
@@ -360,7 +394,7 @@ def test_a_loss_is_reported_while_no_master_answers(connect, three, proxies, nam
         proxy.replies.set()
 
 
-def test_the_clients_callback_reports_locks_of_a_batch(connect, three, name):
+def test_the_clients_callback_reports_locks_of_a_batch(connect: Face, three: list[str], name: str) -> None:
     told: list[str] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(lock.name))
     locks = client.acquire_many([f"{name}-{number}" for number in range(3)], ttl=SHORT)
@@ -368,7 +402,9 @@ def test_the_clients_callback_reports_locks_of_a_batch(connect, three, name):
     await_true(lambda: sorted(told) == [f"{name}-{number}" for number in range(3)])
 
 
-def test_a_callback_that_raises_is_logged_and_other_losses_are_still_reported(connect, three, name, caplog):
+def test_a_callback_that_raises_is_logged_and_other_losses_are_still_reported(
+    connect: Face, three: list[str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(lock: Any, reason: str) -> None:
         raise ZeroDivisionError(reason)
 
@@ -378,7 +414,9 @@ def test_a_callback_that_raises_is_logged_and_other_losses_are_still_reported(co
     await_true(lambda: sum("on_lost failed" in record.message for record in caplog.records) == 3)
 
 
-def test_a_lock_that_is_acquired_again_after_its_loss_has_another_event(connect, three, name):
+def test_a_lock_that_is_acquired_again_after_its_loss_has_another_event(
+    connect: Face, three: list[str], name: str
+) -> None:
     lock = connect(three).lock(name, ttl=SHORT)
     first = lock.lost
     assert lock.acquire()
@@ -391,7 +429,7 @@ def test_a_lock_that_is_acquired_again_after_its_loss_has_another_event(connect,
     lock.release()
 
 
-def test_a_lock_that_was_extended_is_lost_at_its_new_deadline(connect, three, name):
+def test_a_lock_that_was_extended_is_lost_at_its_new_deadline(connect: Face, three: list[str], name: str) -> None:
     lock = connect(three, attempt_timeout=PATIENCE).lock(name, ttl=SHORT)
     lost = lock.lost
     assert lock.acquire()
@@ -405,7 +443,9 @@ def test_a_lock_that_was_extended_is_lost_at_its_new_deadline(connect, three, na
 # --- cancellation -------------------------------------------------------------------------------------------
 
 
-def test_a_loss_cancels_the_body_and_raises_lock_lost(implementation, three, name):
+def test_a_loss_cancels_the_body_and_raises_lock_lost(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             with pytest.raises(LockLost, match=name):
@@ -419,7 +459,9 @@ def test_a_loss_cancels_the_body_and_raises_lock_lost(implementation, three, nam
     asyncio.run(main())
 
 
-def test_a_loss_that_is_noticed_after_the_body_cancels_nothing(implementation, three, name):
+def test_a_loss_that_is_noticed_after_the_body_cancels_nothing(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three, attempt_timeout=PATIENCE) as client:
             with pytest.raises(LockLost):
@@ -431,7 +473,9 @@ def test_a_loss_that_is_noticed_after_the_body_cancels_nothing(implementation, t
     asyncio.run(main())
 
 
-def test_the_loss_of_the_outer_lock_ends_both_nested_bodies(implementation, three, name):
+def test_the_loss_of_the_outer_lock_ends_both_nested_bodies(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> list[str]:
         ended = []
         async with AsyncClient(three) as client:
@@ -448,7 +492,9 @@ def test_the_loss_of_the_outer_lock_ends_both_nested_bodies(implementation, thre
     assert asyncio.run(main()) == ["inner"]
 
 
-def test_a_loss_and_another_cancellation_at_once_leave_the_lock_released(implementation, three, name):
+def test_a_loss_and_another_cancellation_at_once_leave_the_lock_released(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.lock(name, ttl=SHORT, cancel_on_loss=True)
@@ -470,7 +516,9 @@ def test_a_loss_and_another_cancellation_at_once_leave_the_lock_released(impleme
     asyncio.run(main())
 
 
-def test_a_timeout_and_another_cancellation_are_not_changed(implementation, three, name):
+def test_a_timeout_and_another_cancellation_are_not_changed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             with pytest.raises(TimeoutError):
@@ -491,7 +539,9 @@ def test_a_timeout_and_another_cancellation_are_not_changed(implementation, thre
     asyncio.run(main())
 
 
-def test_in_a_task_group_a_loss_ends_the_others_as_any_error_does(implementation, three, name):
+def test_in_a_task_group_a_loss_ends_the_others_as_any_error_does(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
 
@@ -508,7 +558,9 @@ def test_in_a_task_group_a_loss_ends_the_others_as_any_error_does(implementation
     asyncio.run(main())
 
 
-def test_the_error_of_the_body_is_raised_with_a_note_of_the_loss(implementation, three, name):
+def test_the_error_of_the_body_is_raised_with_a_note_of_the_loss(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def main() -> None:
         async with AsyncClient(three) as client:
             with pytest.raises(ZeroDivisionError) as caught:
@@ -525,7 +577,9 @@ def test_the_error_of_the_body_is_raised_with_a_note_of_the_loss(implementation,
 # --- regressions of a review --------------------------------------------------------------------------------
 
 
-def test_the_event_is_set_after_a_loss_and_the_callback_is_not_called_again(connect, three, name):
+def test_the_event_is_set_after_a_loss_and_the_callback_is_not_called_again(
+    connect: Face, three: list[str], name: str
+) -> None:
     told: list[str] = []
     client = connect(three, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=SHORT, on_lost=lambda _, reason: told.append(reason))
@@ -536,7 +590,7 @@ def test_the_event_is_set_after_a_loss_and_the_callback_is_not_called_again(conn
     assert (len(told), was_set) == (1, True)
 
 
-def test_the_clients_callback_reports_the_loss_of_a_multi_lock(connect, three, name):
+def test_the_clients_callback_reports_the_loss_of_a_multi_lock(connect: Face, three: list[str], name: str) -> None:
     told: list[Any] = []
     client = connect(three, on_lost=lambda lock, reason: told.append(lock), attempt_timeout=PATIENCE)
     lock = client.multi_lock([name, name + "-b"], ttl=SHORT)
@@ -544,7 +598,7 @@ def test_the_clients_callback_reports_the_loss_of_a_multi_lock(connect, three, n
     await_true(lambda: bool(told), 2.0)
 
 
-def test_a_loss_that_an_extension_finds_sets_the_event(connect, three, name):
+def test_a_loss_that_an_extension_finds_sets_the_event(connect: Face, three: list[str], name: str) -> None:
     lock = connect(three).lock(name, ttl=PATIENCE)
     lost = lock.lost
     assert lock.acquire()
@@ -555,7 +609,9 @@ def test_a_loss_that_an_extension_finds_sets_the_event(connect, three, name):
     await_true(lost.is_set, 2.0)
 
 
-def test_the_loss_is_reported_at_the_nearer_deadline_of_a_failed_extension(connect, three, proxies, name):
+def test_the_loss_is_reported_at_the_nearer_deadline_of_a_failed_extension(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     lock = connect([proxy.url for proxy in before], attempt_timeout=0.1).lock(name, ttl=PATIENCE)
     lost = lock.lost
@@ -573,7 +629,7 @@ def test_the_loss_is_reported_at_the_nearer_deadline_of_a_failed_extension(conne
             proxy.replies.set()
 
 
-def test_the_loss_of_a_lock_whose_client_was_closed_is_reported(connect, three, name):
+def test_the_loss_of_a_lock_whose_client_was_closed_is_reported(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     lock = client.lock(name, ttl=0.3, auto_renew=True)
     lost = lock.lost
@@ -583,7 +639,9 @@ def test_the_loss_of_a_lock_whose_client_was_closed_is_reported(connect, three, 
     await_true(lost.is_set, 2.0)
 
 
-def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(connect, three, proxies, name):
+def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], guard=None)
     slow, quick = client.lock(name + "-slow", ttl=100.0, auto_renew=True), client.lock(name, ttl=0.9, auto_renew=True)
@@ -602,7 +660,9 @@ def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(conne
             proxy.replies.set()
 
 
-def test_row_8_a_background_thread_that_cannot_start_a_thread_once_goes_on(implementation, three, name, monkeypatch):
+def test_row_8_a_background_thread_that_cannot_start_a_thread_once_goes_on(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start, failed = _thread.start_new_thread, []
 
     def fail_once(function: Any, *args: Any) -> Any:
@@ -622,7 +682,9 @@ def test_row_8_a_background_thread_that_cannot_start_a_thread_once_goes_on(imple
         await_true(lambda: lock.remaining() or lost.is_set())
 
 
-def test_a_system_exit_in_a_loss_without_a_thread_prevents_no_other_renewal(implementation, three, name, monkeypatch):
+def test_a_system_exit_in_a_loss_without_a_thread_prevents_no_other_renewal(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start, begun = _thread.start_new_thread, time.monotonic()
 
     def fail(function: Any, *args: Any) -> Any:
@@ -654,8 +716,8 @@ def test_a_system_exit_in_a_loss_without_a_thread_prevents_no_other_renewal(impl
 
 
 def test_a_loss_without_a_thread_is_reported_although_another_one_raises_system_exit(
-    implementation, three, name, monkeypatch
-):
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = _thread.start_new_thread
 
     def leave(_: Any) -> None:
@@ -683,7 +745,9 @@ def test_a_loss_without_a_thread_is_reported_although_another_one_raises_system_
         monkeypatch.undo()
 
 
-def test_a_slow_on_lost_of_an_unawaited_release_delays_no_renewal(implementation, three, name):
+def test_a_slow_on_lost_of_an_unawaited_release_delays_no_renewal(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     began, may_end = threading.Event(), threading.Event()
 
     def hold_up(*_: Any) -> None:
@@ -706,7 +770,9 @@ def test_a_slow_on_lost_of_an_unawaited_release_delays_no_renewal(implementation
             may_end.set()
 
 
-def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation, three, name):
+def test_two_threads_that_ask_for_the_event_at_once_get_the_same(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -725,7 +791,7 @@ def test_two_threads_that_ask_for_the_event_at_once_get_the_same(implementation,
         sys.setswitchinterval(interval)
 
 
-def test_a_loss_names_the_reason_of_the_last_failed_renewal(connect, name):
+def test_a_loss_names_the_reason_of_the_last_failed_renewal(connect: Face, name: str) -> None:
     reasons: list[str] = []
     with embedded.masters(1) as [url]:
         ask(url).execute_command("ACL", "SETUSER", "few", "reset", "on", ">s3cr3t", "~*", "&*", "+@all", "-pttl")
@@ -739,7 +805,7 @@ def test_a_loss_names_the_reason_of_the_last_failed_renewal(connect, name):
             lock.check()
 
 
-def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name):
+def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect: Face, three: list[str], name: str) -> None:
     # The renewal is due before 0.25 s, earlier than the regular look at all locks. The rest of the ttl is for a slow
     # machine.
     ttl = 0.7
@@ -754,7 +820,9 @@ def test_a_short_lock_is_renewed_in_time_beside_a_long_one(connect, three, name)
     lock.release()
 
 
-def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(connect, three, proxies, name):
+def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     lock = connect([proxy.url for proxy in before]).lock(name, ttl=0.6, auto_renew=True)
     assert lock.acquire()
@@ -770,7 +838,9 @@ def test_a_lock_that_was_extended_often_is_renewed_once_at_a_time(connect, three
     lock.release()
 
 
-def test_an_extension_is_sent_although_one_renewal_follows_another(connect, three, proxies, name):
+def test_an_extension_is_sent_although_one_renewal_follows_another(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     lock = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE).lock(name, ttl=3.0, auto_renew=True)
     assert lock.acquire()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import redis
 import redis.exceptions
-from faces import ask, await_true, wins
+from support.faces import Face, ask, await_true, wins
+from support.masters import Farm
 
-from redlatch import Client, QuorumUnavailable
+from redlatch import Client, QuorumUnavailable, impl
 from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 from redlatch.votes.scripts import Script
@@ -152,7 +153,9 @@ def user_without(master: redis.Redis, name: str, right: str) -> Iterator[redis.R
 
 
 @pytest.mark.parametrize(("scene", "right"), CASES)
-def test_row_58_a_script_without_a_right_works_or_names_the_right_and_changes_nothing(master, name, scene, right):
+def test_row_58_a_script_without_a_right_works_or_names_the_right_and_changes_nothing(
+    master: redis.Redis, name: str, scene: Any, right: Any
+) -> None:
     steps, call = SCENES[scene]
     for step in steps:
         run(master, f"{name}-whole", step)
@@ -172,7 +175,9 @@ def test_row_58_a_script_without_a_right_works_or_names_the_right_and_changes_no
 
 
 @pytest.mark.parametrize("right", sorted({*rights_of(family.FAIR_UNDO)} - {"get", "del"}))
-def test_row_58_an_undo_removes_the_key_whatever_other_right_is_missing(master, name, right):
+def test_row_58_an_undo_removes_the_key_whatever_other_right_is_missing(
+    master: redis.Redis, name: str, right: Any
+) -> None:
     run(master, name, ASKED)
     with user_without(master, name, right) as limited, contextlib.suppress(redis.exceptions.ResponseError):
         run(limited, name, (family.FAIR_UNDO, "t1", "c1", "1000000", ALIVE))
@@ -212,7 +217,9 @@ def restricted(url: str, right: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "right"), RIGHTS)
-def test_row_58_a_missing_right_is_named_and_never_reported_as_a_held_lock(implementation, url, name, kind, right):
+def test_row_58_a_missing_right_is_named_and_never_reported_as_a_held_lock(
+    implementation: impl.Implementation, url: str, name: str, kind: Any, right: Any
+) -> None:
     make, _ = KINDS[kind]
     with Client(restricted(url, right), guard=None) as client:
         lock = make(client, name)
@@ -235,7 +242,9 @@ def left_behind(url: str, name: str) -> list[bytes]:
     return [key for key in ask(url).keys(f"{name}*") if not key.endswith(b"\0fence")]
 
 
-def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_right(connect, url, name):
+def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_right(
+    connect: Face, url: str, name: str
+) -> None:
     writer = connect(restricted(url, "del"), guard=None).rw_lock(name).write()
     assert writer.acquire(blocking=False)
     with pytest.raises(QuorumUnavailable, match="'del'"):
@@ -247,7 +256,9 @@ def test_row_58_a_writer_without_del_gets_the_lock_and_its_release_names_the_rig
 @pytest.mark.parametrize(
     ("kind", "right"), [("reader", "zadd"), ("writer", "set"), ("semaphore", "hset"), ("fair", "set")]
 )
-def test_row_58_when_one_of_three_masters_refuses_a_right_the_others_decide(connect, farm, name, kind, right):
+def test_row_58_when_one_of_three_masters_refuses_a_right_the_others_decide(
+    connect: Face, farm: Farm, name: str, kind: Any, right: Any
+) -> None:
     """The lock works and leaves nothing on the refusing master; a rival is refused without an error."""
     urls = farm.urls(3)
     few = [restricted(urls[0], right), *urls[1:]]

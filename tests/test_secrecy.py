@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from secrecy import Scanner
+from support.secrecy import Scanner
 
 from redlatch import Client, LockError, QuorumUnavailable
 from redlatch.locks import factory

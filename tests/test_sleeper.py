@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
-from faces import PATIENCE, at_once, await_true, in_thread
+from support.faces import PATIENCE, at_once, await_true, in_thread
+from support.masters import Farm
+from support.proxy import Proxy
 
 from redlatch import Client, impl
 
@@ -147,7 +150,9 @@ def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> 
     return threads
 
 
-def test_threads_decided_at_once_are_all_woken_although_none_calls_again(implementation, farm, proxies, name):
+def test_threads_decided_at_once_are_all_woken_although_none_calls_again(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         line = threading.Barrier(MANY + 1)
@@ -158,7 +163,9 @@ def test_threads_decided_at_once_are_all_woken_although_none_calls_again(impleme
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_threads_decided_at_once_are_all_woken_while_another_thread_drives(implementation, farm, proxies, name):
+def test_threads_decided_at_once_are_all_woken_while_another_thread_drives(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         line = threading.Barrier(MANY + 1)
@@ -182,7 +189,9 @@ def test_threads_decided_at_once_are_all_woken_while_another_thread_drives(imple
             call.result(PATIENCE)
 
 
-def test_a_thread_that_ends_instead_of_waking_the_next_leaves_no_thread_asleep(implementation, farm, proxies, name):
+def test_a_thread_that_ends_instead_of_waking_the_next_leaves_no_thread_asleep(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(farm.urls(3))
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         held: list[int] = []
@@ -197,7 +206,9 @@ def test_a_thread_that_ends_instead_of_waking_the_next_leaves_no_thread_asleep(i
         assert len(held) == MANY
 
 
-def test_threads_that_hold_their_locks_for_different_times_all_make_progress(implementation, farm, name):
+def test_threads_that_hold_their_locks_for_different_times_all_make_progress(
+    implementation: impl.Implementation, farm: Farm, name: str
+) -> None:
     with Client(farm.urls(3)) as client:
 
         def work(number: int) -> None:

@@ -7,9 +7,13 @@ import gc
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from faces import PATIENCE, at_once, await_true, descriptors, finish, in_thread, run_script
+from support.faces import PATIENCE, at_once, await_true, descriptors, finish, in_thread, run_script
+from support.masters import Farm, Keys
+from support.proxy import Proxy
 
 from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
 
@@ -19,22 +23,22 @@ LONG = 60.0
 class Counter:
     """A counter that loses counts where two holders overlap."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.value = 0
 
-    def step(self):
+    def step(self) -> None:
         before = self.value
         time.sleep(0)  # gives the GIL away, so that whoever else is inside gets here too
         self.value = before + 1
 
 
-def test_an_unprotected_counter_loses_counts():
+def test_an_unprotected_counter_loses_counts() -> None:
     """Or else the tests below prove nothing."""
     lost = 0
     for _ in range(20):
         counter = Counter()
 
-        def count(counter=counter):
+        def count(counter: Any = counter) -> None:
             for _ in range(300):
                 counter.step()
 
@@ -44,12 +48,14 @@ def test_an_unprotected_counter_loses_counts():
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_row_30_threads_of_one_client_exclude_each_other(count, implementation, farm, name, keys):
+def test_row_30_threads_of_one_client_exclude_each_other(
+    count: int, implementation: impl.Implementation, farm: Farm, name: str, keys: Keys
+) -> None:
     counter = Counter()
     urls = farm.urls(count)
     with Client(urls) as client:
 
-        def work():
+        def work() -> None:
             for _ in range(20):
                 with client.lock(name, ttl=LONG, timeout=PATIENCE):
                     counter.step()
@@ -59,10 +65,12 @@ def test_row_30_threads_of_one_client_exclude_each_other(count, implementation, 
     assert not keys(urls, name)
 
 
-def test_threads_with_a_client_each_exclude_each_other(implementation, three, name):
+def test_threads_with_a_client_each_exclude_each_other(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     counter = Counter()
 
-    def work():
+    def work() -> None:
         with Client(three) as client:
             for _ in range(20):
                 with client.lock(name, ttl=LONG, timeout=PATIENCE):
@@ -72,10 +80,12 @@ def test_threads_with_a_client_each_exclude_each_other(implementation, three, na
     assert counter.value == 6 * 20
 
 
-def test_many_threads_on_names_of_their_own_all_go_on(implementation, three, name, keys):
+def test_many_threads_on_names_of_their_own_all_go_on(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     with Client(three) as client:
 
-        def work(number):
+        def work(number: Any) -> Any:
             for _ in range(10):
                 lock = client.lock(f"{name}-{number}", ttl=LONG)
                 assert lock.acquire(blocking=False)
@@ -88,7 +98,9 @@ def test_many_threads_on_names_of_their_own_all_go_on(implementation, three, nam
         assert not any(keys(three, f"{name}-{number}") for number in range(48))
 
 
-def test_threads_that_start_with_an_unconnected_client_connect_it_once(implementation, three, proxies, name):
+def test_threads_that_start_with_an_unconnected_client_connect_it_once(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = Client([proxy.url for proxy in before])
     at_once([lambda number=number: client.lock(f"{name}-{number}").acquire() for number in range(16)])
@@ -97,12 +109,14 @@ def test_threads_that_start_with_an_unconnected_client_connect_it_once(implement
     client.close()
 
 
-def test_row_30_one_lock_object_acquired_by_two_threads_is_refused_to_one(implementation, three, name):
+def test_row_30_one_lock_object_acquired_by_two_threads_is_refused_to_one(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         for _ in range(20):
             lock = client.lock(name, ttl=LONG)
 
-            def work(lock=lock):
+            def work(lock: Any = lock) -> Any:
                 try:
                     return lock.acquire(timeout=PATIENCE)
                 except AlreadyHeld:
@@ -112,20 +126,24 @@ def test_row_30_one_lock_object_acquired_by_two_threads_is_refused_to_one(implem
             lock.release()
 
 
-def test_a_lock_object_that_is_held_cannot_be_acquired_again(implementation, three, name):
+def test_a_lock_object_that_is_held_cannot_be_acquired_again(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client, client.lock(name, ttl=LONG) as lock:
         with pytest.raises(AlreadyHeld):
             lock.acquire()
         assert lock.owned()
 
 
-def test_row_30_one_lock_object_released_by_many_threads_is_released_once(implementation, three, name, keys):
+def test_row_30_one_lock_object_released_by_many_threads_is_released_once(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     with Client(three) as client:
         for _ in range(20):
             lock = client.lock(name, ttl=LONG)
             assert lock.acquire(timeout=PATIENCE)
 
-            def work(lock=lock):
+            def work(lock: Any = lock) -> Any:
                 try:
                     lock.release()
                 except NotOwned:
@@ -139,7 +157,9 @@ def test_row_30_one_lock_object_released_by_many_threads_is_released_once(implem
         await_true(lambda: not keys(three, name))
 
 
-def test_close_ends_every_wait_with_client_closed(implementation, three, name):
+def test_close_ends_every_wait_with_client_closed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as other, other.lock(name, ttl=LONG):
         client = Client(three)
         client.connect()
@@ -151,7 +171,9 @@ def test_close_ends_every_wait_with_client_closed(implementation, three, name):
                 each.result(PATIENCE)
 
 
-def test_close_while_masters_are_silent_ends_every_call(implementation, three, proxies, name):
+def test_close_while_masters_are_silent_ends_every_call(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = Client([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -166,13 +188,15 @@ def test_close_while_masters_are_silent_ends_every_call(implementation, three, p
             each.result(PATIENCE / 2)
 
 
-def test_a_call_that_begins_while_another_thread_closes_ends_at_once(implementation, three, name, monkeypatch):
+def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = Client(three, attempt_timeout=PATIENCE)
     client.connect()
     caller, real = threading.get_ident(), threading.get_ident
     closing = []
 
-    def get_ident():
+    def get_ident() -> Any:
         if not closing and real() == caller:  # the caller was found to be welcome, and takes the role of driver next
             closing.append(in_thread(client.close))
             closing[0].result(PATIENCE)
@@ -186,7 +210,9 @@ def test_a_call_that_begins_while_another_thread_closes_ends_at_once(implementat
     assert time.monotonic() - began < PATIENCE / 2
 
 
-def test_row_30_two_threads_that_extend_one_lock_believe_no_more_than_the_masters(implementation, three, name, keys):
+def test_row_30_two_threads_that_extend_one_lock_believe_no_more_than_the_masters(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     with Client(three) as client:
         lock = client.lock(name, ttl=LONG)
         assert lock.acquire()
@@ -197,7 +223,9 @@ def test_row_30_two_threads_that_extend_one_lock_believe_no_more_than_the_master
         lock.release()
 
 
-def test_close_lets_releases_under_way_arrive(implementation, three, name, keys):
+def test_close_lets_releases_under_way_arrive(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     for _ in range(20):
         client = Client(three)
         lock = client.lock(name, ttl=LONG)
@@ -207,7 +235,9 @@ def test_close_lets_releases_under_way_arrive(implementation, three, name, keys)
         assert not keys(three, name)
 
 
-def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementation, three, name, keys):
+def test_a_closed_client_refuses_everything_and_can_be_closed_again(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     client = Client(three)
     lock = client.lock(name, ttl=1.0)
     assert lock.acquire()
@@ -219,16 +249,20 @@ def test_a_closed_client_refuses_everything_and_can_be_closed_again(implementati
     await_true(lambda: not keys(three, name))
 
 
-def test_a_client_that_was_never_used_can_be_closed_and_is_closed_then(implementation, three):
+def test_a_client_that_was_never_used_can_be_closed_and_is_closed_then(
+    implementation: impl.Implementation, three: list[str]
+) -> None:
     client = Client(three)
     client.close()
     with pytest.raises(ClientClosed):
         client.lock("x").acquire()
 
 
-def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_threads(implementation, three, name):
+def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_threads(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
 
-    def use():
+    def use() -> None:
         client = Client(three)
         client.lock(name, ttl=LONG, timeout=PATIENCE).acquire(blocking=False)
 
@@ -242,7 +276,7 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
             use()
         gc.collect()
 
-    def closed():
+    def closed() -> Any:
         gc.collect()  # again: a thread that was still dialling kept one alive, as part of a cycle
         return descriptors() <= before
 
@@ -252,7 +286,9 @@ def test_clients_that_are_forgotten_leave_no_warnings_no_descriptors_and_no_thre
         await_true(lambda: client.lock(name, ttl=0.1).locked())
 
 
-def test_closed_clients_leave_no_threads_and_no_descriptors(implementation, three, name):
+def test_closed_clients_leave_no_threads_and_no_descriptors(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
 
     threads = _thread._count()
     with Client(three) as client, client.lock(name):
@@ -266,7 +302,9 @@ def test_closed_clients_leave_no_threads_and_no_descriptors(implementation, thre
     await_true(lambda: descriptors() <= before)
 
 
-def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, three, name):
+def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client, client.lock(name, ttl=LONG):
         with pytest.raises(LockBusy), client.lock(name, timeout=0):
             raise AssertionError("the body ran without the lock")
@@ -274,7 +312,9 @@ def test_a_held_lock_makes_a_busy_with_and_a_timed_one_fail(implementation, thre
             raise AssertionError("the body ran without the lock")
 
 
-def test_a_waiter_gets_the_lock_of_a_holder_that_died(implementation, three, name):
+def test_a_waiter_gets_the_lock_of_a_holder_that_died(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     text = """
 import os, sys, redlatch
 client = redlatch.Client(sys.argv[2:], attempt_timeout=10)
@@ -287,13 +327,15 @@ os.kill(os.getpid(), 9)
         assert client.lock(name).acquire(timeout=PATIENCE)
 
 
-def test_patience_is_for_a_thread_that_uses_the_client_alone(monkeypatch, url, name):
+def test_patience_is_for_a_thread_that_uses_the_client_alone(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str
+) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))  # a compiled driver shows nobody its fields
     with Client(url, gil_patience=0.001) as client:
         wires = client._driver._leader.fleet.wires
 
-        def ask_until(patience_ns):
-            def asked():
+        def ask_until(patience_ns: Any) -> None:
+            def asked() -> Any:
                 client.lock(name).locked()
                 return wires.patience_ns == patience_ns
 
@@ -305,7 +347,7 @@ def test_patience_is_for_a_thread_that_uses_the_client_alone(monkeypatch, url, n
         ask_until(1_000_000)
 
 
-def test_without_patience_the_gil_is_never_kept(monkeypatch, url, name):
+def test_without_patience_the_gil_is_never_kept(monkeypatch: pytest.MonkeyPatch, url: str, name: str) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))
     with Client(url, gil_patience=0) as client:
         deadline = time.monotonic() + 0.2  # four times as long as being alone takes

@@ -13,17 +13,19 @@ import ipaddress
 import logging
 import pickle
 import traceback
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
-from conftest import SERVERS
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from faces import PATIENCE, await_true
+from support.faces import PATIENCE, Face, await_true
+from support.masters import SERVERS, Farm, Keys
 
-from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, embedded
+from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, embedded, impl
 
 LONG = 60.0
 PASSWORD = "s3cr3t/p@ss:w%rd"
@@ -33,7 +35,7 @@ QUOTED = "s3cr3t%2Fp%40ss%3Aw%25rd"
 # --- certificates ----------------------------------------------------------------------------------------
 
 
-def certify(folder, name, issuer=None, hosts=(), authority=False):
+def certify(folder: Any, name: Any, issuer: Any = None, hosts: Any = (), authority: Any = False) -> Any:
     """Write {name}.crt and {name}.key, signed by `issuer` or by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
@@ -73,7 +75,7 @@ def certify(folder, name, issuer=None, hosts=(), authority=False):
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
+def certificates(tmp_path_factory: Any) -> Any:
     folder = tmp_path_factory.mktemp("certificates")
     authority = certify(folder, "authority", authority=True)
     certify(folder, "stranger", authority=True)
@@ -87,14 +89,14 @@ def certificates(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tls(certificates):
+def tls(certificates: Any) -> Iterator[Any]:
     """Start TLS masters with the given certificate, once for each kind."""
     if SERVERS["redis-on-path"] is None:
         pytest.skip("there is no redis-server on PATH")
     with contextlib.ExitStack() as stack:
         running = {}
 
-        def urls(certificate="server", clients="no", password=""):
+        def urls(certificate: Any = "server", clients: Any = "no", password: Any = "") -> Any:
             kind = (certificate, clients, password)
             if kind not in running:
                 config = {
@@ -114,11 +116,11 @@ def tls(certificates):
         yield urls
 
 
-def with_options(urls, **options):
+def with_options(urls: Any, **options: Any) -> Any:
     return [f"{url}?" + "&".join(f"{key}={value}" for key, value in options.items()) for url in urls]
 
 
-def cycle(client, name):
+def cycle(client: Any, name: Any) -> None:
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(timeout=PATIENCE)
     assert not client.lock(name).acquire(blocking=False)
@@ -129,24 +131,26 @@ def cycle(client, name):
     assert not lock.locked()
 
 
-def addresses(urls):
+def addresses(urls: Any) -> Any:
     return {url.partition("://")[2].partition("?")[0].rpartition("@")[2] for url in urls}
 
 
 # --- TLS -------------------------------------------------------------------------------------------------
 
 
-def test_masters_of_a_known_authority_grant_locks(connect, tls, certificates, name):
+def test_masters_of_a_known_authority_grant_locks(connect: Face, tls: Any, certificates: Any, name: str) -> None:
     client = connect(with_options(tls(), ssl_ca_certs=certificates / "authority.crt"))
     for _ in range(10):
         cycle(client, name)
 
 
-def test_many_locks_at_once_pass_through_tls(implementation, tls, certificates, name):
+def test_many_locks_at_once_pass_through_tls(
+    implementation: impl.Implementation, tls: Any, certificates: Any, name: str
+) -> None:
     urls = with_options(tls(), ssl_ca_certs=certificates / "authority.crt")
 
-    async def main():
-        async def work(number):
+    async def main() -> None:
+        async def work(number: Any) -> None:
             for _ in range(5):
                 async with client.lock(f"{name}-{number}", ttl=LONG):
                     pass
@@ -157,7 +161,7 @@ def test_many_locks_at_once_pass_through_tls(implementation, tls, certificates, 
     asyncio.run(main())
 
 
-def test_masters_of_an_unknown_authority_have_no_vote(connect, tls, certificates, name):
+def test_masters_of_an_unknown_authority_have_no_vote(connect: Face, tls: Any, certificates: Any, name: str) -> None:
     urls = with_options(tls(), ssl_ca_certs=certificates / "stranger.crt")
     with pytest.raises(QuorumUnavailable) as caught:
         connect(urls).lock(name).acquire()
@@ -165,13 +169,13 @@ def test_masters_of_an_unknown_authority_have_no_vote(connect, tls, certificates
     assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
 
 
-def test_masters_are_verified_by_default(connect, tls, name):
+def test_masters_are_verified_by_default(connect: Face, tls: Any, name: str) -> None:
     with pytest.raises(QuorumUnavailable) as caught:
         connect(tls()).lock(name).acquire()
     assert all("CERTIFICATE_VERIFY_FAILED" in str(cause) for cause in caught.value.causes.values())
 
 
-def test_a_certificate_for_another_host_is_refused(connect, tls, certificates, name):
+def test_a_certificate_for_another_host_is_refused(connect: Face, tls: Any, certificates: Any, name: str) -> None:
     urls = with_options(tls("elsewhere"), ssl_ca_certs=certificates / "authority.crt")
     with pytest.raises(QuorumUnavailable) as caught:
         connect(urls).lock(name).acquire()
@@ -179,18 +183,22 @@ def test_a_certificate_for_another_host_is_refused(connect, tls, certificates, n
     assert all("IP address mismatch" in str(cause) for cause in caught.value.causes.values())
 
 
-def test_verification_is_turned_off_only_by_an_explicit_option(connect, tls, name):
+def test_verification_is_turned_off_only_by_an_explicit_option(connect: Face, tls: Any, name: str) -> None:
     urls = with_options(tls("elsewhere"), ssl_cert_reqs="none", ssl_check_hostname="False")
     cycle(connect(urls), name)
 
 
-def test_a_master_that_wants_a_certificate_gets_the_clients(connect, tls, certificates, name):
+def test_a_master_that_wants_a_certificate_gets_the_clients(
+    connect: Face, tls: Any, certificates: Any, name: str
+) -> None:
     options = {"ssl_ca_certs": certificates / "authority.crt"}
     pair = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "client.key"}
     cycle(connect(with_options(tls(clients="yes"), **options, **pair)), name)
 
 
-def test_a_master_that_wants_a_certificate_refuses_a_client_without(connect, tls, certificates, name):
+def test_a_master_that_wants_a_certificate_refuses_a_client_without(
+    connect: Face, tls: Any, certificates: Any, name: str
+) -> None:
     urls = with_options(tls(clients="yes"), ssl_ca_certs=certificates / "authority.crt")
     with pytest.raises(QuorumUnavailable) as caught:
         connect(urls).lock(name).acquire()
@@ -199,7 +207,9 @@ def test_a_master_that_wants_a_certificate_refuses_a_client_without(connect, tls
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
 @pytest.mark.parametrize("kind", ["url", "client"])
-def test_a_missing_tls_file_is_refused_with_its_option_and_path(connect, certificates, kind, option):
+def test_a_missing_tls_file_is_refused_with_its_option_and_path(
+    connect: Face, certificates: Any, kind: str, option: str
+) -> None:
     files = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "client.key"}
     files[option] = "/nowhere/at-all.pem"
     [url] = with_options(["rediss://s3cr3t-user:s3cr3t-pw@127.0.0.1:1"], **files)
@@ -219,7 +229,9 @@ def test_a_missing_tls_file_is_refused_with_its_option_and_path(connect, certifi
         ({"ssl_certfile": "client.crt", "ssl_keyfile": "locked.key", "ssl_password": "wr0ng"}, ["ssl_keyfile"]),
     ],
 )
-def test_an_unusable_tls_file_is_refused_with_its_option_and_path(connect, certificates, files, named):
+def test_an_unusable_tls_file_is_refused_with_its_option_and_path(
+    connect: Face, certificates: Any, files: Any, named: Any
+) -> None:
     paths = {option: name if option == "ssl_password" else certificates / name for option, name in files.items()}
     with pytest.raises(ConfigurationError) as caught:
         connect(with_options(["rediss://127.0.0.1:1"], **paths))
@@ -228,26 +240,28 @@ def test_an_unusable_tls_file_is_refused_with_its_option_and_path(connect, certi
     assert ("ssl_ca_certs" in str(caught.value)) == (named == ["ssl_ca_certs"])
 
 
-def test_a_key_with_a_password_is_accepted_with_the_password(connect, certificates):
+def test_a_key_with_a_password_is_accepted_with_the_password(connect: Face, certificates: Any) -> None:
     pair = {"ssl_certfile": certificates / "client.crt", "ssl_keyfile": certificates / "locked.key"}
     connect(with_options(["rediss://127.0.0.1:1"], ssl_password="s3cr3t-key", **pair))
 
 
-def test_a_plain_url_to_a_tls_port_is_unavailable_and_no_hang(connect, tls, name):
+def test_a_plain_url_to_a_tls_port_is_unavailable_and_no_hang(connect: Face, tls: Any, name: str) -> None:
     urls = [url.replace("rediss:", "redis:") for url in tls()]
     with pytest.raises((QuorumUnavailable, ConfigurationError)):
         connect(urls).lock(name).acquire()
 
 
-def test_a_tls_url_to_a_plain_port_is_unavailable_and_no_hang(connect, farm, name):
+def test_a_tls_url_to_a_plain_port_is_unavailable_and_no_hang(connect: Face, farm: Farm, name: str) -> None:
     urls = [url.replace("redis:", "rediss:") for url in farm.urls(3)]
     with pytest.raises(QuorumUnavailable) as caught:
         connect(urls).lock(name).acquire()
     assert set(caught.value.causes) == addresses(urls)
 
 
-def test_settings_of_a_redis_py_client_are_verified_too(implementation, tls, certificates, name):
-    def clients(authority):
+def test_settings_of_a_redis_py_client_are_verified_too(
+    implementation: impl.Implementation, tls: Any, certificates: Any, name: str
+) -> None:
+    def clients(authority: Any) -> Any:
         return [
             redis.Redis.from_url(url, ssl_ca_certs=str(certificates / authority), ssl_check_hostname=True)
             for url in tls()
@@ -262,7 +276,7 @@ def test_settings_of_a_redis_py_client_are_verified_too(implementation, tls, cer
 # --- secrets ---------------------------------------------------------------------------------------------
 
 
-def everything_said(error):
+def everything_said(error: Any) -> Any:
     """Return everything that an exception shows when it is printed, logged or pickled."""
     shown = [repr(error), str(error), *traceback.format_exception(error), repr(error.__dict__)]
     shown += [repr(cause) + str(cause) for cause in getattr(error, "causes", {}).values()]
@@ -271,17 +285,19 @@ def everything_said(error):
     return "\n".join(shown)
 
 
-def is_told(text):
+def is_told(text: Any) -> Any:
     return PASSWORD in text or QUOTED in text or "s3cr3t" in text
 
 
-def test_a_password_over_tls_logs_in(connect, tls, certificates, name):
+def test_a_password_over_tls_logs_in(connect: Face, tls: Any, certificates: Any, name: str) -> None:
     urls = tls(password=PASSWORD)
     assert QUOTED in urls[0]
     cycle(connect(with_options(urls, ssl_ca_certs=certificates / "authority.crt")), name)
 
 
-def test_a_wrong_password_is_reported_without_the_password(connect, fleet_with_password, caplog, name):
+def test_a_wrong_password_is_reported_without_the_password(
+    connect: Face, fleet_with_password: Any, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     caplog.set_level(logging.DEBUG)
     urls = [url.replace(QUOTED, f"{QUOTED}x") for url in fleet_with_password]
     client = connect(urls)
@@ -294,12 +310,14 @@ def test_a_wrong_password_is_reported_without_the_password(connect, fleet_with_p
 
 
 @pytest.fixture(scope="module")
-def fleet_with_password():
+def fleet_with_password() -> Iterator[Any]:
     with embedded.masters(3, config={"requirepass": PASSWORD}) as urls:
         yield urls
 
 
-def test_no_repr_log_copy_or_pickle_has_the_password_or_the_token(connect, fleet_with_password, caplog, name):
+def test_no_repr_log_copy_or_pickle_has_the_password_or_the_token(
+    connect: Face, fleet_with_password: Any, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     caplog.set_level(logging.DEBUG)
     client = connect(fleet_with_password)
     lock = client.lock(name, ttl=LONG)
@@ -328,7 +346,7 @@ def test_no_repr_log_copy_or_pickle_has_the_password_or_the_token(connect, fleet
         f"redis://127.0.0.1:1?password={QUOTED}&health_check_interval=never",
     ],
 )
-def test_a_malformed_url_is_refused_without_its_password(url, implementation):
+def test_a_malformed_url_is_refused_without_its_password(url: str, implementation: impl.Implementation) -> None:
     try:
         client = Client([url])
         client.lock("x").acquire(blocking=False)
@@ -348,11 +366,11 @@ RULES += " +hello +time +info +client|setname"
 
 
 @pytest.fixture
-def restricted(server):
+def restricted(server: str) -> Iterator[Any]:
     """Start masters with a restricted user; return its URLs and a function that changes its rules."""
     with embedded.masters(3, server=server) as urls:
 
-        def rule(*rules):
+        def rule(*rules: Any) -> None:
             for url in urls:
                 with redis.Redis.from_url(url, socket_timeout=PATIENCE) as admin:
                     admin.execute_command("ACL", "SETUSER", "lk", *rules)
@@ -365,12 +383,14 @@ def restricted(server):
         yield SimpleNamespace(urls=[url.replace("://", "://lk:s3cr3t-lk@") for url in urls], admin=urls, rule=rule)
 
 
-def test_a_user_with_the_least_rights_can_do_everything(connect, restricted, name, keys):
+def test_a_user_with_the_least_rights_can_do_everything(connect: Face, restricted: Any, name: str, keys: Keys) -> None:
     cycle(connect(restricted.urls, prefix="lock"), name.removeprefix("lock"))
     await_true(lambda: not keys(restricted.admin, name))
 
 
-def test_a_native_release_is_used_if_allowed_and_replaced_otherwise(connect, restricted, name, keys):
+def test_a_native_release_is_used_if_allowed_and_replaced_otherwise(
+    connect: Face, restricted: Any, name: str, keys: Keys
+) -> None:
     try:
         restricted.rule("+delifeq")
     except redis.ResponseError:
@@ -383,7 +403,9 @@ def test_a_native_release_is_used_if_allowed_and_replaced_otherwise(connect, res
     await_true(lambda: not keys(restricted.admin, name))
 
 
-def test_a_user_without_the_right_to_release_gets_an_error_and_the_key_expires(connect, restricted, name, keys):
+def test_a_user_without_the_right_to_release_gets_an_error_and_the_key_expires(
+    connect: Face, restricted: Any, name: str, keys: Keys
+) -> None:
     client = connect(restricted.urls, prefix="lock", attempt_timeout=PATIENCE)
     client.connect()
     restricted.rule("-del", "-eval", "-evalsha")
@@ -395,7 +417,7 @@ def test_a_user_without_the_right_to_release_gets_an_error_and_the_key_expires(c
     await_true(lambda: not keys(restricted.admin, name))
 
 
-def test_keys_outside_of_the_users_rules_are_refused_with_a_cause(connect, restricted):
+def test_keys_outside_of_the_users_rules_are_refused_with_a_cause(connect: Face, restricted: Any) -> None:
     with pytest.raises(QuorumUnavailable) as caught:
         connect(restricted.urls, guard=None).lock("elsewhere").acquire()
     assert len(caught.value.causes) >= 2

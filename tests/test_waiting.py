@@ -14,9 +14,13 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, at_once, await_true, in_thread
+from support.faces import PATIENCE, Face, ask, at_once, await_true, in_thread
+from support.masters import Farm, Keys
+from support.proxy import Proxy
 
 from redlatch import (
     AlreadyHeld,
@@ -48,27 +52,27 @@ UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del',
 
 
 @pytest.fixture
-def no_late_reading(monkeypatch):
+def no_late_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the background thread read no late replies."""
     monkeypatch.setattr("redlatch.drivers.background.PERIOD", 2 * PATIENCE)
 
 
-def queues_of(client):
+def queues_of(client: Any) -> Any:
     return client._driver.queues
 
 
-def in_line(client, name):
+def in_line(client: Any, name: Any) -> Any:
     """Count the entries in a client's queue."""
     queue = queues_of(client).by_key.get(name.encode())
     return len(queue.entries) if queue is not None else 0
 
 
-def watches(client, name):
+def watches(client: Any, name: Any) -> Any:
     """Return whether a client waits for pushes that the key is gone."""
     return any(ballot.waits_for for ballot in list(queues_of(client).watches.by_key.get(name.encode(), ())))
 
 
-def queue_up(client, name, count, ttl=LONG, **named):
+def queue_up(client: Any, name: Any, count: Any, ttl: Any = LONG, **named: Any) -> Any:
     """Let `count` more waiters join a client's queue one after the other; return their locks and their calls."""
     locks = [client.lock(name, ttl=ttl) for _ in range(count)]
     calls = []
@@ -78,7 +82,7 @@ def queue_up(client, name, count, ttl=LONG, **named):
     return locks, calls
 
 
-def wait_at_the_head(client, name, ttl=LONG):
+def wait_at_the_head(client: Any, name: Any, ttl: Any = LONG) -> Any:
     """Let one waiter wait for another client's lock; return its lock and its call."""
     lock = client.lock(name, ttl=ttl)
     call = lock.start("acquire")
@@ -86,18 +90,18 @@ def wait_at_the_head(client, name, ttl=LONG):
     return lock, call
 
 
-def enter(lock):
+def enter(lock: Any) -> Any:
     """Begin to enter the ``with`` of a lock of either face."""
     return lock.start("__enter__" if hasattr(lock.raw, "__enter__") else "__aenter__")
 
 
-def held_by(client, name, ttl=LONG):
+def held_by(client: Any, name: Any, ttl: Any = LONG) -> Any:
     lock = client.lock(name, ttl=ttl)
     assert lock.acquire(timeout=PATIENCE)
     return lock
 
 
-def values(urls, name):
+def values(urls: Any, name: Any) -> Any:
     """Return the value of the key on each master."""
     found = []
     for url in urls:
@@ -106,19 +110,19 @@ def values(urls, name):
     return found
 
 
-def forget(urls, name):
+def forget(urls: Any, name: Any) -> None:
     """Delete a key as an operator would."""
     for url in urls:
         with ask(url) as server:
             server.delete(name)
 
 
-def sets(before, name):
+def sets(before: Any, name: Any) -> Any:
     """Count the attempts that each proxy has seen."""
     return [proxy.count("SET", name) for proxy in before]
 
 
-def await_sets(before, name, counts):
+def await_sets(before: Any, name: Any, counts: Any) -> None:
     """Wait until attempts that a quorum has answered reach the other masters, too."""
     await_true(lambda: sets(before, name) == counts)
 
@@ -127,7 +131,14 @@ def await_sets(before, name, counts):
 
 
 @pytest.mark.parametrize("waiters", [1, 50])
-def test_only_the_head_of_the_queue_asks_the_masters(waiters, connect, three, proxies, name, no_backstop):
+def test_only_the_head_of_the_queue_asks_the_masters(
+    waiters: int,
+    connect: Face,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    no_backstop: None,
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before], handoff=FOR_EVER), connect(three)
     held = held_by(other, name)
@@ -145,7 +156,7 @@ def test_only_the_head_of_the_queue_asks_the_masters(waiters, connect, three, pr
 
 
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
-def test_the_first_waiter_gets_the_lock_first(handoff, connect, three, name):
+def test_the_first_waiter_gets_the_lock_first(handoff: Any, connect: Face, three: list[str], name: str) -> None:
     client = connect(three, handoff=handoff)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, 6)
@@ -157,7 +168,9 @@ def test_the_first_waiter_gets_the_lock_first(handoff, connect, three, name):
     held.release()
 
 
-def test_a_queue_and_its_head_are_removed_without_waiters_and_holder(connect, three, name, keys):
+def test_a_queue_and_its_head_are_removed_without_waiters_and_holder(
+    connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, 3)
@@ -169,7 +182,9 @@ def test_a_queue_and_its_head_are_removed_without_waiters_and_holder(connect, th
     await_true(lambda: not keys(three, name))
 
 
-def test_the_queue_of_a_lease_that_was_passed_on_and_expires_is_removed(connect, three, name):
+def test_the_queue_of_a_lease_that_was_passed_on_and_expires_is_removed(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
     held = client.lock(name, ttl=SHORT)
     assert held.acquire()
@@ -183,7 +198,7 @@ def test_the_queue_of_a_lease_that_was_passed_on_and_expires_is_removed(connect,
     assert waiting.raw.name == name
 
 
-def test_each_name_has_a_queue_of_its_own(connect, three, name):
+def test_each_name_has_a_queue_of_its_own(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     held = held_by(client, name)
     _, [call] = queue_up(client, name, 1)
@@ -193,7 +208,9 @@ def test_each_name_has_a_queue_of_its_own(connect, three, name):
     assert call.result(PATIENCE)
 
 
-def test_an_attempt_without_waiting_behind_another_of_this_client_sends_nothing(connect, three, proxies, name):
+def test_an_attempt_without_waiting_behind_another_of_this_client_sends_nothing(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     held = held_by(client, name)
@@ -206,7 +223,7 @@ def test_an_attempt_without_waiting_behind_another_of_this_client_sends_nothing(
     assert held.owned()
 
 
-def test_a_second_acquire_of_a_held_lock_does_not_change_the_queue(connect, three, name):
+def test_a_second_acquire_of_a_held_lock_does_not_change_the_queue(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     token = held.token
@@ -220,10 +237,12 @@ def test_a_second_acquire_of_a_held_lock_does_not_change_the_queue(connect, thre
     assert lock.token == token
 
 
-def test_threads_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(implementation, three, name, keys):
+def test_threads_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     inside = []
 
-    def work():
+    def work() -> Any:
         for _ in range(30):
             with client.lock(name, ttl=LONG, timeout=PATIENCE):
                 inside.append(1)
@@ -236,10 +255,12 @@ def test_threads_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(im
         await_true(lambda: not keys(three, name))
 
 
-def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(implementation, three, name, keys):
+def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     inside = []
 
-    async def work(client):
+    async def work(client: Any) -> None:
         for _ in range(10):
             async with client.lock(name, ttl=LONG, timeout=PATIENCE):
                 inside.append(1)
@@ -247,7 +268,7 @@ def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(impl
                 assert len(inside) == 1
                 inside.pop()
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three, handoff=Handoff(tenure=0.001)) as client:
             await asyncio.gather(*[work(client) for _ in range(50)])
 
@@ -259,7 +280,9 @@ def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(impl
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_release_passes_the_lease_on_without_a_command(wait, connect, three, proxies, name):
+def test_a_release_passes_the_lease_on_without_a_command(
+    wait: bool, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], handoff=FOR_EVER)
     held = held_by(client, name)
@@ -275,7 +298,7 @@ def test_a_release_passes_the_lease_on_without_a_command(wait, connect, three, p
     assert values(three, name) == [token] * 3
 
 
-def test_each_holder_of_a_passed_lease_is_a_hold_of_its_own(connect, three, name):
+def test_each_holder_of_a_passed_lease_is_a_hold_of_its_own(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     [lock], [call] = queue_up(client, name, 1)
@@ -290,7 +313,7 @@ def test_each_holder_of_a_passed_lease_is_a_hold_of_its_own(connect, three, name
     assert lock.owned() is True
 
 
-def test_a_holder_that_passed_a_lease_on_may_wait_for_it_again(connect, three, name):
+def test_a_holder_that_passed_a_lease_on_may_wait_for_it_again(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, handoff=FOR_EVER)
     one, other = client.lock(name, ttl=LONG), client.lock(name, ttl=LONG)
     assert one.acquire()
@@ -304,7 +327,9 @@ def test_a_holder_that_passed_a_lease_on_may_wait_for_it_again(connect, three, n
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_lease_passes_at_most_count_times_and_then_it_is_released(count, connect, three, name):
+def test_a_lease_passes_at_most_count_times_and_then_it_is_released(
+    count: int, connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, handoff=Handoff(tenure=LONG, count=count))
     held = held_by(client, name)
     tokens = [held.token]
@@ -319,7 +344,7 @@ def test_a_lease_passes_at_most_count_times_and_then_it_is_released(count, conne
     assert len(set(tokens)) == len(each)
 
 
-def test_without_a_tenure_each_holder_asks_the_masters(connect, three, name):
+def test_without_a_tenure_each_holder_asks_the_masters(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, handoff=EVERY_TIME)
     held = held_by(client, name)
     token = held.token
@@ -330,11 +355,11 @@ def test_without_a_tenure_each_holder_asks_the_masters(connect, three, name):
     assert lock.owned()
 
 
-def test_another_client_gets_the_lock_after_a_tenure(connect, three, name):
+def test_another_client_gets_the_lock_after_a_tenure(connect: Face, three: list[str], name: str) -> None:
     busy, other = connect(three, handoff=Handoff(tenure=0.01)), connect(three)
     over = threading.Event()
 
-    def work():
+    def work() -> None:
         while not over.is_set():
             held_by(busy, name).release()
 
@@ -348,7 +373,9 @@ def test_another_client_gets_the_lock_after_a_tenure(connect, three, name):
 
 
 @pytest.mark.parametrize(("first", "second"), [(20.0, LONG), (LONG, 20.0)], ids=["longer", "shorter"])
-def test_a_lease_gets_the_ttl_of_its_next_holder(first, second, connect, three, name, keys):
+def test_a_lease_gets_the_ttl_of_its_next_holder(
+    first: Any, second: Any, connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name, ttl=first)
     token = held.token
@@ -364,7 +391,9 @@ def test_a_lease_gets_the_ttl_of_its_next_holder(first, second, connect, three, 
     await_true(lambda: values(three, name) == [token] * 3)
 
 
-def test_the_next_holder_acquires_again_if_the_key_of_its_lease_is_gone(connect, three, name):
+def test_the_next_holder_acquires_again_if_the_key_of_its_lease_is_gone(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name, ttl=20.0)
     token = held.token
@@ -377,7 +406,9 @@ def test_the_next_holder_acquires_again_if_the_key_of_its_lease_is_gone(connect,
     await_true(lambda: values(three, name) == [lock.token] * 3)
 
 
-def test_the_next_holder_waits_if_another_client_has_the_key_of_its_lease(connect, three, name):
+def test_the_next_holder_waits_if_another_client_has_the_key_of_its_lease(
+    connect: Face, three: list[str], name: str
+) -> None:
     client, other = connect(three, handoff=FOR_EVER), connect(three)
     held = held_by(client, name, ttl=20.0)
     [lock], [call] = queue_up(client, name, 1)
@@ -391,7 +422,9 @@ def test_the_next_holder_waits_if_another_client_has_the_key_of_its_lease(connec
     assert lock.owned()
 
 
-def test_the_release_reports_that_a_lease_was_lost_before_its_hand_off(connect, three, name):
+def test_the_release_reports_that_a_lease_was_lost_before_its_hand_off(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, handoff=FOR_EVER)
     held = held_by(client, name)
     [lock], [call] = queue_up(client, name, 1)
@@ -404,7 +437,9 @@ def test_the_release_reports_that_a_lease_was_lost_before_its_hand_off(connect, 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_expired_holder_passes_no_lease_on_and_the_next_waiter_asks(wait, connect, three, name, no_late_reading):
+def test_an_expired_holder_passes_no_lease_on_and_the_next_waiter_asks(
+    wait: bool, connect: Face, three: list[str], name: str, no_late_reading: Any
+) -> None:
     client = connect(three, handoff=FOR_EVER, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     token = held.token
@@ -419,7 +454,9 @@ def test_an_expired_holder_passes_no_lease_on_and_the_next_waiter_asks(wait, con
     assert calls[1].result(PATIENCE)
 
 
-def test_a_waiter_behind_a_holder_that_never_releases_gets_the_lock_after_the_ttl(connect, three, name):
+def test_a_waiter_behind_a_holder_that_never_releases_gets_the_lock_after_the_ttl(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, attempt_timeout=PATIENCE)
     held_by(client, name, ttl=SHORT)
     locks, calls = queue_up(client, name, 2)
@@ -429,7 +466,7 @@ def test_a_waiter_behind_a_holder_that_never_releases_gets_the_lock_after_the_tt
     assert calls[1].result(PATIENCE)
 
 
-def test_a_waiter_that_comes_after_a_loss_overtakes_no_other_waiter(connect, three, name):
+def test_a_waiter_that_comes_after_a_loss_overtakes_no_other_waiter(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, attempt_timeout=PATIENCE)
     held = held_by(client, name, ttl=SHORT)
     [first], [call] = queue_up(client, name, 1)
@@ -443,8 +480,8 @@ def test_a_waiter_that_comes_after_a_loss_overtakes_no_other_waiter(connect, thr
 
 
 def test_a_waiter_that_comes_while_a_lost_lock_is_released_gets_the_lock(
-    connect, three, proxies, name, no_late_reading
-):
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_late_reading: Any
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before])
     held = held_by(client, name)
@@ -463,7 +500,7 @@ def test_a_waiter_that_comes_while_a_lost_lock_is_released_gets_the_lock(
     assert lock.owned()
 
 
-def test_the_release_of_a_lock_of_a_batch_wakes_a_waiter(connect, url, name, no_backstop):
+def test_the_release_of_a_lock_of_a_batch_wakes_a_waiter(connect: Face, url: str, name: str, no_backstop: None) -> None:
     client = connect([url])
     [held] = client.acquire_many([name], ttl=LONG)
     _, call = wait_at_the_head(client, name)
@@ -474,7 +511,9 @@ def test_the_release_of_a_lock_of_a_batch_wakes_a_waiter(connect, url, name, no_
     assert call.result(PATIENCE)
 
 
-def test_many_releases_wake_the_waiters_behind_them(connect, three, name, no_backstop):
+def test_many_releases_wake_the_waiters_behind_them(
+    connect: Face, three: list[str], name: str, no_backstop: None
+) -> None:
     client = connect(three)
     held = client.acquire_many([name, f"{name}-other"], ttl=LONG)
     _, call = wait_at_the_head(client, name)
@@ -485,27 +524,27 @@ def test_many_releases_wake_the_waiters_behind_them(connect, three, name, no_bac
 # --- masters that push -------------------------------------------------------------------------------
 
 
-def released_by_its_client(client, urls, name):
+def released_by_its_client(client: Any, urls: Any, name: Any) -> Any:
     lock = held_by(client, name)
     return lambda: lock.release()
 
 
-def released_without_waiting(client, urls, name):
+def released_without_waiting(client: Any, urls: Any, name: Any) -> Any:
     lock = held_by(client, name)
     return lambda: lock.release(wait=False)
 
 
-def deleted_by_an_operator(client, urls, name):
+def deleted_by_an_operator(client: Any, urls: Any, name: Any) -> Any:
     held_by(client, name)
     return lambda: forget(urls, name)
 
 
-def released_by_redlock_py(client, urls, name):
+def released_by_redlock_py(client: Any, urls: Any, name: Any) -> Any:
     for url in urls:
         with ask(url) as server:
             assert server.set(name, "token-of-redlock-py", nx=True, px=int(LONG * 1000))
 
-    def unlock():
+    def unlock() -> None:
         for url in urls:
             with ask(url) as server:
                 assert server.eval(UNLOCK, 1, name, "token-of-redlock-py") == 1
@@ -513,14 +552,16 @@ def released_by_redlock_py(client, urls, name):
     return unlock
 
 
-def expired_by_itself(client, urls, name):
+def expired_by_itself(client: Any, urls: Any, name: Any) -> Any:
     for url in urls:
         with ask(url) as server:
             assert server.set(name, "x", nx=True, px=1500)
     return lambda: None
 
 
-def test_an_expired_lock_is_acquired_although_others_wait_behind_a_long_one(connect, farm, name):
+def test_an_expired_lock_is_acquired_although_others_wait_behind_a_long_one(
+    connect: Face, farm: Farm, name: str
+) -> None:
     client = connect(farm.urls(1), attempt_timeout=PATIENCE)
     held_by(client, name)
     queue_up(client, name, 1)
@@ -541,7 +582,9 @@ def test_an_expired_lock_is_acquired_although_others_wait_behind_a_long_one(conn
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_waiter_is_woken_by_every_way_in_which_the_key_ends(count, hold, connect, farm, name, no_backstop):
+def test_a_waiter_is_woken_by_every_way_in_which_the_key_ends(
+    count: int, hold: Any, connect: Face, farm: Farm, name: str, no_backstop: None
+) -> None:
     urls = farm.urls(count)
     client, other = connect(urls), connect(urls)
     # Connect before the ttl of the key that expires begins.
@@ -554,7 +597,9 @@ def test_a_waiter_is_woken_by_every_way_in_which_the_key_ends(count, hold, conne
     assert queues_of(client).watches.by_key == {}
 
 
-def test_the_masters_push_a_release_that_comes_before_the_waiter_sleeps(connect, three, proxies, name, no_backstop):
+def test_the_masters_push_a_release_that_comes_before_the_waiter_sleeps(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
@@ -571,7 +616,13 @@ def test_the_masters_push_a_release_that_comes_before_the_waiter_sleeps(connect,
     assert call.result(PATIENCE)
 
 
-def test_row_32_a_waiter_looks_by_itself_if_pushes_are_lost(connect, three, proxies, name, backstop):
+def test_row_32_a_waiter_looks_by_itself_if_pushes_are_lost(
+    connect: Face,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    backstop: Callable[[float], None],
+) -> None:
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -585,7 +636,13 @@ def test_row_32_a_waiter_looks_by_itself_if_pushes_are_lost(connect, three, prox
     await_true(lambda: sum(bool(proxy.pushes) for proxy in before) >= 2)
 
 
-def test_row_32_late_pushes_disturb_no_waiter(connect, three, proxies, name, backstop):
+def test_row_32_late_pushes_disturb_no_waiter(
+    connect: Face,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    backstop: Callable[[float], None],
+) -> None:
     backstop(0.1)
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
@@ -604,7 +661,9 @@ def test_row_32_late_pushes_disturb_no_waiter(connect, three, proxies, name, bac
     assert [proxy.accepted for proxy in before] == [1, 1, 1]
 
 
-def test_the_pushes_of_a_minority_wake_no_waiter(connect, three, proxies, name, no_backstop):
+def test_the_pushes_of_a_minority_wake_no_waiter(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
@@ -621,7 +680,7 @@ def test_the_pushes_of_a_minority_wake_no_waiter(connect, three, proxies, name, 
     assert call.result(PATIENCE)
 
 
-def test_flushed_masters_wake_every_waiter(connect, name, no_backstop):
+def test_flushed_masters_wake_every_waiter(connect: Face, name: str, no_backstop: None) -> None:
     with embedded.masters(1) as [url]:
         client, other = connect([url], guard=None), connect([url], guard=None)
         for number in range(3):
@@ -634,7 +693,9 @@ def test_flushed_masters_wake_every_waiter(connect, name, no_backstop):
         other.close()
 
 
-def test_a_connection_that_breaks_wakes_all_waiters(connect, three, proxies, name, no_backstop):
+def test_a_connection_that_breaks_wakes_all_waiters(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     names = [f"{name}-{number}" for number in range(3)]
@@ -648,7 +709,9 @@ def test_a_connection_that_breaks_wakes_all_waiters(connect, three, proxies, nam
     assert all(call.result(PATIENCE) for call in calls)
 
 
-def test_masters_that_return_wake_a_waiter(connect, three, proxies, name, no_backstop):
+def test_masters_that_return_wake_a_waiter(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = held_by(other, name)
@@ -663,7 +726,14 @@ def test_masters_that_return_wake_a_waiter(connect, three, proxies, name, no_bac
 
 
 @pytest.mark.parametrize("silent", [1, 2])
-def test_the_pushes_of_a_quorum_are_enough(silent, connect, urls, proxies, name, no_backstop):
+def test_the_pushes_of_a_quorum_are_enough(
+    silent: int,
+    connect: Face,
+    urls: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    no_backstop: None,
+) -> None:
     before = proxies(urls[:silent])
     for proxy in before:
         proxy.deaf = True
@@ -675,7 +745,7 @@ def test_the_pushes_of_a_quorum_are_enough(silent, connect, urls, proxies, name,
 
 
 @pytest.fixture(scope="module")
-def speaking_resp2():
+def speaking_resp2() -> Iterator[Any]:
     with embedded.masters(3, config={"rename-command": 'HELLO ""'}) as urls:
         # The first client that connects writes the guard's markers, and connects twice for that.
         with Client(urls) as client:
@@ -684,7 +754,7 @@ def speaking_resp2():
 
 
 @pytest.fixture(scope="module")
-def refusing_to_track():
+def refusing_to_track() -> Iterator[Any]:
     """Return masters with users that may not use the command of their name."""
     with embedded.masters(3) as urls:
         for url in urls:
@@ -697,7 +767,7 @@ def refusing_to_track():
 
 
 @pytest.fixture(params=["RESP2", "tracking", "caching", "poll"])
-def silent(request, three):
+def silent(request: pytest.FixtureRequest, three: list[str]) -> Any:
     """Return masters that push no changes of keys, the options of their clients, and the number of their warnings."""
     if request.param == "poll":
         return three, {"wakeups": "poll"}, 0
@@ -707,7 +777,7 @@ def silent(request, three):
     return [url.replace("//", f"//{request.param}:s3cr3t-lk@") for url in urls], {}, 1
 
 
-def test_keys_that_scripts_read_are_not_tracked(connect, name):
+def test_keys_that_scripts_read_are_not_tracked(connect: Face, name: str) -> None:
     """If it were tracked, each client that ever ran a script would get pushes for all changes of a busy queue."""
     # On shared masters, tracked keys of other tests expire at any time.
     with embedded.masters(3) as three:
@@ -723,12 +793,12 @@ def test_keys_that_scripts_read_are_not_tracked(connect, name):
         other.close()
 
 
-def tracked_keys(url):
+def tracked_keys(url: Any) -> Any:
     with ask(url) as server:
         return server.info("stats")["tracking_total_keys"]
 
 
-def assert_it_passes_on(client, lock, held):
+def assert_it_passes_on(client: Any, lock: Any, held: Any) -> None:
     """Wait for a held lock until it is released, and then release it."""
     call = lock.start("acquire")
     await_true(lambda: queues_of(client).watches.by_key or call.done())
@@ -739,8 +809,8 @@ def assert_it_passes_on(client, lock, held):
 
 
 def test_a_waiter_polls_masters_that_do_not_push_and_that_is_logged_once(
-    connect, silent, name, keys, no_backstop, caplog
-):
+    connect: Face, silent: Any, name: str, keys: Keys, no_backstop: None, caplog: pytest.LogCaptureFixture
+) -> None:
     urls, options, warnings = silent
     client = connect(urls, **options)
     client.connect()
@@ -755,8 +825,8 @@ def test_a_waiter_polls_masters_that_do_not_push_and_that_is_logged_once(
 
 @pytest.mark.parametrize("kind", ["fence", "reader"])
 def test_a_waiter_polls_if_only_a_minority_pushes_and_gave_its_vote(
-    kind, connect, refusing_to_track, name, no_backstop
-):
+    kind: str, connect: Face, refusing_to_track: Any, name: str, no_backstop: None
+) -> None:
     first, second, third = refusing_to_track
     client = connect([*[url.replace("//", "//tracking:s3cr3t-lk@") for url in (first, second)], third])
     client.connect()
@@ -773,8 +843,12 @@ def test_a_waiter_polls_if_only_a_minority_pushes_and_gave_its_vote(
 
 
 def test_a_master_that_returns_and_still_does_not_push_is_not_logged_again(
-    connect, speaking_resp2, proxies, name, caplog
-):
+    connect: Face,
+    speaking_resp2: Any,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     before = proxies(speaking_resp2)
     client = connect([proxy.url for proxy in before])
     client.connect()
@@ -786,12 +860,16 @@ def test_a_master_that_returns_and_still_does_not_push_is_not_logged_again(
     assert caplog.text.count(POLLS) == 1
 
 
-def test_masters_that_push_are_not_logged(connect, three, name, caplog):
+def test_masters_that_push_are_not_logged(
+    connect: Face, three: list[str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     held_by(connect(three), name).release()
     assert POLLS not in caplog.text
 
 
-def test_a_client_that_polls_asks_for_no_pushes(connect, three, proxies, name):
+def test_a_client_that_polls_asks_for_no_pushes(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     [proxy] = proxies(three[:1])
     client, other = connect([proxy.url], wakeups="poll", guard=None), connect(three[:1], guard=None)
     held = held_by(other, name)
@@ -807,12 +885,12 @@ def test_a_client_that_polls_asks_for_no_pushes(connect, three, proxies, name):
 # --- several clients on one name ---------------------------------------------------------------------
 
 
-def agreed(client, name):
+def agreed(client: Any, name: Any) -> Any:
     """Return the index of the master that is asked first for a contended name."""
     return queues_of(client).lead.first_of(client._policy, name.encode(), 1 << 61)
 
 
-def split(urls, name):
+def split(urls: Any, name: Any) -> None:
     """Let another holder have the key on some masters."""
     for url in urls:
         with ask(url) as server:
@@ -820,8 +898,8 @@ def split(urls, name):
 
 
 def test_after_a_split_vote_one_master_is_asked_first_and_the_others_if_it_was_won(
-    connect, urls, proxies, name, no_backstop
-):
+    connect: Face, urls: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(urls)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -842,7 +920,9 @@ def test_after_a_split_vote_one_master_is_asked_first_and_the_others_if_it_was_w
     await_true(lambda: values(urls, name) == [lock.token] * 5)
 
 
-def test_the_other_masters_are_not_asked_if_a_rival_was_faster(connect, urls, proxies, name, no_backstop):
+def test_the_other_masters_are_not_asked_if_a_rival_was_faster(
+    connect: Face, urls: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, no_backstop: None
+) -> None:
     before = proxies(urls)
     client, other = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE), connect(urls)
     client.connect()
@@ -865,7 +945,7 @@ def test_the_other_masters_are_not_asked_if_a_rival_was_faster(connect, urls, pr
     assert call.result(PATIENCE)
 
 
-def test_a_key_that_only_the_agreed_master_has_excludes_no_client(connect, urls, name):
+def test_a_key_that_only_the_agreed_master_has_excludes_no_client(connect: Face, urls: list[str], name: str) -> None:
     client, other = connect(urls), connect(urls)
     held = held_by(other, name)
     lock, call = wait_at_the_head(client, name)
@@ -878,7 +958,7 @@ def test_a_key_that_only_the_agreed_master_has_excludes_no_client(connect, urls,
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
-def test_an_agreed_master_that_does_not_answer_is_skipped(how, connect, name, keys):
+def test_an_agreed_master_that_does_not_answer_is_skipped(how: str, connect: Face, name: str, keys: Keys) -> None:
     masters = embedded.masters(5)
     with masters as urls:
         client, other = connect(urls), connect(urls)
@@ -900,13 +980,15 @@ def test_an_agreed_master_that_does_not_answer_is_skipped(how, connect, name, ke
 
 
 @pytest.mark.parametrize("clients", [2, 5, 8])
-def test_clients_that_start_together_all_get_the_lock(clients, connect, urls, name, keys):
+def test_clients_that_start_together_all_get_the_lock(
+    clients: int, connect: Face, urls: list[str], name: str, keys: Keys
+) -> None:
     rivals = [connect(urls) for _ in range(clients)]
     for rival in rivals:
         rival.connect()
     inside = []
 
-    def cycle(rival):
+    def cycle(rival: Any) -> Any:
         lock = rival.lock(name, ttl=LONG)
         assert lock.acquire(timeout=PATIENCE)
         inside.append(rival)
@@ -924,7 +1006,7 @@ def test_clients_that_start_together_all_get_the_lock(clients, connect, urls, na
 
 
 @pytest.mark.parametrize("most", [0, 2])
-def test_at_most_max_waiters_may_wait_for_one_name(most, connect, three, name):
+def test_at_most_max_waiters_may_wait_for_one_name(most: int, connect: Face, three: list[str], name: str) -> None:
     client = connect(three, max_waiters=most)
     held = held_by(client, name)
     locks, calls = queue_up(client, name, most)
@@ -941,7 +1023,7 @@ def test_at_most_max_waiters_may_wait_for_one_name(most, connect, three, name):
     assert late.acquire(timeout=PATIENCE)
 
 
-def test_a_place_that_was_given_up_can_be_used_again(connect, three, name):
+def test_a_place_that_was_given_up_can_be_used_again(connect: Face, three: list[str], name: str) -> None:
     client = connect(three, max_waiters=1)
     held = held_by(client, name)
     assert client.lock(name).acquire(timeout=0.01) is False
@@ -950,7 +1032,9 @@ def test_a_place_that_was_given_up_can_be_used_again(connect, three, name):
     assert call.result(PATIENCE)
 
 
-def test_a_waiter_that_would_time_out_is_refused_at_once_with_refuse_late(connect, three, name):
+def test_a_waiter_that_would_time_out_is_refused_at_once_with_refuse_late(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, refuse_late=True)
     held = held_by(client, name)
     _, [call] = queue_up(client, name, 1)
@@ -965,7 +1049,7 @@ def test_a_waiter_that_would_time_out_is_refused_at_once_with_refuse_late(connec
     assert call.result(PATIENCE)
 
 
-def test_a_waiter_that_times_out_leaves_and_the_queue_moves_on(connect, three, name):
+def test_a_waiter_that_times_out_leaves_and_the_queue_moves_on(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     held = held_by(client, name)
     _, [first] = queue_up(client, name, 1)
@@ -978,7 +1062,7 @@ def test_a_waiter_that_times_out_leaves_and_the_queue_moves_on(connect, three, n
     assert not third.done()
 
 
-def test_a_first_waiter_that_times_out_is_skipped(connect, three, name):
+def test_a_first_waiter_that_times_out_is_skipped(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     held = held_by(client, name)
     [out], [first] = queue_up(client, name, 1, timeout=1.0)
@@ -990,7 +1074,7 @@ def test_a_first_waiter_that_times_out_is_skipped(connect, three, name):
     assert lock.owned()
 
 
-def test_a_waiting_with_times_out_with_an_error(connect, three, name):
+def test_a_waiting_with_times_out_with_an_error(connect: Face, three: list[str], name: str) -> None:
     client = connect(three)
     held = held_by(client, name)
     with pytest.raises(LockTimeout) as caught:
@@ -1002,7 +1086,7 @@ def test_a_waiting_with_times_out_with_an_error(connect, three, name):
     assert in_line(client, name) == 0
 
 
-def test_a_head_that_times_out_calls_the_next_waiter(connect, three, name):
+def test_a_head_that_times_out_calls_the_next_waiter(connect: Face, three: list[str], name: str) -> None:
     client, other = connect(three), connect(three)
     held = held_by(other, name)
     client.connect()
@@ -1022,9 +1106,9 @@ def test_a_head_that_times_out_calls_the_next_waiter(connect, three, name):
 @pytest.mark.parametrize("followed", [True, False])
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3])
 def test_a_task_that_is_cancelled_at_its_hand_off_lets_the_lease_pass(
-    turns, followed, implementation, three, name, keys
-):
-    async def main():
+    turns: int, followed: bool, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three, handoff=FOR_EVER) as client:
             held, doomed, last = (client.lock(name, ttl=LONG) for _ in range(3))
             assert await held.acquire()
@@ -1054,15 +1138,17 @@ def test_a_task_that_is_cancelled_at_its_hand_off_lets_the_lease_pass(
     asyncio.run(main())
 
 
-async def until(condition):
+async def until(condition: Any) -> None:
     """Wait, while the loop runs, for a condition that no event reports."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)
 
 
-def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next_waiter(implementation, three, name, keys):
-    async def main():
+def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next_waiter(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client, AsyncClient(three) as other:
             await client.connect()
             for turns in range(40):
@@ -1084,8 +1170,10 @@ def test_a_head_that_is_cancelled_at_any_turn_of_the_loop_calls_the_next_waiter(
     await_true(lambda: not keys(three, name))
 
 
-def test_a_timeout_around_a_wait_ends_it_and_the_queue_moves_on(implementation, three, name, keys):
-    async def main():
+def test_a_timeout_around_a_wait_ends_it_and_the_queue_moves_on(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three, handoff=FOR_EVER) as client:
             held, out, last = (client.lock(name, ttl=LONG) for _ in range(3))
             assert await held.acquire()
@@ -1103,7 +1191,9 @@ def test_a_timeout_around_a_wait_ends_it_and_the_queue_moves_on(implementation, 
 
 
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
-def test_an_exception_in_the_body_passes_the_lock_on_as_a_normal_end_does(handoff, implementation, three, name):
+def test_an_exception_in_the_body_passes_the_lock_on_as_a_normal_end_does(
+    handoff: Any, implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three, handoff=handoff) as client:
         lock = client.lock(name, ttl=LONG)
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=LONG):
@@ -1114,11 +1204,13 @@ def test_an_exception_in_the_body_passes_the_lock_on_as_a_normal_end_does(handof
         assert lock.owned()
 
 
-def test_many_tasks_cancelled_at_random_leave_no_waiter_waiting_for_ever(implementation, three, name, keys):
+def test_many_tasks_cancelled_at_random_leave_no_waiter_waiting_for_ever(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     chance = random.Random(19)
     inside = []
 
-    async def cycle(client):
+    async def cycle(client: Any) -> None:
         for _ in range(5):
             async with client.lock(name, ttl=LONG):
                 inside.append(1)
@@ -1128,7 +1220,7 @@ def test_many_tasks_cancelled_at_random_leave_no_waiter_waiting_for_ever(impleme
                 finally:
                     inside.pop()
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three, handoff=Handoff(tenure=0.002)) as client:
             tasks = [asyncio.ensure_future(cycle(client)) for _ in range(60)]
             doomed = chance.sample(tasks, 30)
@@ -1147,7 +1239,9 @@ def test_many_tasks_cancelled_at_random_leave_no_waiter_waiting_for_ever(impleme
 
 @pytest.mark.parametrize("wakeups", ["auto", "poll"])
 @pytest.mark.parametrize("held_here", [True, False], ids=["held here", "held elsewhere"])
-def test_a_client_that_closes_ends_all_its_waits(held_here, wakeups, connect, three, name, keys):
+def test_a_client_that_closes_ends_all_its_waits(
+    held_here: bool, wakeups: str, connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client, other = connect(three, wakeups=wakeups), connect(three)
     held_by(client if held_here else other, name)
     calls = []
@@ -1163,7 +1257,9 @@ def test_a_client_that_closes_ends_all_its_waits(held_here, wakeups, connect, th
     assert not keys(three, name)
 
 
-def test_a_client_that_closes_right_after_a_hand_off_hangs_no_waiter(implementation, three, name):
+def test_a_client_that_closes_right_after_a_hand_off_hangs_no_waiter(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     for _ in range(20):
         client = Client(three, handoff=FOR_EVER)
         held = client.lock(name, ttl=LONG)
@@ -1184,8 +1280,8 @@ def test_a_client_that_closes_right_after_a_hand_off_hangs_no_waiter(implementat
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("handoff", [FOR_EVER, EVERY_TIME], ids=["handed on", "released"])
 def test_an_interrupted_release_leaves_no_waiter_waiting_for_ever(
-    handoff, wait, implementation, three, name, keys, strike
-):
+    handoff: Any, wait: bool, implementation: impl.Implementation, three: list[str], name: str, keys: Keys, strike: Any
+) -> None:
     chance = random.Random(23)
     with Client(three, handoff=handoff) as client:
         for _ in range(100):
@@ -1207,7 +1303,9 @@ def test_an_interrupted_release_leaves_no_waiter_waiting_for_ever(
         await_true(lambda: not keys(three, name))
 
 
-def test_an_interrupted_waiter_is_skipped(implementation, three, name, keys, strike):
+def test_an_interrupted_waiter_is_skipped(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, strike: Any
+) -> None:
     chance = random.Random(29)
     with Client(three, handoff=FOR_EVER) as client:
         for _ in range(60):
@@ -1216,7 +1314,7 @@ def test_an_interrupted_waiter_is_skipped(implementation, three, name, keys, str
 
             struck = threading.Event()
 
-            def let_go(held=held, last=last, struck=struck):
+            def let_go(held: Any = held, last: Any = last, struck: Any = struck) -> Any:
                 await_true(lambda: in_line(client, name) or struck.is_set())
                 following = in_thread(last.acquire)
                 await_true(lambda: last._hold.state)
@@ -1240,13 +1338,15 @@ def test_an_interrupted_waiter_is_skipped(implementation, three, name, keys, str
         await_true(lambda: not keys(three, name))
 
 
-def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(three, name, monkeypatch):
+def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(
+    three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Only the pure build runs signal handlers at this place.
     monkeypatch.setattr(impl, "current", impl.load("python"))
     kind = impl.current.module("quorum.waiting.queues").WaitQueues
     pass_on = kind.pass_on
 
-    def interrupted(queues, policy, hold, now_ns):
+    def interrupted(queues: Any, policy: Any, hold: Any, now_ns: Any) -> Any:
         passed = pass_on(queues, policy, hold, now_ns)
         monkeypatch.setattr(kind, "pass_on", pass_on)
         if passed:
@@ -1270,7 +1370,9 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(th
 # --- regressions of a review --------------------------------------------------------------------------------
 
 
-def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(connect, three, name):
+def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(
+    connect: Face, three: list[str], name: str
+) -> None:
     client, other = connect(three), connect(three)
     first, plain, last = client.lock(name, fence=True), client.lock(name), client.lock(name, fence=True)
     holder = client.lock(name)
@@ -1300,7 +1402,9 @@ def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(connec
     last.release()
 
 
-def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(farm, name, monkeypatch, keys):
+def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
+    farm: Farm, name: str, monkeypatch: pytest.MonkeyPatch, keys: Keys
+) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))
     urls = farm.urls(3)
     begun, go = threading.Event(), threading.Event()
@@ -1310,7 +1414,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
         send = leader.send
 
         # The renewing thread loses the GIL just before its command is put into the inbox.
-        def preempted(ballots):
+        def preempted(ballots: Any) -> None:
             if threading.current_thread() not in mine and any(isinstance(each.command, Extend) for each in ballots):
                 begun.set()
                 assert go.wait(PATIENCE)
@@ -1321,7 +1425,7 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
         long = client.lock(name, ttl=PATIENCE)
         assert short.acquire()
 
-        def take():
+        def take() -> Any:
             mine.add(threading.current_thread())
             return long.acquire()
 
@@ -1342,7 +1446,9 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
 # --- row 48: processes that poll ---------------------------------------------------------------------------
 
 
-def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_try(connect, three, name):
+def test_row_48_after_a_tenure_pollers_of_other_processes_have_time_to_try(
+    connect: Face, three: list[str], name: str
+) -> None:
     client = connect(three, wakeups="poll", handoff=EVERY_TIME, retry=Retry(first=4.0, longest=4.0))
     other = connect(three, wakeups="poll")
     held = held_by(client, name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis.asyncio
-from faces import PATIENCE, ask
+from support.faces import PATIENCE, ask
 
+from redlatch import impl
 from redlatch.compat import aioredlock
 from redlatch.compat.aioredlock import Aioredlock, Lock, LockAcquiringError, LockError, LockRuntimeError, Sentinel
 
@@ -18,7 +20,9 @@ def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
-def test_the_examples_of_its_documentation_work(implementation, three, name):
+def test_the_examples_of_its_documentation_work(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three)
         assert not await manager.is_locked(name)
@@ -48,7 +52,7 @@ def test_the_examples_of_its_documentation_work(implementation, three, name):
     run(work())
 
 
-def test_a_lock_without_a_timeout_is_renewed(implementation, three, name):
+def test_a_lock_without_a_timeout_is_renewed(implementation: impl.Implementation, three: list[str], name: str) -> None:
     async def work() -> None:
         manager = Aioredlock(three, internal_lock_timeout=1.5)
         lock = await manager.lock(name)
@@ -66,7 +70,9 @@ def test_a_lock_without_a_timeout_is_renewed(implementation, three, name):
     run(work())
 
 
-def test_an_extension_does_not_bring_back_a_deleted_key(implementation, three, name):
+def test_an_extension_does_not_bring_back_a_deleted_key(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three)
         lock = await manager.lock(name, 10)
@@ -80,7 +86,9 @@ def test_an_extension_does_not_bring_back_a_deleted_key(implementation, three, n
     run(work())
 
 
-def test_unlocking_a_deleted_key_is_an_error_only_if_another_client_has_it(implementation, three, name):
+def test_unlocking_a_deleted_key_is_an_error_only_if_another_client_has_it(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three)
         lock = await manager.lock(name, 10)
@@ -96,7 +104,9 @@ def test_unlocking_a_deleted_key_is_an_error_only_if_another_client_has_it(imple
     run(work())
 
 
-def test_an_identifier_is_the_token_and_gets_the_lock_again(implementation, three, name):
+def test_an_identifier_is_the_token_and_gets_the_lock_again(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three, retry_count=1)
         lock = await manager.lock(name, 10, "me")
@@ -112,7 +122,9 @@ def test_an_identifier_is_the_token_and_gets_the_lock_again(implementation, thre
     run(work())
 
 
-def test_a_lock_that_an_identifier_gets_again_is_renewed(implementation, three, name):
+def test_a_lock_that_an_identifier_gets_again_is_renewed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three, internal_lock_timeout=1)
         for url in three:
@@ -126,7 +138,9 @@ def test_a_lock_that_an_identifier_gets_again_is_renewed(implementation, three, 
     run(work())
 
 
-def test_unlocking_a_lost_lock_keeps_its_successor_active(implementation, three, name):
+def test_unlocking_a_lost_lock_keeps_its_successor_active(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         # A single try asks the masters.
         manager = Aioredlock(three, retry_count=1)
@@ -145,7 +159,9 @@ def test_unlocking_a_lost_lock_keeps_its_successor_active(implementation, three,
     run(work())
 
 
-def test_a_lock_of_another_process_is_found_extended_and_released(implementation, three, name):
+def test_a_lock_of_another_process_is_found_extended_and_released(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     async def work() -> None:
         for url in three:
             ask(url).set(name, "theirs", px=60_000)
@@ -162,7 +178,9 @@ def test_a_lock_of_another_process_is_found_extended_and_released(implementation
     run(work())
 
 
-def test_too_few_servers_raise_an_error_of_their_own(implementation, three, closed_ports, name):
+def test_too_few_servers_raise_an_error_of_their_own(
+    implementation: impl.Implementation, three: list[str], closed_ports: Callable[[int], list[str]], name: str
+) -> None:
     async def work() -> None:
         manager = Aioredlock([three[0], *closed_ports(2)], retry_count=2, retry_delay_max=0.1)
         with pytest.raises(LockRuntimeError) as caught:
@@ -180,7 +198,9 @@ def test_too_few_servers_raise_an_error_of_their_own(implementation, three, clos
     run(work())
 
 
-def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
+def test_a_release_wakes_a_waiter(
+    implementation: impl.Implementation, three: list[str], name: str, no_backstop: None
+) -> None:
     async def work() -> None:
         manager = Aioredlock(three, retry_count=1000)
         lock = await manager.lock(name, 60)
@@ -192,7 +212,7 @@ def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
     run(work())
 
 
-def test_connections_of_every_form_are_accepted(implementation, url, name):
+def test_connections_of_every_form_are_accepted(implementation: impl.Implementation, url: str, name: str) -> None:
     port = int(url.rpartition(":")[2])
     theirs = redis.asyncio.Redis.from_url(url)
     forms = [("127.0.0.1", port), {"host": "127.0.0.1", "port": port, "minsize": 2}, url, theirs]
@@ -214,12 +234,12 @@ def test_connections_of_every_form_are_accepted(implementation, url, name):
 @pytest.mark.parametrize(
     "options", [{"retry_count": 0}, {"retry_delay_min": 0}, {"retry_delay_max": -1}, {"internal_lock_timeout": 0}]
 )
-def test_numbers_out_of_range_are_refused(options):
+def test_numbers_out_of_range_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="must be greater"):
         Aioredlock(**options)
 
 
-def test_a_timeout_of_zero_is_refused(implementation, three, name):
+def test_a_timeout_of_zero_is_refused(implementation: impl.Implementation, three: list[str], name: str) -> None:
     async def work() -> None:
         with pytest.raises(ValueError, match="greater than 0"):
             await Aioredlock(three).lock(name, 0)
@@ -229,7 +249,7 @@ def test_a_timeout_of_zero_is_refused(implementation, three, name):
     run(work())
 
 
-def test_a_sentinel_names_its_master():
+def test_a_sentinel_names_its_master() -> None:
     for made in (
         Sentinel(("localhost", 26379), master="leader", db=3),
         Sentinel("redis://localhost:26379/3?master=leader"),
@@ -245,7 +265,9 @@ def test_a_sentinel_names_its_master():
         Sentinel(5, master="leader")
 
 
-def test_threads_with_loops_of_their_own_do_not_share_connections(implementation, three, name):
+def test_threads_with_loops_of_their_own_do_not_share_connections(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     manager, errors = Aioredlock(three, retry_count=1000), []
 
     def work() -> None:

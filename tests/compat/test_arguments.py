@@ -13,8 +13,9 @@ import redis
 import redis.asyncio
 import redis.asyncio.lock
 import redis.lock
-from faces import PATIENCE
+from support.faces import PATIENCE
 
+from redlatch import impl
 from redlatch.compat import redis_py
 
 WHOSE = pytest.mark.parametrize("whose", ["theirs", "ours"])
@@ -64,7 +65,7 @@ def face(implementation: Any, whose: str, request: pytest.FixtureRequest, url: s
 
 
 @pytest.mark.parametrize("kind", [memoryview, bytearray])
-def test_a_name_may_be_any_kind_of_bytes(kind, face, url, name):
+def test_a_name_may_be_any_kind_of_bytes(kind: Any, face: Any, url: str, name: str) -> None:
     lock = face.lock(kind(name.encode()), timeout=5)
     with redis.Redis.from_url(url) as server:
         assert face(lambda: lock.acquire(blocking=False))
@@ -77,12 +78,14 @@ def test_a_name_may_be_any_kind_of_bytes(kind, face, url, name):
 
 
 @pytest.mark.parametrize("timeout", ["5", 1e20])
-def test_a_timeout_out_of_range_is_refused_with_the_error_of_the_server(timeout, face, name):
+def test_a_timeout_out_of_range_is_refused_with_the_error_of_the_server(
+    timeout: float | str, face: Any, name: str
+) -> None:
     with pytest.raises(redis.ResponseError, match="value is not an integer or out of range"):
         face(lambda: face.lock(name, timeout=timeout).acquire())
 
 
-def test_a_negative_sleep_is_harmless_when_the_lock_is_free(face, name):
+def test_a_negative_sleep_is_harmless_when_the_lock_is_free(face: Any, name: str) -> None:
     lock = face.lock(name, timeout=5, sleep=-1)
     assert face(lambda: lock.acquire(blocking_timeout=1))
     assert face(lock.owned)
@@ -94,8 +97,8 @@ def test_a_negative_sleep_is_harmless_when_the_lock_is_free(face, name):
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
 @WHOSE
 def test_a_negative_sleep_fails_in_a_waiting_thread_and_not_in_a_waiting_task(
-    asynchronous, whose, implementation, url, name
-):
+    asynchronous: bool, whose: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     with asyncio.Runner() as runner:
         face = Face(whose, asynchronous, url, runner)
         # Only the task waits for longer than this ttl.
@@ -113,7 +116,9 @@ def test_a_negative_sleep_fails_in_a_waiting_thread_and_not_in_a_waiting_task(
 
 
 @pytest.mark.parametrize("sleep", ["x", None, [1]])
-def test_a_sleep_that_is_not_a_number_is_refused_when_the_lock_is_taken(sleep, face, url, name):
+def test_a_sleep_that_is_not_a_number_is_refused_when_the_lock_is_taken(
+    sleep: Any, face: Any, url: str, name: str
+) -> None:
     with redis.Redis.from_url(url) as server:
         server.set(name, "somebody's")
         lock = face.lock(name, timeout=5)
@@ -128,7 +133,9 @@ def test_a_sleep_that_is_not_a_number_is_refused_when_the_lock_is_taken(sleep, f
 
 @pytest.mark.parametrize("bad", [5, None, ("host", 1)])
 @WHOSE
-def test_a_master_that_is_not_a_client_fails_at_the_first_lock(whose, bad, implementation, name, caplog):
+def test_a_master_that_is_not_a_client_fails_at_the_first_lock(
+    whose: Any, bad: Any, implementation: impl.Implementation, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     redlock = module_of(whose, "redlock")
     manager = redlock.Redlock([bad])
     with pytest.raises(AttributeError, match=f"'{type(bad).__name__}' object has no attribute 'set'"):
@@ -143,7 +150,9 @@ def test_a_master_that_is_not_a_client_fails_at_the_first_lock(whose, bad, imple
 
 @pytest.mark.parametrize("timeout", [-5, -0.5, float("nan")])
 @WHOSE
-def test_a_negative_timeout_expires_before_any_command_is_sent(whose, timeout, implementation, url, name):
+def test_a_negative_timeout_expires_before_any_command_is_sent(
+    whose: Any, timeout: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     pottery = module_of(whose, "pottery")
     with redis.Redis.from_url(url) as master:
         lock = pottery.Redlock(key=name, masters={master})
@@ -163,8 +172,13 @@ def test_a_negative_timeout_expires_before_any_command_is_sent(whose, timeout, i
 
 @WHOSE
 def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
-    whose, implementation, single_master, name, caplog, monkeypatch
-):
+    whose: Any,
+    implementation: impl.Implementation,
+    single_master: Callable[[], str],
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pottery = module_of(whose, "pottery")
     # The wait takes 0.3 s.
     monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)
@@ -178,7 +192,13 @@ def test_a_wait_is_logged_once_and_an_immediate_acquire_is_not(
         lock.release()
 
 
-def test_a_wait_in_a_task_is_logged_once(implementation, single_master, name, caplog, monkeypatch):
+def test_a_wait_in_a_task_is_logged_once(
+    implementation: impl.Implementation,
+    single_master: Callable[[], str],
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ours = module_of("ours", "pottery")
     # The wait takes 0.3 s.
     monkeypatch.setattr("redlatch.compat.pottery.AT_ONCE_NS", 200_000_000)

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ import redis
 import redis.asyncio.sentinel
 import redis.lock
 import redis.sentinel
-from faces import PATIENCE, ask, await_true
+from support.faces import PATIENCE, ask, await_true
 
-from redlatch import ConfigurationError
+from redlatch import ConfigurationError, impl
 from redlatch.compat import clients, redis_py, redlock
 
 
@@ -25,7 +26,7 @@ def server(implementation: Any, single_master: Any) -> str:
     return str(single_master())
 
 
-def test_all_locks_on_a_server_share_one_connection(server, name):
+def test_all_locks_on_a_server_share_one_connection(server: str, name: str) -> None:
     before = len(ask(server).client_list())
     pools = [redis.Redis.from_url(server) for _ in range(3)]
     for number, client in enumerate(pools):
@@ -38,7 +39,9 @@ def test_all_locks_on_a_server_share_one_connection(server, name):
     assert len(ask(server).client_list()) - before == 1
 
 
-def test_the_order_and_the_spelling_of_servers_do_not_matter(implementation, single_master):
+def test_the_order_and_the_spelling_of_servers_do_not_matter(
+    implementation: impl.Implementation, single_master: Callable[[], str]
+) -> None:
     urls = [single_master() for _ in range(3)]
     orders = [[redis.Redis.from_url(url) for url in order] for order in (urls, urls[::-1], [urls[1], urls[2], urls[0]])]
     assert len({id(clients.client_of(order)) for order in orders}) == 1
@@ -47,7 +50,7 @@ def test_the_order_and_the_spelling_of_servers_do_not_matter(implementation, sin
     assert len({id(clients.client_of([client])) for client in spellings}) == 1
 
 
-def test_another_user_or_database_is_another_client(implementation, server):
+def test_another_user_or_database_is_another_client(implementation: impl.Implementation, server: str) -> None:
     ask(server).acl_setuser("me", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"])
     port = int(server.rpartition(":")[2])
     named = [
@@ -61,7 +64,9 @@ def test_another_user_or_database_is_another_client(implementation, server):
     assert len({id(clients.client_of([client])) for client in named}) == 3
 
 
-def test_a_client_ends_with_the_last_pool_that_names_its_server(implementation, server, name):
+def test_a_client_ends_with_the_last_pool_that_names_its_server(
+    implementation: impl.Implementation, server: str, name: str
+) -> None:
     before = len(ask(server).client_list())
     # redis-py's scripts keep the first client of all for ever.
     redis_py.Lock(redis.Redis(), "x")
@@ -75,7 +80,7 @@ def test_a_client_ends_with_the_last_pool_that_names_its_server(implementation, 
     await_true(lambda: len(ask(server).client_list()) == before)
 
 
-def test_decoded_replies_and_encoders_change_nothing(implementation, server):
+def test_decoded_replies_and_encoders_change_nothing(implementation: impl.Implementation, server: str) -> None:
     client = redis.Redis.from_url(server, decode_responses=True, encoding="latin-1")
     theirs = redis.lock.Lock(client, "größe", timeout=5)
     with redis_py.Lock(client, "größe", timeout=5) as lock:
@@ -86,7 +91,7 @@ def test_decoded_replies_and_encoders_change_nothing(implementation, server):
     assert not lock.acquire(blocking=False)
 
 
-def test_names_that_redlatch_itself_refuses_are_accepted(implementation, server):
+def test_names_that_redlatch_itself_refuses_are_accepted(implementation: impl.Implementation, server: str) -> None:
     client = redis.Redis.from_url(server)
     for name in ("", "a\0b", "x" * 512, b"\xff\xfe"):
         with redis_py.Lock(client, name, timeout=5):  # type: ignore[arg-type]
@@ -100,13 +105,15 @@ def test_names_that_redlatch_itself_refuses_are_accepted(implementation, server)
         pass
 
 
-def test_an_object_that_is_no_redis_py_client_is_refused(implementation):
+def test_an_object_that_is_no_redis_py_client_is_refused(implementation: impl.Implementation) -> None:
     with pytest.raises(TypeError, match="redis-py client of one server"):
         clients.client_of([object()])
 
 
 @pytest.mark.parametrize("module", [redis.sentinel, redis.asyncio.sentinel])
-def test_either_face_asks_the_sentinels_for_the_master(implementation, server, monkeypatch, module):
+def test_either_face_asks_the_sentinels_for_the_master(
+    implementation: impl.Implementation, server: str, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
     port = int(server.rpartition(":")[2])
     monkeypatch.setattr(redis.sentinel.Sentinel, "discover_master", lambda self, service: ("127.0.0.1", port))
     client = module.Sentinel([("127.0.0.1", 1)]).master_for("mymaster")
@@ -135,12 +142,12 @@ with Lock(r, "parent", timeout=5):
 """
 
 
-def test_a_forked_child_makes_clients_of_its_own(server):
+def test_a_forked_child_makes_clients_of_its_own(server: str) -> None:
     ran = subprocess.run([sys.executable, "-c", FORKING, server], capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_clients_of_closed_loops_are_collected(implementation, server, name):
+def test_clients_of_closed_loops_are_collected(implementation: impl.Implementation, server: str, name: str) -> None:
     client, seen = redis.asyncio.Redis.from_url(server), []
 
     async def work() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from faces import PATIENCE, await_true, in_thread
 from redis.exceptions import LockNotOwnedError
+from support.faces import PATIENCE, await_true, in_thread
 
-from redlatch import embedded
+from redlatch import embedded, impl
 from redlatch.compat import clients, redis_py
 
 # Seconds: far below any ttl here.
@@ -140,7 +140,9 @@ def watches(servers: list[Any], key: str) -> bool:
 
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 @each
-def test_row_57_a_waiter_gets_a_lock_whose_key_was_deleted_before_it_asked(client, whose, parties):
+def test_row_57_a_waiter_gets_a_lock_whose_key_was_deleted_before_it_asked(
+    client: Any, whose: str, parties: Callable[[str, str], Party]
+) -> None:
     party = parties(client, whose)
     held = party.hold()
     DELETIONS["DEL"](party.servers, party.key)
@@ -150,7 +152,9 @@ def test_row_57_a_waiter_gets_a_lock_whose_key_was_deleted_before_it_asked(clien
 
 @pytest.mark.parametrize("deletion", list(DELETIONS))
 @each
-def test_row_57_a_waiter_is_woken_when_the_key_is_deleted(client, deletion, parties, no_backstop):
+def test_row_57_a_waiter_is_woken_when_the_key_is_deleted(
+    client: Any, deletion: Any, parties: Callable[[str, str], Party], no_backstop: None
+) -> None:
     party = parties(client, "ours")
     held = party.hold()
     waiting = in_thread(lambda: party.wait(PATIENCE))
@@ -161,7 +165,13 @@ def test_row_57_a_waiter_is_woken_when_the_key_is_deleted(client, deletion, part
 
 
 @pytest.mark.parametrize("deletion", list(DELETIONS))
-def test_row_57_a_waiter_without_pushes_polls_the_key_again(deletion, parties, monkeypatch, own_masters, name):
+def test_row_57_a_waiter_without_pushes_polls_the_key_again(
+    deletion: Any,
+    parties: Callable[[str, str], Party],
+    monkeypatch: pytest.MonkeyPatch,
+    own_masters: list[str],
+    name: str,
+) -> None:
     monkeypatch.setattr(clients, "ThreadsClient", partial(clients.ThreadsClient, wakeups="poll"))
     # The socket_timeout makes another client of ours.
     with redis.Redis.from_url(own_masters[0], socket_timeout=6) as server:
@@ -174,7 +184,7 @@ def test_row_57_a_waiter_without_pushes_polls_the_key_again(deletion, parties, m
         assert held is not None
 
 
-def test_row_57_a_holder_whose_key_was_deleted_has_lost_the_lock(parties):
+def test_row_57_a_holder_whose_key_was_deleted_has_lost_the_lock(parties: Callable[[str, str], Party]) -> None:
     party = parties("redis_py", "ours")
     first = party.hold()
     DELETIONS["DEL"](party.servers, party.key)
@@ -187,7 +197,7 @@ def test_row_57_a_holder_whose_key_was_deleted_has_lost_the_lock(parties):
     second.release()
 
 
-def test_row_57_waiters_behind_the_first_get_the_lock_too(parties):
+def test_row_57_waiters_behind_the_first_get_the_lock_too(parties: Callable[[str, str], Party]) -> None:
     party = parties("redis_py", "ours")
     held = party.hold()
     got: list[Any] = []
@@ -212,7 +222,9 @@ def looks(server: Any) -> int:
     return int(server.info("commandstats").get("cmdstat_pttl", {}).get("calls", 0))
 
 
-def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(parties, name):
+def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(
+    parties: Callable[[str, str], Party], name: str
+) -> None:
     party = parties("redis_py", "ours")
     server = party.servers[0]
     held = party.hold()
@@ -230,7 +242,9 @@ def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(partie
     assert waiting.result(SOON)
 
 
-def test_row_57_a_watching_waiter_gets_the_lock_when_this_process_releases_it(parties, no_backstop):
+def test_row_57_a_watching_waiter_gets_the_lock_when_this_process_releases_it(
+    parties: Callable[[str, str], Party], no_backstop: None
+) -> None:
     party = parties("redis_py", "ours")
     held = party.hold()
     waiting = in_thread(lambda: party.wait(PATIENCE))
@@ -240,7 +254,9 @@ def test_row_57_a_watching_waiter_gets_the_lock_when_this_process_releases_it(pa
 
 
 @each
-def test_row_57_a_waiter_gets_the_lock_of_a_collected_object_whose_key_is_deleted(client, parties):
+def test_row_57_a_waiter_gets_the_lock_of_a_collected_object_whose_key_is_deleted(
+    client: Any, parties: Callable[[str, str], Party]
+) -> None:
     party = parties(client, "ours")
     party.hold()
     gc.collect()
@@ -248,7 +264,9 @@ def test_row_57_a_waiter_gets_the_lock_of_a_collected_object_whose_key_is_delete
     assert party.wait(SOON)
 
 
-def test_row_57_a_waiter_still_watches_the_key_after_the_holding_object_is_collected(parties):
+def test_row_57_a_waiter_still_watches_the_key_after_the_holding_object_is_collected(
+    parties: Callable[[str, str], Party],
+) -> None:
     party = parties("redis_py", "ours")
     held = party.hold()
     waiting = in_thread(lambda: party.wait(PATIENCE))
@@ -260,7 +278,7 @@ def test_row_57_a_waiter_still_watches_the_key_after_the_holding_object_is_colle
     assert waiting.result(SOON)
 
 
-def test_row_57_no_state_is_kept_for_collected_locks(parties, name):
+def test_row_57_no_state_is_kept_for_collected_locks(parties: Callable[[str, str], Party], name: str) -> None:
     party = parties("redis_py", "ours")
     server = party.servers[0]
     for number in range(500):
@@ -272,7 +290,9 @@ def test_row_57_no_state_is_kept_for_collected_locks(parties, name):
     assert not redis_py.Lock(server, f"{name}-7", timeout=5).acquire(blocking=False)
 
 
-def test_row_57_a_token_that_was_read_releases_the_lock_after_its_object_is_collected(parties):
+def test_row_57_a_token_that_was_read_releases_the_lock_after_its_object_is_collected(
+    parties: Callable[[str, str], Party],
+) -> None:
     party = parties("redis_py", "ours")
     held = party.hold()
     token = held.local.token
@@ -362,8 +382,8 @@ async def until_watched(servers: list[Any], key: str) -> None:
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 @each_task
 def test_row_57_a_task_gets_a_lock_whose_key_was_deleted_before_it_asked(
-    implementation, client, whose, own_masters, name
-):
+    implementation: impl.Implementation, client: Any, whose: str, own_masters: list[str], name: str
+) -> None:
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
         held = await hold()
         DELETIONS["DEL"](servers, key)
@@ -376,8 +396,13 @@ def test_row_57_a_task_gets_a_lock_whose_key_was_deleted_before_it_asked(
 @pytest.mark.parametrize("deletion", list(DELETIONS))
 @each_task
 def test_row_57_a_task_is_woken_when_the_key_is_deleted(
-    implementation, client, deletion, own_masters, name, no_backstop
-):
+    implementation: impl.Implementation,
+    client: Any,
+    deletion: Any,
+    own_masters: list[str],
+    name: str,
+    no_backstop: None,
+) -> None:
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
         held = await hold()
         waiting = asyncio.ensure_future(wait(PATIENCE))
@@ -391,8 +416,8 @@ def test_row_57_a_task_is_woken_when_the_key_is_deleted(
 
 @each_task
 def test_row_57_a_task_gets_the_lock_of_a_collected_object_whose_key_is_deleted(
-    implementation, client, own_masters, name
-):
+    implementation: impl.Implementation, client: Any, own_masters: list[str], name: str
+) -> None:
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
         await hold()
         gc.collect()
@@ -403,8 +428,8 @@ def test_row_57_a_task_gets_the_lock_of_a_collected_object_whose_key_is_deleted(
 
 
 def test_row_57_a_watching_task_gets_the_lock_when_this_process_releases_it(
-    implementation, own_masters, name, no_backstop
-):
+    implementation: impl.Implementation, own_masters: list[str], name: str, no_backstop: None
+) -> None:
     async def work(hold: Any, wait: Any, servers: list[Any], asynchronous: list[Any], key: str) -> None:
         held = await hold()
         waiting = asyncio.ensure_future(wait(PATIENCE))

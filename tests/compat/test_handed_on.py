@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from faces import PATIENCE, await_true, in_thread
 from redis.exceptions import LockNotOwnedError
+from support.faces import PATIENCE, await_true, in_thread
 
-from redlatch import Handoff
+from redlatch import Handoff, impl
 from redlatch.compat import aioredlock, clients, redis_lock, redis_py
 
 Seeing = Callable[[Any], Any]
@@ -86,7 +86,7 @@ THREADS = pytest.mark.parametrize(
 
 
 @THREADS
-def test_a_lock_whose_token_was_not_read_passes_to_the_next_waiter(make, see, server, name):
+def test_a_lock_whose_token_was_not_read_passes_to_the_next_waiter(make: Any, see: Any, server: Any, name: str) -> None:
     first, second, third = (make(server, name) for _ in range(3))
     before, after = handed_on(server, name, first, second, lambda lock: None)
     assert before == after
@@ -100,7 +100,7 @@ def test_a_lock_whose_token_was_not_read_passes_to_the_next_waiter(make, see, se
 
 
 @THREADS
-def test_a_lock_whose_token_was_read_is_released(make, see, server, name):
+def test_a_lock_whose_token_was_read_is_released(make: Any, see: Any, server: Any, name: str) -> None:
     first, second = make(server, name), make(server, name)
     tokens = []
     before, after = handed_on(server, name, first, second, lambda lock: tokens.append(see(lock)))
@@ -111,7 +111,9 @@ def test_a_lock_whose_token_was_read_is_released(make, see, server, name):
 
 @pytest.mark.parametrize("before", [False, True])
 @THREADS
-def test_a_local_waiter_gets_the_lock_when_another_process_releases_it(make, see, before, server, url, name):
+def test_a_local_waiter_gets_the_lock_when_another_process_releases_it(
+    make: Any, see: Any, before: bool, server: Any, url: str, name: str
+) -> None:
     first, second = make(server, name), make(server, name)
     assert first.acquire()
     token = see(first) if before else ""
@@ -127,7 +129,9 @@ def test_a_local_waiter_gets_the_lock_when_another_process_releases_it(make, see
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_local_task_gets_the_lock_when_another_process_releases_it(implementation, before, url, name):
+def test_a_local_task_gets_the_lock_when_another_process_releases_it(
+    implementation: impl.Implementation, before: bool, url: str, name: str
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as server:
             first, second = (redis_py.AsyncLock(server, f"lock:{name}", timeout=60) for _ in range(2))
@@ -146,7 +150,9 @@ def test_a_local_task_gets_the_lock_when_another_process_releases_it(implementat
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_a_local_waiter_gets_a_lock_with_a_chosen_token_when_another_process_releases_it(waiting, server, url, name):
+def test_a_local_waiter_gets_a_lock_with_a_chosen_token_when_another_process_releases_it(
+    waiting: bool, server: Any, url: str, name: str
+) -> None:
     first, second, zeroth = (of_redis_py(server, name) for _ in range(3))
     assert zeroth.acquire()
     winning = in_thread(lambda: first.acquire(token="chosen"))
@@ -162,7 +168,7 @@ def test_a_local_waiter_gets_a_lock_with_a_chosen_token_when_another_process_rel
     second.release()
 
 
-def test_the_token_of_a_released_lock_cannot_release_the_next_one(server, name):
+def test_the_token_of_a_released_lock_cannot_release_the_next_one(server: Any, name: str) -> None:
     first, second, stale = (of_redis_py(server, name) for _ in range(3))
 
     def see(lock: Any) -> None:
@@ -175,7 +181,7 @@ def test_the_token_of_a_released_lock_cannot_release_the_next_one(server, name):
     second.release()
 
 
-def test_the_key_has_the_id_that_was_chosen_or_read_before(server, name):
+def test_the_key_has_the_id_that_was_chosen_or_read_before(server: Any, name: str) -> None:
     for make in (
         lambda: redis_lock.Lock(server, name, expire=60, id="mine"),
         lambda: of_python_redis_lock(server, name),
@@ -187,7 +193,7 @@ def test_the_key_has_the_id_that_was_chosen_or_read_before(server, name):
         second.release()
 
 
-def test_only_the_last_release_pushes_a_signal(server, name):
+def test_only_the_last_release_pushes_a_signal(server: Any, name: str) -> None:
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     handed_on(server, name, first, second, lambda lock: None)
     assert not server.exists(f"lock-signal:{name}")
@@ -195,7 +201,7 @@ def test_only_the_last_release_pushes_a_signal(server, name):
     assert server.llen(f"lock-signal:{name}") == 1
 
 
-def test_one_try_gets_a_key_deleted_by_hand_although_a_local_holder_remains(server, name):
+def test_one_try_gets_a_key_deleted_by_hand_although_a_local_holder_remains(server: Any, name: str) -> None:
     first, second = of_redis_py(server, name), of_redis_py(server, name)
     assert first.acquire()
     server.delete(f"lock:{name}")
@@ -206,7 +212,7 @@ def test_one_try_gets_a_key_deleted_by_hand_although_a_local_holder_remains(serv
     second.release()
 
 
-def test_a_queued_waiter_does_not_get_a_lock_that_another_lock_got_by_one_try(server, name):
+def test_a_queued_waiter_does_not_get_a_lock_that_another_lock_got_by_one_try(server: Any, name: str) -> None:
     first, second, third = (of_redis_py(server, name) for _ in range(3))
     assert first.acquire()
     call = in_thread(second.acquire)
@@ -222,7 +228,7 @@ def test_a_queued_waiter_does_not_get_a_lock_that_another_lock_got_by_one_try(se
     second.release()
 
 
-def test_reading_the_owner_id_prevents_that_the_token_is_passed_on(server, name):
+def test_reading_the_owner_id_prevents_that_the_token_is_passed_on(server: Any, name: str) -> None:
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     helpers = []
 
@@ -236,7 +242,7 @@ def test_reading_the_owner_id_prevents_that_the_token_is_passed_on(server, name)
     second.release()
 
 
-def test_a_child_process_does_not_get_the_token_of_its_parents_lock(server, name):
+def test_a_child_process_does_not_get_the_token_of_its_parents_lock(server: Any, name: str) -> None:
     lock, local = of_python_redis_lock(server, name), of_redis_py(server, name + "-2")
     assert lock.acquire()
     assert local.acquire()
@@ -255,7 +261,7 @@ def test_a_child_process_does_not_get_the_token_of_its_parents_lock(server, name
     local.release()
 
 
-def test_the_key_has_the_id_that_was_read_during_the_wait(server, name):
+def test_the_key_has_the_id_that_was_read_during_the_wait(server: Any, name: str) -> None:
     first, second = of_python_redis_lock(server, name), of_python_redis_lock(server, name)
     assert first.acquire()
     call = in_thread(second.acquire)
@@ -287,7 +293,9 @@ async def handed_on_to_a_task(server: Any, name: str, hold: Any, see: Seeing) ->
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("thread_local", [True, False])
-def test_a_lock_passes_from_task_to_task(implementation, thread_local, seen, url, name):
+def test_a_lock_passes_from_task_to_task(
+    implementation: impl.Implementation, thread_local: bool, seen: bool, url: str, name: str
+) -> None:
     async def work() -> tuple[bytes, bytes]:
         async with redis.asyncio.Redis.from_url(url) as server:
 
@@ -307,7 +315,9 @@ def test_a_lock_passes_from_task_to_task(implementation, thread_local, seen, url
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_lock_of_a_manager_passes_from_task_to_task(implementation, seen, url, name):
+def test_a_lock_of_a_manager_passes_from_task_to_task(
+    implementation: impl.Implementation, seen: bool, url: str, name: str
+) -> None:
     async def work() -> tuple[bytes, bytes]:
         async with redis.asyncio.Redis.from_url(url) as server:
             manager = aioredlock.Aioredlock([server], retry_count=10)

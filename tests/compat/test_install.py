@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import pytest
-from faces import PATIENCE
+from support.faces import PATIENCE
 
 import redlatch.compat
 
@@ -27,7 +28,7 @@ def run(script: str) -> None:
         ("aioredlock", "from aioredlock import Aioredlock as ours; from aioredlock.errors import LockError"),
     ],
 )
-def test_the_next_import_gives_the_drop_in_until_it_is_uninstalled(name, script):
+def test_the_next_import_gives_the_drop_in_until_it_is_uninstalled(name: str, script: Any) -> None:
     extra = "from django.conf import settings; settings.configure()\n" if name == "redis_lock" else ""
     if name == "aioredlock" and importlib.util.find_spec(name) is None:
         pytest.skip("aioredlock needs Python 3.11 or less")
@@ -48,7 +49,7 @@ assert theirs.__module__.startswith("{name}"), theirs.__module__
 
 
 @pytest.mark.parametrize("name", ["redlock", "redis_lock"])
-def test_install_fails_and_changes_nothing_if_the_original_is_imported_already(name):
+def test_install_fails_and_changes_nothing_if_the_original_is_imported_already(name: str) -> None:
     run(f"""
 import {name}, redis, redis.lock
 from redlatch import compat
@@ -63,7 +64,7 @@ else:
 """)
 
 
-def test_exceptions_are_the_originals_own_if_the_original_is_installed():
+def test_exceptions_are_the_originals_own_if_the_original_is_installed() -> None:
     run("""
 import redlock, redis_lock, pottery
 from redlatch.compat import pottery as p, redis_lock as l, redlock as r
@@ -74,7 +75,7 @@ assert p.ReleaseUnlockedLock is pottery.ReleaseUnlockedLock
 
 
 @pytest.mark.parametrize("name", ["redlock", "redis_lock", "pottery", "aioredlock"])
-def test_the_drop_ins_work_without_the_originals(name):
+def test_the_drop_ins_work_without_the_originals(name: str) -> None:
     run(f"""
 import sys
 class Missing:
@@ -89,7 +90,7 @@ assert any(error.__module__ == "redlatch.compat.{name}" for error in raised)
 """)
 
 
-def test_the_lock_classes_of_redis_py_are_replaced_in_place(url, name):
+def test_the_lock_classes_of_redis_py_are_replaced_in_place(url: str, name: str) -> None:
     run(f"""
 import redis, redis.asyncio, redis.lock, redis.asyncio.lock
 theirs, theirs_async = redis.lock.Lock, redis.asyncio.lock.Lock
@@ -110,7 +111,7 @@ with Lock(client, "{name}", timeout=5):
 """)
 
 
-def test_the_lock_classes_of_pottery_are_replaced_in_place():
+def test_the_lock_classes_of_pottery_are_replaced_in_place() -> None:
     run("""
 import pottery, pottery.redlock
 theirs = pottery.Redlock
@@ -124,7 +125,7 @@ assert pottery.Redlock is pottery.redlock.Redlock is theirs
 """)
 
 
-def test_an_unknown_name_is_refused():
+def test_an_unknown_name_is_refused() -> None:
     for call in (redlatch.compat.install, redlatch.compat.uninstall):
         with pytest.raises(ValueError, match=r"'redis_lock'.*not 'redlock-py'"):
             call("redlock-py")

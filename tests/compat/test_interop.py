@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true
+from support.faces import PATIENCE, ask, await_true
+from support.masters import Farm
 
 ACTOR = Path(__file__).with_name("actor.py")
 
@@ -113,7 +114,9 @@ both_ways = pytest.mark.parametrize("pair", [("theirs", "ours"), ("ours", "their
 
 @both_ways
 @pytest.mark.parametrize("client", list(KEYS))
-def test_each_client_excludes_the_other_and_wakes_it(client, pair, farm, actors, name):
+def test_each_client_excludes_the_other_and_wakes_it(
+    client: Any, pair: Any, farm: Farm, actors: Callable[..., Actor], name: str
+) -> None:
     check_original(client)
     key, count, refused = KEYS[client]
     urls = farm.urls(count)
@@ -141,7 +144,9 @@ def test_each_client_excludes_the_other_and_wakes_it(client, pair, farm, actors,
 
 
 @pytest.mark.parametrize("holder", ["theirs", "ours"])
-def test_all_clients_that_use_the_name_as_the_key_exclude_each_other(holder, farm, actors, name):
+def test_all_clients_that_use_the_name_as_the_key_exclude_each_other(
+    holder: str, farm: Farm, actors: Callable[..., Actor], name: str
+) -> None:
     [url] = farm.urls(1)
     clients = ["redis_py", "redis_py_async", "redlock", "aioredlock"]
     if importlib.util.find_spec("aioredlock") is None:
@@ -154,7 +159,7 @@ def test_all_clients_that_use_the_name_as_the_key_exclude_each_other(holder, far
         assert one.ask("release") == "None"
 
 
-def test_waiters_of_python_redis_lock_are_woken_one_by_one(farm, actors, name):
+def test_waiters_of_python_redis_lock_are_woken_one_by_one(farm: Farm, actors: Callable[..., Actor], name: str) -> None:
     [url] = farm.urls(1)
     ours = actors("ours", "redis_lock", name, [url])
     assert ours.ask("try") == "True"

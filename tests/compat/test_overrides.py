@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ import redis
 import redis.asyncio
 import redis.asyncio.lock
 import redis.lock
-from faces import PATIENCE, in_thread
+from support.faces import PATIENCE, in_thread
+from support.proxy import Proxy
 
+from redlatch import impl
 from redlatch.compat import aioredlock, clients, overrides, pottery, redis_lock, redis_py, redlock
 
 
@@ -49,7 +52,9 @@ BOTH_ASYNC = pytest.mark.parametrize("kind", [redis.asyncio.lock.Lock, redis_py.
 
 
 @BOTH
-def test_row_59_a_client_that_changes_keys_locks_its_own_key(kind, implementation, url, name):
+def test_row_59_a_client_that_changes_keys_locks_its_own_key(
+    kind: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     with Prefixed.from_url(url) as client, redis.Redis.from_url(url) as plain:
         lock = kind(client, name, timeout=10)
         assert lock.acquire(blocking=False)
@@ -65,7 +70,9 @@ def test_row_59_a_client_that_changes_keys_locks_its_own_key(kind, implementatio
 
 
 @BOTH
-def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(kind, implementation, url, name):
+def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(
+    kind: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     refused = threading.Event()
 
     class Noting(Prefixed):
@@ -91,7 +98,9 @@ def test_row_59_a_waiter_gets_the_lock_on_a_changed_key_after_its_release(kind, 
 
 
 @BOTH_ASYNC
-def test_row_59_an_asyncio_client_that_changes_keys_locks_its_own_key(kind, implementation, url, name):
+def test_row_59_an_asyncio_client_that_changes_keys_locks_its_own_key(
+    kind: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with AsyncPrefixed.from_url(url) as client, redis.asyncio.Redis.from_url(url) as plain:
             lock = kind(client, name, timeout=10)
@@ -107,7 +116,9 @@ def test_row_59_an_asyncio_client_that_changes_keys_locks_its_own_key(kind, impl
 
 
 @BOTH
-def test_row_59_a_client_whose_instance_was_patched_locks_its_own_key(kind, implementation, url, name):
+def test_row_59_a_client_whose_instance_was_patched_locks_its_own_key(
+    kind: Any, implementation: impl.Implementation, url: str, name: str
+) -> None:
     with redis.Redis.from_url(url) as client, redis.Redis.from_url(url) as plain:
         own = client.execute_command
         client.execute_command = lambda *words, **options: own(*prefixed(words), **options)
@@ -119,14 +130,18 @@ def test_row_59_a_client_whose_instance_was_patched_locks_its_own_key(kind, impl
 @pytest.mark.parametrize(
     "what", ["execute_command", "pipeline", "register_script", "evalsha", "set", "parse_response", "get"]
 )
-def test_row_59_a_client_that_overrides_any_method_of_a_lock_keeps_redis_pys_algorithm(what, implementation, url, name):
+def test_row_59_a_client_that_overrides_any_method_of_a_lock_keeps_redis_pys_algorithm(
+    what: str, implementation: impl.Implementation, url: str, name: str
+) -> None:
     kind = type("Own", (redis.Redis,), {what: lambda self, *words, **options: getattr(redis.Redis, what)(self, *words)})
     with kind.from_url(url) as client:
         assert what in overrides.override_of(client)
         assert clients.home_of(client) is None
 
 
-def test_row_59_an_object_that_only_looks_like_a_client_keeps_redis_pys_algorithm(implementation, url, name):
+def test_row_59_an_object_that_only_looks_like_a_client_keeps_redis_pys_algorithm(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     class Wrapper:
         def __init__(self, client: Any) -> None:
             self._client = client
@@ -170,7 +185,9 @@ traced.__module__ = "opentelemetry.instrumentation.redis"
 
 @pytest.mark.parametrize("how", ["wrapt", "function"])
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis, Harmless])
-def test_row_59_a_tool_that_wraps_redis_pys_methods_is_no_override(how, kind, implementation, url, monkeypatch):
+def test_row_59_a_tool_that_wraps_redis_pys_methods_is_no_override(
+    how: str, kind: Any, implementation: impl.Implementation, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = redis.Redis if kind is Harmless else kind
     own = base.__dict__["execute_command"]
 
@@ -182,7 +199,9 @@ def test_row_59_a_tool_that_wraps_redis_pys_methods_is_no_override(how, kind, im
     assert overrides.override_of(kind.from_url(url)) == ""
 
 
-def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(implementation, url, name):
+def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     with redis.Redis.from_url(url) as client:
         client.execute_command = Bound(client.execute_command, traced)
         assert overrides.override_of(client) == ""
@@ -192,14 +211,16 @@ def test_row_59_a_tool_that_wraps_a_method_of_one_client_is_no_override(implemen
             assert lock.local.lease is not None
 
 
-def test_row_59_a_tool_around_an_override_does_not_hide_it(implementation, url):
+def test_row_59_a_tool_around_an_override_does_not_hide_it(implementation: impl.Implementation, url: str) -> None:
     with redis.Redis.from_url(url) as client:
         own = client.execute_command
         client.execute_command = Bound(lambda *words: own(*prefixed(words)), traced)
         assert "execute_command" in overrides.override_of(client)
 
 
-def test_a_plain_client_and_a_harmless_subclass_use_our_algorithm(implementation, url):
+def test_a_plain_client_and_a_harmless_subclass_use_our_algorithm(
+    implementation: impl.Implementation, url: str
+) -> None:
     for kind in (redis.Redis, Harmless):
         with kind.from_url(url) as client:
             assert clients.home_of(client) is not None
@@ -208,7 +229,9 @@ def test_a_plain_client_and_a_harmless_subclass_use_our_algorithm(implementation
 # --- the other drop-ins, which have no original to fall back to ----------------------------------------
 
 
-def test_row_59_the_other_drop_ins_refuse_a_client_that_changes_keys(implementation, url, name):
+def test_row_59_the_other_drop_ins_refuse_a_client_that_changes_keys(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     with Prefixed.from_url(url) as client, redis.Redis.from_url(url) as plain:
         for call in (
             lambda: redlock.Redlock([client]),
@@ -220,7 +243,9 @@ def test_row_59_the_other_drop_ins_refuse_a_client_that_changes_keys(implementat
         assert not plain.keys(f"*{name}")
 
 
-def test_row_59_the_asyncio_drop_ins_refuse_a_client_that_changes_keys(implementation, url, name):
+def test_row_59_the_asyncio_drop_ins_refuse_a_client_that_changes_keys(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with AsyncPrefixed.from_url(url) as client:
             for call in (
@@ -241,7 +266,9 @@ def server_at(address: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "/nowhere.sock"])
-def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(address, implementation):
+def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(
+    address: str, implementation: impl.Implementation
+) -> None:
     said = []
     for kind in (redis.lock.Lock, redis_py.Lock):
         with redis.Redis(**server_at(address), retry=None) as client:
@@ -252,7 +279,7 @@ def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(address, 
     assert "Error 2 connecting to /nowhere.sock." in said[0] or f"Error 111 connecting to {address}:1." in said[0]
 
 
-def test_row_59_the_asyncio_error_for_a_dead_server_names_it(implementation):
+def test_row_59_the_asyncio_error_for_a_dead_server_names_it(implementation: impl.Implementation) -> None:
     async def work(kind: Any) -> str:
         async with redis.asyncio.Redis(port=1, host="127.0.0.1", retry=None) as client:
             with pytest.raises(redis.ConnectionError) as raised:
@@ -263,7 +290,9 @@ def test_row_59_the_asyncio_error_for_a_dead_server_names_it(implementation):
     assert "connecting to 127.0.0.1:1." in asyncio.run(work(redis.asyncio.lock.Lock))
 
 
-def test_row_59_an_error_of_a_release_names_the_server_too(implementation, proxies, url, name):
+def test_row_59_an_error_of_a_release_names_the_server_too(
+    implementation: impl.Implementation, proxies: Callable[[list[str]], list[Proxy]], url: str, name: str
+) -> None:
     [proxy] = proxies([url])
     with redis.Redis.from_url(proxy.url, socket_timeout=0.3) as client:
         lock = redis_py.Lock(client, name, timeout=30)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
-from faces import PATIENCE, ask, await_true, in_thread
+from support.faces import PATIENCE, ask, await_true, in_thread
+from support.proxy import Proxy
 
+from redlatch import impl
 from redlatch.compat import pottery
 from redlatch.compat.pottery import AIORedlock, Redlock, synchronize
 
@@ -40,7 +43,7 @@ def face(implementation: Any, request: pytest.FixtureRequest) -> Any:
         yield Both(request.param, runner)
 
 
-def test_a_lock_has_potterys_key_and_validity(face, three, name):
+def test_a_lock_has_potterys_key_and_validity(face: Any, three: list[str], name: str) -> None:
     lock = face.make(three, name, auto_release_time=5)
     assert lock.key == f"redlock:{name}"
     assert face(lock.acquire)
@@ -57,7 +60,9 @@ def test_a_lock_has_potterys_key_and_validity(face, three, name):
     assert (caught.value.key, caught.value.masters, caught.value.redis_errors) == (lock.key, lock.masters, [])
 
 
-def test_masters_that_are_down_form_no_quorum(face, three, closed_ports, name):
+def test_masters_that_are_down_form_no_quorum(
+    face: Any, three: list[str], closed_ports: Callable[[int], list[str]], name: str
+) -> None:
     lock = face.make([three[0], *closed_ports(2)], name)
     assert not face(lock.acquire, blocking=False)
     assert not face(lock.acquire, timeout=0.3)
@@ -68,7 +73,9 @@ def test_masters_that_are_down_form_no_quorum(face, three, closed_ports, name):
     assert not ask(three[0]).exists(lock.key)
 
 
-def test_calls_raise_potterys_errors_after_a_quorum_fails_during_the_hold(face, three, proxies, name):
+def test_calls_raise_potterys_errors_after_a_quorum_fails_during_the_hold(
+    face: Any, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     lock = face.make([proxy.url for proxy in before], name, auto_release_time=20)
     assert face(lock.acquire)
@@ -97,7 +104,7 @@ def test_calls_raise_potterys_errors_after_a_quorum_fails_during_the_hold(face, 
     await_true(lambda: not any(ask(url).exists(lock.key) for url in three))
 
 
-def test_extensions_are_counted_until_the_next_acquire(face, three, name):
+def test_extensions_are_counted_until_the_next_acquire(face: Any, three: list[str], name: str) -> None:
     lock = face.make(three, name, num_extensions=2)
     with pytest.raises(pottery.ExtendUnlockedLock):
         face(lock.extend)
@@ -110,7 +117,9 @@ def test_extensions_are_counted_until_the_next_acquire(face, three, name):
         face(lock.release)
 
 
-def test_databases_of_one_server_count_as_masters_as_in_pottery(face, single_master, name, caplog):
+def test_databases_of_one_server_count_as_masters_as_in_pottery(
+    face: Any, single_master: Callable[[], str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     url = single_master()
     lock = face.make([f"{url}/{number}" for number in range(3)], name)
     assert face(lock.acquire)
@@ -119,7 +128,9 @@ def test_databases_of_one_server_count_as_masters_as_in_pottery(face, single_mas
     assert "they fail together" in caplog.text
 
 
-def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
+def test_a_release_wakes_a_waiter(
+    implementation: impl.Implementation, three: list[str], name: str, no_backstop: None
+) -> None:
     make = Both(False, None).make  # type: ignore[arg-type]
     holder, waiter = make(three, name, auto_release_time=60), make(three, name, auto_release_time=60)
     assert holder.acquire()
@@ -130,7 +141,9 @@ def test_a_release_wakes_a_waiter(implementation, three, name, no_backstop):
     waiter.release()
 
 
-def test_a_synchronized_function_runs_once_at_a_time(implementation, three, name):
+def test_a_synchronized_function_runs_once_at_a_time(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     masters, inside, seen = [redis.Redis.from_url(url) for url in three], [], []
 
     @synchronize(key=name, masters=masters, auto_release_time=60)
@@ -147,14 +160,14 @@ def test_a_synchronized_function_runs_once_at_a_time(implementation, three, name
     assert work.__name__ == "work"
 
 
-def test_a_timeout_for_a_call_that_does_not_block_is_refused(face, three, name):
+def test_a_timeout_for_a_call_that_does_not_block_is_refused(face: Any, three: list[str], name: str) -> None:
     with pytest.raises(ValueError, match="can't specify a timeout"):
         face.make(three, name, context_manager_blocking=False, context_manager_timeout=1)
     with pytest.raises(ValueError, match="can't specify a timeout"):
         face(face.make(three, name).acquire, blocking=False, timeout=1)
 
 
-def test_a_ttl_that_leaves_no_validity_is_refused_at_once(face, three, name):
+def test_a_ttl_that_leaves_no_validity_is_refused_at_once(face: Any, three: list[str], name: str) -> None:
     lock = face.make(three, name, auto_release_time=0.001)
     assert not face(lock.acquire)
     assert not any(ask(url).exists(lock.key) for url in three)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, await_true, in_thread
+from support.faces import PATIENCE, await_true, in_thread
 
+from redlatch import impl
 from redlatch.compat import redis_lock
 from redlatch.compat.redis_lock import Lock
 
@@ -20,7 +22,9 @@ def server(implementation: Any, url: str) -> Any:
         yield client
 
 
-def test_a_lock_without_expire_is_renewed_and_cannot_be_extended(server, name, monkeypatch):
+def test_a_lock_without_expire_is_renewed_and_cannot_be_extended(
+    server: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("redlatch.compat.clients.RENEWED_MS", 1500)
     lock = Lock(server, name)
     assert lock.acquire()
@@ -35,7 +39,7 @@ def test_a_lock_without_expire_is_renewed_and_cannot_be_extended(server, name, m
     assert not lock.locked()
 
 
-def test_renewal_stops_when_the_lock_object_is_gone(server, name):
+def test_renewal_stops_when_the_lock_object_is_gone(server: Any, name: str) -> None:
     lock = Lock(server, name, expire=1, auto_renewal=True)
     assert lock.acquire()
     threading.Event().wait(1.5)
@@ -45,7 +49,7 @@ def test_renewal_stops_when_the_lock_object_is_gone(server, name):
     await_true(lambda: not server.exists(f"lock:{name}"))
 
 
-def test_each_acquire_has_a_new_id_unless_the_caller_chose_one(server, name):
+def test_each_acquire_has_a_new_id_unless_the_caller_chose_one(server: Any, name: str) -> None:
     lock, chosen = Lock(server, name, expire=5), Lock(server, name + "-2", expire=5, id="me")
     seen = []
     for _ in range(3):
@@ -60,7 +64,7 @@ def test_each_acquire_has_a_new_id_unless_the_caller_chose_one(server, name):
     assert len(set(seen)) == 3
 
 
-def test_each_contending_thread_has_an_id_of_its_own(server, name):
+def test_each_contending_thread_has_an_id_of_its_own(server: Any, name: str) -> None:
     locks = [Lock(server, name, expire=60) for _ in range(8)]
 
     def work(lock: Lock) -> bool:
@@ -75,7 +79,7 @@ def test_each_contending_thread_has_an_id_of_its_own(server, name):
     assert server.llen(f"lock-signal:{name}") == 1
 
 
-def test_a_second_release_does_not_release_the_next_holder(server, name):
+def test_a_second_release_does_not_release_the_next_holder(server: Any, name: str) -> None:
     one, other = Lock(server, name, expire=60), Lock(server, name, expire=60)
     assert one.acquire()
     waiting = in_thread(other.acquire)
@@ -88,7 +92,7 @@ def test_a_second_release_does_not_release_the_next_holder(server, name):
     other.release()
 
 
-def test_a_refused_try_with_the_same_id_leaves_the_lock_to_its_holder(server, name):
+def test_a_refused_try_with_the_same_id_leaves_the_lock_to_its_holder(server: Any, name: str) -> None:
     server.set(f"lock:{name}", "worker", ex=60)
     lock = Lock(server, name, expire=60, id="worker")
     with pytest.raises(redis_lock.AlreadyAcquired):
@@ -96,7 +100,7 @@ def test_a_refused_try_with_the_same_id_leaves_the_lock_to_its_holder(server, na
     assert lock.get_owner_id() == "worker"
 
 
-def test_a_waiter_with_a_chosen_id_gets_a_lease_with_that_id(server, name):
+def test_a_waiter_with_a_chosen_id_gets_a_lease_with_that_id(server: Any, name: str) -> None:
     holder, waiter = Lock(server, name, expire=60), Lock(server, name, expire=60, id="mine")
     assert holder.acquire()
     waiting = in_thread(waiter.acquire)
@@ -107,7 +111,7 @@ def test_a_waiter_with_a_chosen_id_gets_a_lease_with_that_id(server, name):
     waiter.release()
 
 
-def test_reset_lets_local_waiters_ask_the_server(server, name):
+def test_reset_lets_local_waiters_ask_the_server(server: Any, name: str) -> None:
     holder, waiter = Lock(server, name, expire=60), Lock(server, name, expire=60)
     assert holder.acquire()
     waiting = in_thread(waiter.acquire)
@@ -126,7 +130,9 @@ def test_reset_lets_local_waiters_ask_the_server(server, name):
 
 
 @pytest.mark.parametrize("right", ["del", "pexpire", "expire", "lpush"])
-def test_row_58_a_reset_by_a_user_who_lacks_a_right_leaves_no_signal_without_a_ttl(server, url, name, right):
+def test_row_58_a_reset_by_a_user_who_lacks_a_right_leaves_no_signal_without_a_ttl(
+    server: Any, url: str, name: str, right: str
+) -> None:
     user = f"no-{right}"
     server.execute_command("ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", f"-{right}")
     try:
@@ -143,7 +149,7 @@ def test_row_58_a_reset_by_a_user_who_lacks_a_right_leaves_no_signal_without_a_t
         server.execute_command("ACL", "DELUSER", user)
 
 
-def test_a_lock_of_another_process_is_extended_and_released_by_its_id(server, name):
+def test_a_lock_of_another_process_is_extended_and_released_by_its_id(server: Any, name: str) -> None:
     server.set(f"lock:{name}", "theirs", ex=60)
     lock = Lock(server, name, id="theirs")
     with pytest.raises(redis_lock.AlreadyAcquired):
@@ -162,7 +168,7 @@ def test_a_lock_of_another_process_is_extended_and_released_by_its_id(server, na
     lock.reset()
 
 
-def test_bad_arguments_are_refused_as_the_original_does(server, name):
+def test_bad_arguments_are_refused_as_the_original_does(server: Any, name: str) -> None:
     lock = Lock(server, name, expire=5)
     with pytest.raises(redis_lock.TimeoutNotUsable):
         lock.acquire(blocking=False, timeout=1)
@@ -180,7 +186,9 @@ def test_bad_arguments_are_refused_as_the_original_does(server, name):
         pass
 
 
-def test_a_server_that_is_down_raises_a_connection_error(implementation, closed_ports, name):
+def test_a_server_that_is_down_raises_a_connection_error(
+    implementation: impl.Implementation, closed_ports: Callable[[int], list[str]], name: str
+) -> None:
     [nobody] = closed_ports(1)
     with redis.Redis.from_url(nobody, retry=None) as client, pytest.raises(redis.ConnectionError):
         Lock(client, name, expire=1).acquire()

@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 import redis.lock
-from faces import PATIENCE, ask, await_true, in_thread
 from redis.exceptions import LockError, LockNotOwnedError
+from support.faces import PATIENCE, ask, await_true, in_thread
+from support.proxy import Proxy
 
+from redlatch import impl
 from redlatch.compat.clients import client_of
 from redlatch.compat.redis_py import AsyncLock, Lock
 
@@ -28,7 +31,7 @@ def server(implementation: Any, url: str) -> Any:
         yield client
 
 
-def test_a_redis_py_client_returns_the_drop_in_as_its_lock_class(server, name):
+def test_a_redis_py_client_returns_the_drop_in_as_its_lock_class(server: Any, name: str) -> None:
     lock = server.lock(name, timeout=5, lock_class=Lock)
     assert isinstance(lock, redis.lock.Lock)
     with lock as same:
@@ -40,7 +43,9 @@ def test_a_redis_py_client_returns_the_drop_in_as_its_lock_class(server, name):
     assert not server.exists(name)
 
 
-def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(server, name, monkeypatch):
+def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(
+    server: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Lock(server, name)
     assert lock.acquire(blocking=False)
@@ -54,7 +59,7 @@ def test_a_lock_without_a_timeout_lives_for_half_a_minute_and_is_renewed(server,
     assert not server.exists(name)
 
 
-def test_a_collected_lock_object_frees_its_lock(server, name, monkeypatch):
+def test_a_collected_lock_object_frees_its_lock(server: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
     assert Lock(server, name).acquire(blocking=False)
     gc.collect()
@@ -62,7 +67,9 @@ def test_a_collected_lock_object_frees_its_lock(server, name, monkeypatch):
     assert Lock(server, name).acquire(blocking_timeout=PATIENCE)
 
 
-def test_the_lock_of_a_thread_that_ended_is_not_renewed_for_ever(server, name, monkeypatch):
+def test_the_lock_of_a_thread_that_ended_is_not_renewed_for_ever(
+    server: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 300)
     lock = Lock(server, name)
     assert in_thread(lock.acquire).result(PATIENCE)
@@ -71,7 +78,7 @@ def test_the_lock_of_a_thread_that_ended_is_not_renewed_for_ever(server, name, m
     lock.release()
 
 
-def test_attributes_that_users_set_on_a_lock_stay(server, name):
+def test_attributes_that_users_set_on_a_lock_stay(server: Any, name: str) -> None:
     for lock in (Lock(server, name), Lock(server, name, thread_local=False), AsyncLock(server, name)):
         lock.local.count = 1
         assert lock.local.count == 1
@@ -84,12 +91,12 @@ def test_attributes_that_users_set_on_a_lock_stay(server, name):
 
 
 @pytest.mark.parametrize("timeout", [-1, 0.0001, -0.5])
-def test_a_timeout_out_of_range_is_refused_with_the_servers_error(server, name, timeout):
+def test_a_timeout_out_of_range_is_refused_with_the_servers_error(server: Any, name: str, timeout: float) -> None:
     with pytest.raises(redis.ResponseError, match="invalid expire time"):
         Lock(server, name, timeout=timeout).acquire()
 
 
-def test_a_thread_that_never_acquired_cannot_release(server, name):
+def test_a_thread_that_never_acquired_cannot_release(server: Any, name: str) -> None:
     lock = Lock(server, name, timeout=5)
     assert lock.acquire()
     for call in (lock.release, lambda: lock.extend(1)):
@@ -102,7 +109,7 @@ def test_a_thread_that_never_acquired_cannot_release(server, name):
     assert not server.exists(name + "-2")
 
 
-def test_many_threads_use_one_lock_object_in_turn(server, name):
+def test_many_threads_use_one_lock_object_in_turn(server: Any, name: str) -> None:
     lock = Lock(server, name, timeout=5)
 
     def cycle() -> bytes:
@@ -114,7 +121,7 @@ def test_many_threads_use_one_lock_object_in_turn(server, name):
     assert lock.local.token is None
 
 
-def test_a_copied_token_extends_and_releases_the_lock(server, name):
+def test_a_copied_token_extends_and_releases_the_lock(server: Any, name: str) -> None:
     one, other = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert one.acquire()
     other.local.token = one.local.token
@@ -129,7 +136,7 @@ def test_a_copied_token_extends_and_releases_the_lock(server, name):
         one.release()
 
 
-def test_all_attempts_use_the_token_that_the_caller_chose(server, name):
+def test_all_attempts_use_the_token_that_the_caller_chose(server: Any, name: str) -> None:
     holder, waiter = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert holder.acquire(token="one")
     assert server.get(name) == b"one"
@@ -138,7 +145,7 @@ def test_all_attempts_use_the_token_that_the_caller_chose(server, name):
     assert waiting.result(PATIENCE) == (True, b"two", None)
 
 
-def test_extend_adds_and_subtracts_time(server, name):
+def test_extend_adds_and_subtracts_time(server: Any, name: str) -> None:
     lock = Lock(server, name, timeout=10)
     assert lock.acquire()
     assert lock.extend(10) is True
@@ -150,7 +157,7 @@ def test_extend_adds_and_subtracts_time(server, name):
     lock.release()
 
 
-def test_a_release_wakes_a_waiter_without_a_sleep(server, name, no_backstop):
+def test_a_release_wakes_a_waiter_without_a_sleep(server: Any, name: str, no_backstop: None) -> None:
     holder, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=60, sleep=59)
     assert holder.acquire()
     waiting = in_thread(waiter.acquire, None, True, 60)
@@ -159,7 +166,7 @@ def test_a_release_wakes_a_waiter_without_a_sleep(server, name, no_backstop):
     assert waiting.result(PATIENCE)
 
 
-def test_a_lock_extended_by_a_users_script_is_released_by_its_token(server, name):
+def test_a_lock_extended_by_a_users_script_is_released_by_its_token(server: Any, name: str) -> None:
     lock = Lock(server, name, timeout=0.5)
     # RedBeat replaces the script in the same way.
     lock.lua_extend = server.register_script('return redis.call("pexpire",KEYS[1],60000)')
@@ -180,7 +187,7 @@ class Hooked(Lock):
         return super().do_acquire(token)
 
 
-def test_the_do_acquire_of_a_subclass_is_called(server, name):
+def test_the_do_acquire_of_a_subclass_is_called(server: Any, name: str) -> None:
     lock = Hooked(server, name, timeout=5)
     assert lock.acquire()
     assert lock.tried == 1
@@ -204,7 +211,9 @@ class AsyncCounted(AsyncLock):
 
 @pytest.mark.parametrize("timeout", [60, None])
 @pytest.mark.parametrize("whose", ["subclass", "instance"])
-def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(server, name, whose, timeout):
+def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(
+    server: Any, name: str, whose: str, timeout: int | None
+) -> None:
     lock = (Counted if whose == "subclass" else Lock)(server, name, timeout=timeout)
     if whose == "instance":
         lock.lua_release = server.register_script(RELEASES_AND_COUNTS)
@@ -219,7 +228,9 @@ def test_a_release_script_of_a_subclass_or_an_instance_is_run_and_wakes_waiters(
     server.delete(name + "-released")
 
 
-def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(server, name, monkeypatch, caplog):
+def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(
+    server: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("redlatch.compat.redis_py.RENEWED_MS", 1500)
     lock = Counted(server, name)
     assert lock.acquire()
@@ -236,7 +247,9 @@ def test_after_a_release_script_nothing_is_renewed_and_no_loss_is_reported(serve
     server.delete(name + "-released")
 
 
-def test_a_release_script_of_an_asyncio_subclass_is_run(implementation, url, name):
+def test_a_release_script_of_an_asyncio_subclass_is_run(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             async with AsyncCounted(client, name, timeout=60):
@@ -247,7 +260,7 @@ def test_a_release_script_of_an_asyncio_subclass_is_run(implementation, url, nam
     run(work())
 
 
-def test_a_client_with_connections_of_another_class_keeps_redis_pys_algorithm(server, name):
+def test_a_client_with_connections_of_another_class_keeps_redis_pys_algorithm(server: Any, name: str) -> None:
     class Connection(redis.Connection):
         """A connection class of the user, such as fakeredis'."""
 
@@ -261,14 +274,18 @@ def test_a_client_with_connections_of_another_class_keeps_redis_pys_algorithm(se
     assert not server.exists(name)
 
 
-def test_a_server_that_is_down_raises_a_connection_error(implementation, closed_ports, name):
+def test_a_server_that_is_down_raises_a_connection_error(
+    implementation: impl.Implementation, closed_ports: Callable[[int], list[str]], name: str
+) -> None:
     [nobody] = closed_ports(1)
     with redis.Redis.from_url(nobody, retry=None) as client:
         with pytest.raises(redis.ConnectionError):
             Lock(client, name, timeout=1).acquire()
 
 
-def test_a_silent_server_raises_a_timeout(implementation, proxies, url, name):
+def test_a_silent_server_raises_a_timeout(
+    implementation: impl.Implementation, proxies: Callable[[list[str]], list[Proxy]], url: str, name: str
+) -> None:
     [proxy] = proxies([url])
     with redis.Redis.from_url(proxy.url, socket_timeout=0.3) as client:
         lock = Lock(client, name, timeout=5)
@@ -279,7 +296,7 @@ def test_a_silent_server_raises_a_timeout(implementation, proxies, url, name):
         proxy.replies.set()
 
 
-def test_a_try_with_the_token_of_another_holder_leaves_its_lock(server, url, name):
+def test_a_try_with_the_token_of_another_holder_leaves_its_lock(server: Any, url: str, name: str) -> None:
     # Another process has set the key.
     server.set(name, "worker-7", px=60_000)
     lock = Lock(server, name, timeout=60)
@@ -288,7 +305,9 @@ def test_a_try_with_the_token_of_another_holder_leaves_its_lock(server, url, nam
     assert server.get(name) == b"worker-7"
 
 
-def test_an_interrupted_wait_with_the_token_of_another_holder_leaves_its_lock(server, name, strike):
+def test_an_interrupted_wait_with_the_token_of_another_holder_leaves_its_lock(
+    server: Any, name: str, strike: Any
+) -> None:
     server.set(name, "worker-7", px=60_000)
     strike(0.2)
     with pytest.raises(KeyboardInterrupt):
@@ -298,7 +317,7 @@ def test_an_interrupted_wait_with_the_token_of_another_holder_leaves_its_lock(se
     assert server.get(name) == b"worker-7"
 
 
-def test_a_single_try_finds_that_the_key_was_deleted_by_hand(server, name):
+def test_a_single_try_finds_that_the_key_was_deleted_by_hand(server: Any, name: str) -> None:
     holder = Lock(server, name, timeout=60)
     assert holder.acquire()
     assert not Lock(server, name, timeout=60).acquire(blocking=False)
@@ -309,7 +328,9 @@ def test_a_single_try_finds_that_the_key_was_deleted_by_hand(server, name):
 
 
 @pytest.mark.parametrize("how", ["token", "script"])
-def test_a_release_with_a_copied_token_wakes_a_local_waiter(server, name, no_backstop, how):
+def test_a_release_with_a_copied_token_wakes_a_local_waiter(
+    server: Any, name: str, no_backstop: None, how: str
+) -> None:
     holder, other, waiter = (Lock(server, name, timeout=60) for _ in range(3))
     if how == "script":
         holder.lua_extend = other.lua_extend = server.register_script("return 1")
@@ -321,7 +342,7 @@ def test_a_release_with_a_copied_token_wakes_a_local_waiter(server, name, no_bac
     assert waiting.result(PATIENCE)
 
 
-def test_reacquire_uses_a_changed_timeout(server, name):
+def test_reacquire_uses_a_changed_timeout(server: Any, name: str) -> None:
     lock = Lock(server, name, timeout=2)
     assert lock.acquire()
     lock.timeout = 9
@@ -332,7 +353,7 @@ def test_reacquire_uses_a_changed_timeout(server, name):
     assert not server.exists(name)
 
 
-def test_an_interrupt_before_the_lease_is_recorded_leaves_no_key(server, name):
+def test_an_interrupt_before_the_lease_is_recorded_leaves_no_key(server: Any, name: str) -> None:
     class Struck:
         def note(self, lease: Any) -> None:
             raise KeyboardInterrupt
@@ -344,7 +365,7 @@ def test_an_interrupt_before_the_lease_is_recorded_leaves_no_key(server, name):
     await_true(lambda: not server.exists(name))
 
 
-def test_a_signal_handler_may_release_while_its_thread_waits(server, name):
+def test_a_signal_handler_may_release_while_its_thread_waits(server: Any, name: str) -> None:
     mine, theirs = Lock(server, name, timeout=60), Lock(server, name + "-2", timeout=60)
     assert mine.acquire()
     server.set(name + "-2", "somebody", px=60_000)
@@ -378,7 +399,7 @@ lock.release()
 """
 
 
-def test_a_forked_child_owns_none_of_its_parents_locks(url, name):
+def test_a_forked_child_owns_none_of_its_parents_locks(url: str, name: str) -> None:
     ran = subprocess.run([sys.executable, "-c", CHILD, url, name], capture_output=True, text=True, timeout=PATIENCE)
     assert (ran.returncode, ran.stdout) == (0, "has a client of its own\n"), ran.stderr
 
@@ -390,7 +411,7 @@ def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
-def test_each_task_has_a_token_of_its_own(implementation, url, name):
+def test_each_task_has_a_token_of_its_own(implementation: impl.Implementation, url: str, name: str) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock, holds = AsyncLock(client, name, timeout=0.3), asyncio.Event()
@@ -416,7 +437,9 @@ def test_each_task_has_a_token_of_its_own(implementation, url, name):
     run(work())
 
 
-def test_a_task_without_the_lock_cannot_release_another_tasks_lock(implementation, url, name):
+def test_a_task_without_the_lock_cannot_release_another_tasks_lock(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock = AsyncLock(client, name, timeout=60)
@@ -470,8 +493,8 @@ async def _be_refused_in_another_task(lock: AsyncLock) -> None:
 @pytest.mark.parametrize("try_in_vain", [_run_out, _run_out_in_another_task, _be_refused_in_another_task])
 @pytest.mark.parametrize("holds", [AsyncLock.acquire, lambda lock: asyncio.create_task(lock.acquire())])
 def test_a_task_that_gave_up_neither_owns_nor_releases_the_lock_of_another(
-    implementation, url, name, try_in_vain, holds
-):
+    implementation: impl.Implementation, url: str, name: str, try_in_vain: Any, holds: Any
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock = AsyncLock(client, name, timeout=60)
@@ -491,7 +514,9 @@ def test_a_task_that_gave_up_neither_owns_nor_releases_the_lock_of_another(
     run(work())
 
 
-def test_a_lock_acquired_in_one_loop_is_released_in_the_next(implementation, url, name):
+def test_a_lock_acquired_in_one_loop_is_released_in_the_next(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     client = redis.asyncio.Redis.from_url(url)
     lock = AsyncLock(client, name, timeout=60)
 
@@ -504,7 +529,9 @@ def test_a_lock_acquired_in_one_loop_is_released_in_the_next(implementation, url
     assert not ask(url).exists(name)
 
 
-def test_a_task_can_release_a_lock_that_another_task_acquired_for_it(implementation, url, name):
+def test_a_task_can_release_a_lock_that_another_task_acquired_for_it(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             lock = AsyncLock(client, name, timeout=5)
@@ -518,7 +545,9 @@ def test_a_task_can_release_a_lock_that_another_task_acquired_for_it(implementat
     run(work())
 
 
-def test_a_cancelled_release_keeps_the_token_and_can_be_repeated(implementation, url, proxies, name):
+def test_a_cancelled_release_keeps_the_token_and_can_be_repeated(
+    implementation: impl.Implementation, url: str, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     async def work(proxy: Any) -> None:
         async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
             lock = AsyncLock(client, name, timeout=60)
@@ -535,7 +564,9 @@ def test_a_cancelled_release_keeps_the_token_and_can_be_repeated(implementation,
     run(work(proxy))
 
 
-def test_a_cancelled_acquire_leaves_no_key(implementation, url, proxies, name):
+def test_a_cancelled_acquire_leaves_no_key(
+    implementation: impl.Implementation, url: str, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     async def work(proxy: Any) -> None:
         async with redis.asyncio.Redis.from_url(proxy.url, socket_timeout=PATIENCE) as client:
             # This lock lets the client connect.
@@ -552,7 +583,7 @@ def test_a_cancelled_acquire_leaves_no_key(implementation, url, proxies, name):
     run(work(proxy))
 
 
-def test_every_event_loop_has_connections_of_its_own(implementation, url, name):
+def test_every_event_loop_has_connections_of_its_own(implementation: impl.Implementation, url: str, name: str) -> None:
     client = redis.asyncio.Redis.from_url(url)
 
     async def work() -> None:
@@ -565,7 +596,9 @@ def test_every_event_loop_has_connections_of_its_own(implementation, url, name):
     assert not ask(url).exists(name)
 
 
-def test_extending_a_lock_that_is_not_held_fails_at_once(implementation, url, name):
+def test_extending_a_lock_that_is_not_held_fails_at_once(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
     async def work() -> None:
         async with redis.asyncio.Redis.from_url(url) as client:
             with pytest.raises(LockError, match="unlocked"):
@@ -580,7 +613,7 @@ def test_extending_a_lock_that_is_not_held_fails_at_once(implementation, url, na
     run(work())
 
 
-def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(server, name):
+def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(server: Any, name: str) -> None:
     lock, waiter = Lock(server, name, timeout=60), Lock(server, name, timeout=5)
     assert lock.acquire()
     token = server.get(name)
@@ -595,12 +628,14 @@ def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(serv
     assert second != token
 
 
-def test_row_39_a_shorter_extension_of_a_lost_key_raises(server, name, monkeypatch):
+def test_row_39_a_shorter_extension_of_a_lost_key_raises(
+    server: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = Lock(server, name, timeout=60)
     assert lock.acquire()
     script = lock.lua_extend
 
-    def lose_first(**arguments):
+    def lose_first(**arguments: Any) -> Any:
         server.delete(name)
         return script(**arguments)
 
@@ -609,7 +644,9 @@ def test_row_39_a_shorter_extension_of_a_lost_key_raises(server, name, monkeypat
         lock.extend(20, replace_ttl=True)
 
 
-def test_row_39_a_shorter_extension_of_an_async_lock_shortens_the_key(server, url, name, implementation):
+def test_row_39_a_shorter_extension_of_an_async_lock_shortens_the_key(
+    server: Any, url: str, name: str, implementation: impl.Implementation
+) -> None:
     async def main() -> None:
         client = redis.asyncio.Redis.from_url(url)
         lock = AsyncLock(client, name, timeout=60)

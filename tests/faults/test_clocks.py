@@ -13,11 +13,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from faces import PATIENCE, Face, ask, await_true, finish, wins
+from support.faces import PATIENCE, Face, ask, await_true, finish, wins
+from support.masters import Keys
 
-from redlatch import Guard, LockLost, embedded
+from redlatch import Guard, LockLost, embedded, impl
 from redlatch.wire.net import now_ns
 
 from .clocks import Clock
@@ -27,11 +31,11 @@ GUARD = Guard(max_ttl=MAX_TTL)
 
 
 @pytest.fixture
-def clocked(library, tmp_path):
+def clocked(library: Path, tmp_path: Path) -> Iterator[Any]:
     """Start masters, each with a clock that the test sets; return their URLs and clocks."""
     with contextlib.ExitStack() as stack:
 
-        def start(count=3, server=None):
+        def start(count: Any = 3, server: Any = None) -> Any:
             server = server or embedded.find_server()
             clocks = [Clock(library, tmp_path, str(index)) for index in range(count)]
             urls = stack.enter_context(embedded.masters(count, server=[clock.wrapped(server) for clock in clocks]))
@@ -40,7 +44,7 @@ def clocked(library, tmp_path):
         yield start
 
 
-def cycle(client, name):
+def cycle(client: Any, name: Any) -> None:
     """Use a lock once, so that the client sends a pulse if one is due."""
     lock = client.lock(name)
     assert lock.acquire(timeout=PATIENCE)
@@ -50,7 +54,7 @@ def cycle(client, name):
 # --- rows 4 and 28: the masters' clocks --------------------------------------------------------------------
 
 
-def set_forward(connect, clocked, name, guard):
+def set_forward(connect: Any, clocked: Any, name: Any, guard: Any) -> Any:
     """Hold a lock on two of three masters, and set the clock of one forward until its key is gone."""
     urls, clocks = clocked()
     owner, rival = connect(urls, guard=guard, ttl=MAX_TTL), connect(urls, guard=guard, ttl=MAX_TTL)
@@ -67,7 +71,7 @@ def set_forward(connect, clocked, name, guard):
     return lock, rival.lock(name)
 
 
-def test_row_4_a_clock_that_was_set_forward_lets_no_second_holder_in(connect, clocked, name):
+def test_row_4_a_clock_that_was_set_forward_lets_no_second_holder_in(connect: Face, clocked: Any, name: str) -> None:
     lock, again = set_forward(connect, clocked, name, GUARD)
     tries = itertools.count()
     while not wins(again):
@@ -76,7 +80,7 @@ def test_row_4_a_clock_that_was_set_forward_lets_no_second_holder_in(connect, cl
     assert next(tries) > 1
 
 
-def test_row_4_without_a_guard_a_clock_that_was_set_forward_lets_a_second_holder_in(clocked, name):
+def test_row_4_without_a_guard_a_clock_that_was_set_forward_lets_a_second_holder_in(clocked: Any, name: str) -> None:
     with contextlib.closing(Face("threads")) as face:
         lock, again = set_forward(face, clocked, name, None)
         # An attempt waits for 0.125 s only.
@@ -85,7 +89,9 @@ def test_row_4_without_a_guard_a_clock_that_was_set_forward_lets_a_second_holder
         assert lock.remaining() > 0
 
 
-def test_row_4_a_jump_is_seen_within_a_second_of_use_and_puts_held_locks_in_doubt(connect, clocked, server, name):
+def test_row_4_a_jump_is_seen_within_a_second_of_use_and_puts_held_locks_in_doubt(
+    connect: Face, clocked: Any, server: str, name: str
+) -> None:
     urls, clocks = clocked(server=server)
     client = connect(urls)
     held = client.lock(name)
@@ -106,14 +112,16 @@ def test_row_4_a_jump_is_seen_within_a_second_of_use_and_puts_held_locks_in_doub
     held.release()
 
 
-def test_row_28_a_clock_that_was_set_back_is_logged_and_changes_nothing(connect, clocked, name, caplog):
+def test_row_28_a_clock_that_was_set_back_is_logged_and_changes_nothing(
+    connect: Face, clocked: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     urls, clocks = clocked(1)
     client = connect(urls, guard=GUARD, ttl=MAX_TTL)
     cycle(client, name)
     clocks[0].set_ahead(-3600)
     with caplog.at_level(logging.WARNING, "redlatch"):
 
-        def told():
+        def told() -> Any:
             cycle(client, name)
             return any("was set back by" in record.getMessage() for record in caplog.records)
 
@@ -123,7 +131,9 @@ def test_row_28_a_clock_that_was_set_back_is_logged_and_changes_nothing(connect,
     lock.release()
 
 
-def test_row_28_a_master_whose_clock_stops_is_kept_out_until_the_clock_runs_again(connect, clocked, name, keys):
+def test_row_28_a_master_whose_clock_stops_is_kept_out_until_the_clock_runs_again(
+    connect: Face, clocked: Any, name: str, keys: Keys
+) -> None:
     urls, clocks = clocked()
     client = connect(urls, guard=GUARD, ttl=MAX_TTL)
     cycle(client, name)
@@ -132,7 +142,7 @@ def test_row_28_a_master_whose_clock_stops_is_kept_out_until_the_clock_runs_agai
     # A release waits until its master is let in again, so the key stays there meanwhile. Each use has a new name.
     names = (f"{name}-{number}" for number in itertools.count())
 
-    def left_out():
+    def left_out() -> Any:
         lock = client.lock(next(names))
         assert lock.acquire(timeout=PATIENCE)
         # Wait for a vote that the acquire did not wait for.
@@ -169,16 +179,16 @@ client.close()
 
 
 @contextlib.contextmanager
-def holder(implementation, clock, name, urls):
+def holder(implementation: Any, clock: Any, name: Any, urls: Any) -> Iterator[Any]:
     """Run a process that holds a lock under a clock; yield a function that returns its state."""
     environment = os.environ | clock.environment | {"REDLATCH_IMPL": implementation.name}
     command = [sys.executable, "-W", "error", "-c", HOLDER, name, *urls]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
-    def said():
+    def said() -> Any:
         return json.loads(process.stdout.readline())
 
-    def how():
+    def how() -> Any:
         process.stdin.write("\n")
         process.stdin.flush()
         return said()
@@ -191,7 +201,9 @@ def holder(implementation, clock, name, urls):
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_row_26_the_wall_clock_of_a_client_does_not_matter(hours, implementation, library, tmp_path, three, name):
+def test_row_26_the_wall_clock_of_a_client_does_not_matter(
+    hours: int, implementation: impl.Implementation, library: Path, tmp_path: Path, three: list[str], name: str
+) -> None:
     clock = Clock(library, tmp_path, "client")
     with holder(implementation, clock, name, three) as (first, how):
         clock.set_ahead(hours * 3600)
@@ -201,7 +213,9 @@ def test_row_26_the_wall_clock_of_a_client_does_not_matter(hours, implementation
     assert first["remaining"] - PATIENCE / 2 < now["remaining"] <= first["remaining"]
 
 
-def test_row_27_time_counts_while_the_machine_is_suspended(implementation, library, tmp_path, three, name):
+def test_row_27_time_counts_while_the_machine_is_suspended(
+    implementation: impl.Implementation, library: Path, tmp_path: Path, three: list[str], name: str
+) -> None:
     clock = Clock(library, tmp_path, "client")
     with holder(implementation, clock, name, three) as (first, how):
         assert how()["checked"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import SERVERS
-from faces import PATIENCE, ask
+from support.faces import PATIENCE, Face, ask
+from support.masters import SERVERS
+from support.proxy import Proxy
+from support.secrecy import Scanner
 
 from redlatch import LockError, QuorumUnavailable, embedded
 from redlatch.config import masters_of
@@ -19,12 +23,12 @@ from redlatch.wire.connect import dial
 USER, PASSWORD = "s3cr3t-user", "s3cr3t-pw"
 
 
-def without(*commands, **config):
+def without(*commands: Any, **config: Any) -> Any:
     """Return the configuration of a server that does not know some commands."""
     return config | {"rename-command": [f'{command} ""' for command in commands]}
 
 
-def answer_of(url, *words):
+def answer_of(url: Any, *words: Any) -> Any:
     """Return the raw reply of a server to a command."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), PATIENCE) as sock:
@@ -32,14 +36,14 @@ def answer_of(url, *words):
         return sock.recv(4096)
 
 
-def error_of(call, *args, **named):
+def error_of(call: Any, *args: Any, **named: Any) -> Any:
     with pytest.raises(QuorumUnavailable) as caught:
         call(*args, **named)
     return caught.value
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(secrecy, caplog):
+def nothing_leaks(secrecy: Scanner, caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
     """Search everything that a test logs or raises for secrets."""
     caplog.set_level(logging.DEBUG, "redlatch")
     before = len(secrecy.leaks)
@@ -50,7 +54,9 @@ def nothing_leaks(secrecy, caplog):
 
 
 @pytest.mark.parametrize("login", [f"{USER}:{PASSWORD}", f":{PASSWORD}"], ids=["user and password", "password"])
-def test_row_43_a_server_without_auth_repeats_no_credentials(login, connect, server, name, caplog, secrecy):
+def test_row_43_a_server_without_auth_repeats_no_credentials(
+    login: str, connect: Face, server: str, name: str, caplog: pytest.LogCaptureFixture, secrecy: Scanner
+) -> None:
     config = without("HELLO", "AUTH", user=f"{USER} on >{PASSWORD} ~* +@all")
     with embedded.masters(1, server=server, config=config) as [url]:
         url = f"redis://{login}@{url.rpartition('/')[2].rpartition('@')[2]}"
@@ -66,7 +72,9 @@ def test_row_43_a_server_without_auth_repeats_no_credentials(login, connect, ser
         assert "s3cr" not in caplog.text
 
 
-def test_row_43_a_server_without_hello_is_used_and_repeats_no_credentials(connect, server, name, caplog):
+def test_row_43_a_server_without_hello_is_used_and_repeats_no_credentials(
+    connect: Face, server: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     config = without("HELLO", user=f"{USER} on >{PASSWORD} ~* +@all", requirepass=PASSWORD)
     with embedded.masters(1, server=server, config=config) as [url]:
         lock = connect(f"redis://{USER}:{PASSWORD}@{url.rpartition('/')[2].rpartition('@')[2]}").lock(name)
@@ -76,7 +84,9 @@ def test_row_43_a_server_without_hello_is_used_and_repeats_no_credentials(connec
 
 
 @pytest.mark.parametrize("fence", [False, True], ids=["SET", "EVALSHA"])
-def test_row_43_a_server_without_the_commands_that_acquire_repeats_no_token(fence, connect, server, name, secrecy):
+def test_row_43_a_server_without_the_commands_that_acquire_repeats_no_token(
+    fence: bool, connect: Face, server: str, name: str, secrecy: Scanner
+) -> None:
     gone = ("EVAL", "EVALSHA") if fence else ("SET",)
     with embedded.masters(1, server=server, config=without(*gone)) as [url]:
         client = connect(url, guard=None)
@@ -85,7 +95,7 @@ def test_row_43_a_server_without_the_commands_that_acquire_repeats_no_token(fenc
         assert f"unknown command '{gone[0]}'" in str(cause).replace("`", "'")
 
 
-def test_row_43_a_server_without_scripts_repeats_no_token_of_a_held_lock(connect, server, name):
+def test_row_43_a_server_without_scripts_repeats_no_token_of_a_held_lock(connect: Face, server: str, name: str) -> None:
     gone = ["EVAL", "EVALSHA", *(["DELIFEQ"] if server == SERVERS["valkey"] else [])]
     with embedded.masters(1, server=server, config=without(*gone)) as [url]:
         lock = connect(url, guard=None).lock(name)
@@ -95,7 +105,7 @@ def test_row_43_a_server_without_scripts_repeats_no_token_of_a_held_lock(connect
             assert "unknown command 'EVAL'" in str(cause).replace("`", "'")
 
 
-def test_row_43_an_error_still_names_a_missing_right(connect, server, name):
+def test_row_43_an_error_still_names_a_missing_right(connect: Face, server: str, name: str) -> None:
     with embedded.masters(1, server=server) as [url]:
         with ask(url) as admin:
             admin.execute_command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "+@all", "-set")
@@ -104,7 +114,7 @@ def test_row_43_an_error_still_names_a_missing_right(connect, server, name):
         assert "NOPERM" in str(cause) and "no permissions to run the 'set' command" in str(cause)
 
 
-def test_row_43_an_error_of_a_script_repeats_none_of_its_arguments(connect, server, name):
+def test_row_43_an_error_of_a_script_repeats_none_of_its_arguments(connect: Face, server: str, name: str) -> None:
     """The key has a type that makes the release script fail."""
     with embedded.masters(1, server=server) as [url]:
         lock = connect(url).lock(name)
@@ -121,18 +131,20 @@ def test_row_43_an_error_of_a_script_repeats_none_of_its_arguments(connect, serv
 FORGED = "x\n2026-11-22 CRITICAL all is lost\x1b[2J\u202edrawkcab"
 
 
-def lines_of(caplog):
+def lines_of(caplog: Any) -> Any:
     """Return the messages that redlatch logged, without tracebacks."""
     return [record.getMessage() for record in caplog.records if record.name == "redlatch"]
 
 
-def assert_harmless(texts):
+def assert_harmless(texts: Any) -> None:
     for text in texts:
         assert text.isascii() and text.isprintable() and len(text) < 3000, text[:500]
 
 
 @pytest.mark.parametrize("size", [1, 1500], ids=["short", "long"])
-def test_row_51_a_forged_marker_forges_no_line_of_a_log(size, connect, name, caplog):
+def test_row_51_a_forged_marker_forges_no_line_of_a_log(
+    size: int, connect: Face, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with embedded.masters(3) as urls:
         for place, url in enumerate(urls):
             others = [FORGED * size, *(["y"] * (place + 2))]
@@ -147,10 +159,10 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(size, connect, name, cap
     assert_harmless([str(caught.value), *lines_of(caplog)])
 
 
-def forging(field, words):
+def forging(field: Any, words: Any) -> Any:
     """Return a spoiler that replaces one field in replies to INFO."""
 
-    def spoil(command, reply):
+    def spoil(command: Any, reply: Any) -> Any:
         if command[:1] == (b"INFO",) and field in reply:
             _, _, rest = reply.partition(b"\r\n")
             lines = [
@@ -164,7 +176,14 @@ def forging(field, words):
 
 
 @pytest.mark.parametrize("field", ["role", "maxmemory_policy", "redis_version", "run_id"])
-def test_row_51_a_field_of_info_forges_no_line_of_a_log(field, connect, url, proxies, name, caplog):
+def test_row_51_a_field_of_info_forges_no_line_of_a_log(
+    field: str,
+    connect: Face,
+    url: str,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     words = FORGED.replace("\n", " ").encode() + b"\x00\x07" * 2000
     [proxy] = proxies([url])
     proxy.spoil = forging(field.encode() + b":", words + b"\r\nmaxmemory:100")
@@ -179,7 +198,14 @@ def test_row_51_a_field_of_info_forges_no_line_of_a_log(field, connect, url, pro
 
 
 @pytest.mark.parametrize("word", [b"HELLO", b"SET"])
-def test_row_51_an_error_forges_no_line_of_a_log(word, connect, url, proxies, name, caplog):
+def test_row_51_an_error_forges_no_line_of_a_log(
+    word: bytes,
+    connect: Face,
+    url: str,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     [proxy] = proxies([url])
     reply = b"-ODD " + FORGED.replace("\n", "\x0b").encode() * 500 + b"\r\n"
     proxy.spoil = lambda command, real: reply if command[0] == word else real

@@ -6,8 +6,16 @@ case under test.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
-from faces import await_true, finish, run_script
+from support.faces import await_true, finish, run_script
+from support.masters import Keys
+from support.proxy import Proxy
+
+from redlatch import impl
 
 from .forks import IGNORED, IN_CHILD
 
@@ -28,8 +36,8 @@ def raises(kind, call, *args, **named):
 
 
 @pytest.fixture
-def run(implementation):
-    def run(text, *args):
+def run(implementation: impl.Implementation) -> Any:
+    def run(text: Any, *args: Any) -> Any:
         process = run_script(IN_CHILD + PREAMBLE + text, implementation.name, *args, wait=False, options=IGNORED)
         out, err = finish(process)
         assert (process.returncode, err) == (0, "")
@@ -38,7 +46,9 @@ def run(implementation):
     return run
 
 
-def test_row_29_the_child_of_a_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+def test_row_29_the_child_of_a_holder_owns_nothing_and_the_parent_goes_on(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 client = Client(urls)
@@ -66,7 +76,9 @@ client.close()
     assert not keys(three, name)
 
 
-def test_row_29_the_child_of_an_asyncio_holder_owns_nothing_and_the_parent_goes_on(run, three, name, keys):
+def test_row_29_the_child_of_an_asyncio_holder_owns_nothing_and_the_parent_goes_on(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 async def main():
@@ -90,7 +102,9 @@ asyncio.run(main())
     assert not keys(three, name)
 
 
-def test_row_29_nothing_of_the_child_reaches_the_parents_sockets(run, three, proxies, name):
+def test_row_29_nothing_of_the_child_reaches_the_parents_sockets(
+    run: Any, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     run(
         """
@@ -120,7 +134,9 @@ assert client.lock(name + "-of-the-parent", ttl=60).acquire()
         assert proxy.count(token) == 1
 
 
-def test_a_child_that_leaves_a_body_does_not_release_its_parents_lock(run, three, name, keys):
+def test_a_child_that_leaves_a_body_does_not_release_its_parents_lock(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 client = Client(urls)
@@ -144,7 +160,9 @@ client.close()
     assert not keys(three, name)
 
 
-def test_a_child_that_exits_normally_inside_the_body_does_not_release_its_parents_lock(run, three, name, keys):
+def test_a_child_that_exits_normally_inside_the_body_does_not_release_its_parents_lock(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 client = Client(urls)
@@ -163,7 +181,9 @@ lock.release()
     assert not keys(three, name)
 
 
-def test_a_fork_during_calls_of_other_threads_neither_hangs_nor_disturbs_them(run, three, name, keys):
+def test_a_fork_during_calls_of_other_threads_neither_hangs_nor_disturbs_them(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 client = Client(urls)
@@ -199,7 +219,7 @@ client.close()
         assert not keys(three, f"{name}-{number}")
 
 
-def test_a_fork_while_masters_are_dialled_leaves_parent_and_child_usable(run, three, name):
+def test_a_fork_while_masters_are_dialled_leaves_parent_and_child_usable(run: Any, three: list[str], name: str) -> None:
     run(
         """
 for _ in range(10):
@@ -221,7 +241,9 @@ for _ in range(10):
 
 
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
-def test_a_client_made_before_the_fork_works_in_both_processes_with_different_tokens(face, run, three, name):
+def test_a_client_made_before_the_fork_works_in_both_processes_with_different_tokens(
+    face: str, run: Any, three: list[str], name: str
+) -> None:
     threads = """
 client = Client(urls)
 def use():
@@ -255,7 +277,9 @@ use()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_row_29_a_process_of_multiprocessing_excludes_its_parent(method, implementation, three, name, keys, tmp_path):
+def test_row_29_a_process_of_multiprocessing_excludes_its_parent(
+    method: str, implementation: impl.Implementation, three: list[str], name: str, keys: Keys, tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         """
@@ -291,7 +315,9 @@ if __name__ == "__main__":
     assert not keys(three, name)
 
 
-def test_row_29_a_fork_while_threads_wait_in_a_queue_disturbs_none_of_them(run, three, name, keys):
+def test_row_29_a_fork_while_threads_wait_in_a_queue_disturbs_none_of_them(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 from concurrent.futures import ThreadPoolExecutor
@@ -331,7 +357,9 @@ with Client(urls, handoff=Handoff(tenure=60)) as client, Client(urls) as other, 
     assert not keys(three, name)
 
 
-def test_a_fork_while_tasks_wait_in_a_queue_disturbs_none_of_them(run, three, name, keys):
+def test_a_fork_while_tasks_wait_in_a_queue_disturbs_none_of_them(
+    run: Any, three: list[str], name: str, keys: Keys
+) -> None:
     run(
         """
 async def main():

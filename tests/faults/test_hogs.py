@@ -7,10 +7,12 @@ import select
 import socket
 import threading
 from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from faces import PATIENCE, await_true
 from hiredis import Reader
+from support.faces import PATIENCE, Face, await_true
 
 from redlatch import QuorumUnavailable
 from redlatch.votes.commands import pack
@@ -28,7 +30,7 @@ class Server:
         accepted: how many connections it has accepted.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -38,7 +40,7 @@ class Server:
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
 
-    def _accept(self):
+    def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listener.accept()
@@ -46,7 +48,7 @@ class Server:
                 self.accepted += 1
                 threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
-    def _serve(self, sock):
+    def _serve(self, sock: Any) -> None:
         with contextlib.suppress(OSError):
             reader, last = Reader(), None
             while last != [b"INFO", b"memory"]:
@@ -59,11 +61,11 @@ class Server:
                     sock.sendall(self._answer(command))
             self.go_on(sock)
 
-    def go_on(self, sock):
+    def go_on(self, sock: Any) -> None:
         raise NotImplementedError
 
     @staticmethod
-    def _answer(command):
+    def _answer(command: Any) -> Any:
         if command[0] == b"HELLO":
             return b"%0\r\n"
         if command[0] != b"INFO":
@@ -72,7 +74,7 @@ class Server:
         # Only the string, without the array around it.
         return pack(text.get(command[1], b"x:y"))[4:]
 
-    def close(self):
+    def close(self) -> None:
         if self._over.is_set():
             return
         self._over.set()
@@ -86,7 +88,7 @@ class Server:
 class Hog(Server):
     """A server that reads one byte of the next command, and then sends an error every half second."""
 
-    def go_on(self, sock):
+    def go_on(self, sock: Any) -> None:
         sock.recv(1)
         while not self._over.wait(0.5):
             sock.sendall(b"-ERR not now\r\n")
@@ -100,12 +102,12 @@ class Liar(Server):
         most: the most commands that were unanswered at one time.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: Any) -> None:
         self._push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(name), name.encode())
         self.pushes = self.most = 0
         super().__init__()
 
-    def go_on(self, sock):
+    def go_on(self, sock: Any) -> None:
         asked, reader = deque(), Reader()
         while not self._over.is_set():
             if select.select([sock], [], [], 0 if self.pushes else None)[0]:
@@ -125,20 +127,22 @@ class Liar(Server):
 
 
 @pytest.fixture
-def hog():
+def hog() -> Iterator[Any]:
     hog = Hog()
     yield hog
     hog.close()
 
 
 @pytest.fixture
-def liar(name):
+def liar(name: str) -> Iterator[Any]:
     liar = Liar(name)
     yield liar
     liar.close()
 
 
-def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(connect, hog, three, name):
+def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(
+    connect: Face, hog: Any, three: list[str], name: str
+) -> None:
     client = connect([*three[:2], hog.url], guard=None)
     client.connect()
     names = [f"{name}-{number}" for number in range(BATCH)]
@@ -152,7 +156,9 @@ def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(conn
         assert sent < MOST, "every command is kept for a master that reads nothing"
 
 
-def test_row_44_a_master_that_floods_pushes_is_dropped_and_gets_few_commands(connect, liar, name):
+def test_row_44_a_master_that_floods_pushes_is_dropped_and_gets_few_commands(
+    connect: Face, liar: Any, name: str
+) -> None:
     waiting = connect(liar.url, guard=None).lock(name, ttl=60).start("acquire", timeout=PATIENCE)
     await_true(lambda: liar.accepted >= 3)
     # An attempt, its release, and a look that takes two commands.

@@ -14,17 +14,21 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, await_true, finish, in_thread, run_script
+from support.faces import PATIENCE, await_true, finish, in_thread, run_script
+from support.masters import Keys
+from support.proxy import Proxy
 
-from redlatch import AsyncClient, Client, ClientClosed, ClientUnusable, LockError, QuorumUnavailable
+from redlatch import AsyncClient, Client, ClientClosed, ClientUnusable, LockError, QuorumUnavailable, impl
 
 LONG = 60.0
 
 
-def no_key_without_ttl(urls):
+def no_key_without_ttl(urls: Any) -> Any:
     """Return whether every key on the masters has a ttl."""
     for url in urls:
         with redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None) as server:
@@ -33,7 +37,7 @@ def no_key_without_ttl(urls):
     return True
 
 
-def steps_to_cancel_at():
+def steps_to_cancel_at() -> Iterator[Any]:
     """Yield numbers of loop turns before a cancel: every number at first, then at growing distances."""
     turn = 0
     while True:
@@ -41,7 +45,7 @@ def steps_to_cancel_at():
         turn += 1 + turn // 12
 
 
-async def cancel_after(turns, coroutine):
+async def cancel_after(turns: Any, coroutine: Any) -> Any:
     """Run a coroutine as a task and cancel it after some turns of the loop; return whether it had ended before."""
     task = asyncio.ensure_future(coroutine)
     for _ in range(turns):
@@ -55,7 +59,7 @@ async def cancel_after(turns, coroutine):
     return ended
 
 
-async def gone(keys, urls, name):
+async def gone(keys: Any, urls: Any, name: Any) -> None:
     """Wait, while the loop runs, until no master has the key."""
     async with asyncio.timeout(PATIENCE):
         while await asyncio.to_thread(keys, urls, name):
@@ -66,8 +70,10 @@ async def gone(keys, urls, name):
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["connected", "connecting"])
-def test_row_10_an_acquire_cancelled_at_any_turn_of_the_loop_leaves_nothing(fresh, implementation, three, name, keys):
-    async def main():
+def test_row_10_an_acquire_cancelled_at_any_turn_of_the_loop_leaves_nothing(
+    fresh: bool, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         client = AsyncClient(three)
         if not fresh:
             await client.connect()
@@ -91,9 +97,9 @@ def test_row_10_an_acquire_cancelled_at_any_turn_of_the_loop_leaves_nothing(fres
 
 
 def test_row_10_an_acquire_that_waits_for_another_holder_can_be_cancelled_at_any_time(
-    implementation, three, name, keys
-):
-    async def main():
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             held = client.lock(name, ttl=LONG)
             assert await held.acquire()
@@ -108,10 +114,16 @@ def test_row_10_an_acquire_that_waits_for_another_holder_can_be_cancelled_at_any
     asyncio.run(main())
 
 
-def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone(implementation, three, proxies, name, keys):
+def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone(
+    implementation: impl.Implementation,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient([proxy.url for proxy in before]) as client:
             await asyncio.to_thread(await_true, lambda: all(proxy.greeted() for proxy in before))
             for proxy in before:
@@ -134,10 +146,16 @@ def test_row_10_an_acquire_cancelled_before_its_replies_come_is_undone(implement
     asyncio.run(main())
 
 
-def test_row_10_a_timeout_around_an_acquire_ends_it_and_leaves_nothing(implementation, three, proxies, name, keys):
+def test_row_10_a_timeout_around_an_acquire_ends_it_and_leaves_nothing(
+    implementation: impl.Implementation,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     before = proxies(three)
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient([proxy.url for proxy in before]) as client:
             await asyncio.to_thread(await_true, lambda: all(proxy.greeted() for proxy in before))
             for proxy in before:
@@ -154,16 +172,18 @@ def test_row_10_a_timeout_around_an_acquire_ends_it_and_leaves_nothing(implement
     asyncio.run(main())
 
 
-def test_row_10_many_tasks_cancelled_at_random_do_not_disturb_the_others(implementation, three, name, keys):
+def test_row_10_many_tasks_cancelled_at_random_do_not_disturb_the_others(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     chance = random.Random(7)
 
-    async def cycle(client, number):
+    async def cycle(client: Any, number: Any) -> Any:
         for _ in range(10):
             async with client.lock(f"{name}-{number}", ttl=LONG) as lock:
                 lock.check()
         return number
 
-    async def main():
+    async def main() -> None:
         async with AsyncClient(three) as client:
             tasks = [asyncio.ensure_future(cycle(client, number)) for number in range(40)]
             doomed = chance.sample(tasks, 20)
@@ -183,8 +203,10 @@ def test_row_10_many_tasks_cancelled_at_random_do_not_disturb_the_others(impleme
 # --- row 11: cancelled releases --------------------------------------------------------------------------
 
 
-def test_row_11_a_release_cancelled_at_any_turn_of_the_loop_completes(implementation, three, name, keys):
-    async def main():
+def test_row_11_a_release_cancelled_at_any_turn_of_the_loop_completes(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             for turns in steps_to_cancel_at():
                 lock = client.lock(f"{name}-{turns}", ttl=LONG)
@@ -201,8 +223,10 @@ def test_row_11_a_release_cancelled_at_any_turn_of_the_loop_completes(implementa
     asyncio.run(main())
 
 
-def test_row_11_a_cancelled_release_can_be_called_again(implementation, three, name, keys):
-    async def main():
+def test_row_11_a_cancelled_release_can_be_called_again(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             for turns in range(1, 8):
                 lock = client.lock(f"{name}-{turns}", ttl=LONG)
@@ -216,12 +240,14 @@ def test_row_11_a_cancelled_release_can_be_called_again(implementation, three, n
     asyncio.run(main())
 
 
-def test_row_11_a_cancelled_body_releases_its_lock(implementation, three, name, keys):
-    async def main():
+def test_row_11_a_cancelled_body_releases_its_lock(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             inside = asyncio.Event()
 
-            async def body():
+            async def body() -> None:
                 async with client.lock(name, ttl=LONG):
                     inside.set()
                     await asyncio.Event().wait()
@@ -236,13 +262,15 @@ def test_row_11_a_cancelled_body_releases_its_lock(implementation, three, name, 
     asyncio.run(main())
 
 
-def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, name, keys):
-    async def main():
+def test_row_11_a_body_cancelled_twice_releases_its_lock(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
+    async def main() -> None:
         async with AsyncClient(three) as client:
             for turns in range(8):
                 inside = asyncio.Event()
 
-                async def body(inside=inside, turns=turns):
+                async def body(inside: Any = inside, turns: Any = turns) -> None:
                     async with client.lock(f"{name}-{turns}", ttl=LONG):
                         inside.set()
                         await asyncio.Event().wait()
@@ -265,13 +293,13 @@ def test_row_11_a_body_cancelled_twice_releases_its_lock(implementation, three, 
 # --- row 37: KeyboardInterrupt ---------------------------------------------------------------------------
 
 
-def called(interrupt):
+def called(interrupt: Any) -> Any:
     """Return the function that was called last, by the test or below it, when an interrupt struck."""
     frames = traceback.extract_tb(interrupt.__traceback__)
     return frames[min(1, len(frames) - 1)].name
 
 
-def interrupted_cycle(client, name, strike, seconds):
+def interrupted_cycle(client: Any, name: Any, strike: Any, seconds: Any) -> Any:
     """Acquire and release with an interrupt at some moment; return whether it struck inside."""
     lock = client.lock(name, ttl=LONG)
     try:
@@ -293,7 +321,7 @@ def interrupted_cycle(client, name, strike, seconds):
     return False
 
 
-def length_of_a_cycle(client, name):
+def length_of_a_cycle(client: Any, name: Any) -> Any:
     """Return the usual duration of a cycle, so that interrupts can be aimed inside it."""
     lengths = []
     for _ in range(21):
@@ -304,7 +332,9 @@ def length_of_a_cycle(client, name):
     return sorted(lengths)[10]
 
 
-def test_row_37_an_interrupt_at_any_moment_leaves_no_key_and_a_usable_client(implementation, three, name, keys, strike):
+def test_row_37_an_interrupt_at_any_moment_leaves_no_key_and_a_usable_client(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, strike: Any
+) -> None:
     chance = random.Random(11)
     with Client(three) as client:
         span = length_of_a_cycle(client, f"{name}-warm")
@@ -317,11 +347,13 @@ def test_row_37_an_interrupt_at_any_moment_leaves_no_key_and_a_usable_client(imp
     assert not keys(three, name)
 
 
-def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(implementation, three, name, keys, strike):
+def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, strike: Any
+) -> None:
     chance = random.Random(13)
     over = threading.Event()
 
-    def work(client, number):
+    def work(client: Any, number: Any) -> Any:
         done = 0
         while not over.is_set():
             try:
@@ -347,7 +379,14 @@ def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(impl
     assert no_key_without_ttl(three)
 
 
-def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(implementation, three, proxies, name, keys, strike):
+def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(
+    implementation: impl.Implementation,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+    strike: Any,
+) -> None:
     before = proxies(three)
     with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         for proxy in before:
@@ -362,7 +401,9 @@ def test_row_37_an_interrupt_while_masters_are_silent_ends_the_call(implementati
             pass
 
 
-def test_row_37_an_interrupt_while_waiting_for_another_holder_ends_the_call(implementation, three, name, keys, strike):
+def test_row_37_an_interrupt_while_waiting_for_another_holder_ends_the_call(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, strike: Any
+) -> None:
     with Client(three) as client, client.lock(name, ttl=LONG) as held:
         for number in range(20):
             with pytest.raises(KeyboardInterrupt):
@@ -371,7 +412,9 @@ def test_row_37_an_interrupt_while_waiting_for_another_holder_ends_the_call(impl
         assert held.owned()
 
 
-def test_row_37_an_interrupt_during_connect_leaves_a_usable_client(implementation, three, name, strike):
+def test_row_37_an_interrupt_during_connect_leaves_a_usable_client(
+    implementation: impl.Implementation, three: list[str], name: str, strike: Any
+) -> None:
     chance = random.Random(17)
     for _ in range(40):
         client = Client(three)
@@ -461,7 +504,9 @@ SLOW_CALLBACK = re.compile(r"(?m)^Executing .* took [0-9.]+ seconds\n")
 
 
 @pytest.mark.parametrize("how", EXITS)
-def test_row_37_a_process_ends_without_output_whatever_it_left_open(how, implementation, three, name, keys):
+def test_row_37_a_process_ends_without_output_whatever_it_left_open(
+    how: Any, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     process = run_script(
         EXITS[how], implementation.name, name, *three, wait=False, options=("-W", "error", "-X", "dev")
     )
@@ -498,7 +543,9 @@ except asyncio.CancelledError:
 
 
 @pytest.mark.parametrize("text", [TERMINATED, TERMINATED_ASYNCIO], ids=["threads", "asyncio"])
-def test_row_37_sigterm_in_the_body_releases_the_lock(text, implementation, three, name, keys):
+def test_row_37_sigterm_in_the_body_releases_the_lock(
+    text: Any, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     process = run_script(text, implementation.name, name, *three, wait=False)
     assert process.stdout.readline() == "held\n"
     process.send_signal(signal.SIGTERM)
@@ -507,7 +554,9 @@ def test_row_37_sigterm_in_the_body_releases_the_lock(text, implementation, thre
     await_true(lambda: not keys(three, name))
 
 
-def test_row_37_sigint_in_a_waiting_acquire_ends_the_process_quickly(implementation, three, name):
+def test_row_37_sigint_in_a_waiting_acquire_ends_the_process_quickly(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     text = """
 import sys, redlatch
 client = redlatch.Client(sys.argv[2:])
@@ -527,7 +576,9 @@ except KeyboardInterrupt:
         assert held.owned()
 
 
-def test_an_interrupted_lock_object_can_be_used_again(implementation, three, name, strike):
+def test_an_interrupted_lock_object_can_be_used_again(
+    implementation: impl.Implementation, three: list[str], name: str, strike: Any
+) -> None:
     with Client(three) as client:
         client.connect()
         lock = client.lock(name, ttl=LONG)
@@ -547,13 +598,15 @@ def test_an_interrupted_lock_object_can_be_used_again(implementation, three, nam
 # --- a call inside a call --------------------------------------------------------------------------------
 
 
-def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(implementation, three, proxies, name):
+def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     told = []
     with Client(three) as rival, Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         client.connect()
 
-        def handler(*_):
+        def handler(*_: Any) -> None:
             for call in (lambda: client.lock(f"{name}-inner", ttl=LONG).acquire(blocking=False), client.close):
                 try:
                     told.append(call())
@@ -576,7 +629,9 @@ def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(im
             assert lock.owned()
 
 
-def test_a_signal_handler_may_close_the_client_during_its_close(implementation, three, proxies):
+def test_a_signal_handler_may_close_the_client_during_its_close(
+    implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]]
+) -> None:
     before = proxies(three)
     told = []
     client = Client([proxy.url for proxy in before])

@@ -13,11 +13,14 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
-from conftest import SERVERS
-from faces import PATIENCE, await_true, finish, in_thread, refused, run_script, wins
+from support.faces import PATIENCE, Face, await_true, finish, in_thread, refused, run_script, wins
+from support.masters import SERVERS, Farm, Keys
+from support.proxy import Proxy
 
 from redlatch import (
     Client,
@@ -27,6 +30,8 @@ from redlatch import (
     NotOwned,
     QuorumUnavailable,
     Retry,
+    embedded,
+    impl,
 )
 
 # An attempt_timeout for tests in which masters are silent.
@@ -35,46 +40,46 @@ SOON = 1.0
 LONG = 60.0
 
 
-def ask(url):
+def ask(url: Any) -> Any:
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None, decode_responses=True)
 
 
-def addresses(urls):
+def addresses(urls: Any) -> Any:
     return {url.partition("://")[2] for url in urls}
 
 
-def calls_of(url, command):
+def calls_of(url: Any, command: Any) -> Any:
     """Return how often a master has run a command."""
     with ask(url) as server:
         return server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
 
 
-def tokens_set(proxy, name):
+def tokens_set(proxy: Any, name: Any) -> Any:
     """Return the values that SETs of `name` carried, in order."""
     return [command[2] for command in list(proxy.commands) if command[:2] == (b"SET", name.encode())]
 
 
-def sent_after_set(proxy, token):
+def sent_after_set(proxy: Any, token: Any) -> Any:
     """Return whether another command with the token followed the SET that carried it: its release."""
     return proxy.count(token) > 1
 
 
-def handshakes(proxy):
+def handshakes(proxy: Any) -> Any:
     """Return the number of finished handshakes with a guard; TIME is their last command."""
     return list(proxy.answered).count((b"TIME",))
 
 
-def once(word, fault):
+def once(word: Any, fault: Any) -> Any:
     """Make a Spoil that changes the reply to the first command that contains `word` to `fault(reply)`."""
     left = itertools.count()
 
-    def spoil(command, reply):
+    def spoil(command: Any, reply: Any) -> Any:
         return fault(reply) if word in command and next(left) == 0 else reply
 
     return spoil
 
 
-def works(connect, urls, name, keys):
+def works(connect: Any, urls: Any, name: Any, keys: Any) -> None:
     """Check that a new client can run a whole cycle and leaves no key."""
     lock = connect(urls).lock(name, ttl=LONG)
     assert lock.acquire(timeout=PATIENCE)
@@ -133,11 +138,11 @@ asyncio.run(main())
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def child(request, implementation):
+def child(request: pytest.FixtureRequest, implementation: impl.Implementation) -> Iterator[Any]:
     """Start a process that acquires when it gets a line."""
     started = []
 
-    def start(name, urls):
+    def start(name: Any, urls: Any) -> Any:
         text = {"threads": THREADS_CHILD, "asyncio": ASYNCIO_CHILD}[request.param]
         process = run_script(text, implementation.name, name, *urls, wait=False)
         started.append(process)
@@ -151,18 +156,20 @@ def child(request, implementation):
         process.communicate()
 
 
-def tell(process):
+def tell(process: Any) -> None:
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def stop(process):
+def stop(process: Any) -> None:
     """Stop a process and wait until it is stopped."""
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def test_row_1_a_client_that_was_stopped_with_its_replies_in_flight_gets_no_lock(child, three, proxies, name, keys):
+def test_row_1_a_client_that_was_stopped_with_its_replies_in_flight_gets_no_lock(
+    child: Any, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     process = child(name, [proxy.url for proxy in before])
     await_true(lambda: all(proxy.greeted() for proxy in before))
@@ -186,7 +193,9 @@ def test_row_1_a_client_that_was_stopped_with_its_replies_in_flight_gets_no_lock
     await_true(lambda: not keys(three, name))
 
 
-def test_row_2_a_holder_that_was_stopped_longer_than_its_ttl_learns_of_the_loss_at_once(child, three, name, keys):
+def test_row_2_a_holder_that_was_stopped_longer_than_its_ttl_learns_of_the_loss_at_once(
+    child: Any, three: list[str], name: str, keys: Keys
+) -> None:
     process = child(name, three)
     tell(process)
     assert process.stdout.readline().startswith("True ")
@@ -199,7 +208,9 @@ def test_row_2_a_holder_that_was_stopped_longer_than_its_ttl_learns_of_the_loss_
     assert finish(process)[1] == ""
 
 
-def test_row_1_replies_that_come_after_the_validity_are_no_votes(connect, three, proxies, name, keys):
+def test_row_1_replies_that_come_after_the_validity_are_no_votes(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -220,7 +231,9 @@ def test_row_1_replies_that_come_after_the_validity_are_no_votes(connect, three,
 # --- D1, D3, rows 12, 13, 16: replies are lost, commands are late ----------------------------------------
 
 
-def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(connect, three, proxies, name, keys):
+def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -234,7 +247,9 @@ def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(co
     await_true(lambda: not keys(three, name))
 
 
-def test_row_12_a_set_whose_reply_was_lost_on_a_minority_leaves_no_key_there(connect, three, proxies, name, keys):
+def test_row_12_a_set_whose_reply_was_lost_on_a_minority_leaves_no_key_there(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     (before,) = proxies(three[:1])
     client = connect([before.url, *three[1:]])
     client.connect()
@@ -246,7 +261,9 @@ def test_row_12_a_set_whose_reply_was_lost_on_a_minority_leaves_no_key_there(con
     await_true(lambda: not keys(three, name))
 
 
-def test_row_12_a_release_whose_reply_was_lost_is_repeated(connect, three, proxies, name, keys):
+def test_row_12_a_release_whose_reply_was_lost_is_repeated(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
@@ -257,7 +274,9 @@ def test_row_12_a_release_whose_reply_was_lost_is_repeated(connect, three, proxi
     await_true(lambda: not keys(three, name))
 
 
-def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies, name, keys):
+def test_row_12_a_release_that_never_arrived_is_repeated(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
@@ -275,7 +294,9 @@ def test_row_12_a_release_that_never_arrived_is_repeated(connect, three, proxies
     await_true(lambda: not keys(three, name))
 
 
-def test_rows_13_and_16_a_stopped_majority_is_an_error_and_gets_its_release_later(connect, fleet, name, keys):
+def test_rows_13_and_16_a_stopped_majority_is_an_error_and_gets_its_release_later(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(5)
     client = connect(masters.urls, attempt_timeout=SOON)
     client.connect()
@@ -291,7 +312,9 @@ def test_rows_13_and_16_a_stopped_majority_is_an_error_and_gets_its_release_late
     assert client.lock(name).acquire(timeout=PATIENCE)
 
 
-def test_row_13_a_release_is_kept_for_a_stopped_master(connect, fleet, name, keys):
+def test_row_13_a_release_is_kept_for_a_stopped_master(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls, attempt_timeout=SOON)
     lock = client.lock(name, ttl=LONG)
@@ -302,7 +325,9 @@ def test_row_13_a_release_is_kept_for_a_stopped_master(connect, fleet, name, key
     await_true(lambda: not keys(masters.urls, name))
 
 
-def test_row_16_a_release_from_a_stopped_majority_fails_and_can_be_repeated(connect, fleet, name, keys):
+def test_row_16_a_release_from_a_stopped_majority_fails_and_can_be_repeated(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls, attempt_timeout=SOON)
     lock = client.lock(name, ttl=LONG)
@@ -320,7 +345,9 @@ def test_row_16_a_release_from_a_stopped_majority_fails_and_can_be_repeated(conn
 # --- D5 to D7, rows 6, 7, 9, 33: extending --------------------------------------------------------------
 
 
-def test_row_9_an_extend_that_is_under_way_does_not_outlive_the_release(connect, three, proxies, name, keys):
+def test_row_9_an_extend_that_is_under_way_does_not_outlive_the_release(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
@@ -345,7 +372,9 @@ def test_row_9_an_extend_that_is_under_way_does_not_outlive_the_release(connect,
         lock.extend()
 
 
-def test_row_7_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(connect, three, proxies, name, keys):
+def test_row_7_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=0.5)
@@ -366,7 +395,9 @@ def test_row_7_an_extend_that_a_quorum_acknowledges_too_late_is_a_loss(connect, 
     await_true(lambda: not keys(three, name))
 
 
-def test_row_7_extending_after_the_validity_is_a_loss_even_while_the_keys_live(connect, three, name, keys):
+def test_row_7_extending_after_the_validity_is_a_loss_even_while_the_keys_live(
+    connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three, drift_factor=0.9)
     # The validity is 400 ms, while the keys live for 4 s.
     lock = client.lock(name, ttl=4.0)
@@ -378,7 +409,9 @@ def test_row_7_extending_after_the_validity_is_a_loss_even_while_the_keys_live(c
 
 
 @pytest.mark.parametrize("loss", ["del", "flushall", "another's"])
-def test_row_6_extending_a_lock_that_a_majority_forgot_is_a_loss_and_creates_no_key(loss, connect, fleet, name, keys):
+def test_row_6_extending_a_lock_that_a_majority_forgot_is_a_loss_and_creates_no_key(
+    loss: str, connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(5)
     client = connect(masters.urls)
     lock = client.lock(name, ttl=LONG)
@@ -402,7 +435,9 @@ def test_row_6_extending_a_lock_that_a_majority_forgot_is_a_loss_and_creates_no_
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_row_4_one_extension_right_after_a_flush_ends_the_doubt(connect, fleet, name, keys, many):
+def test_row_4_one_extension_right_after_a_flush_ends_the_doubt(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys, many: bool
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls)
     lock = client.lock(name, ttl=LONG)
@@ -418,7 +453,9 @@ def test_row_4_one_extension_right_after_a_flush_ends_the_doubt(connect, fleet, 
     assert lock.remaining() > 0
 
 
-def test_row_6_extending_a_lock_that_a_minority_forgot_succeeds(connect, fleet, name):
+def test_row_6_extending_a_lock_that_a_minority_forgot_succeeds(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(5)
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
@@ -431,7 +468,7 @@ def test_row_6_extending_a_lock_that_a_minority_forgot_succeeds(connect, fleet, 
     lock.release()
 
 
-def test_extending_sets_the_ttl_and_does_not_add_to_it(connect, three, name, keys):
+def test_extending_sets_the_ttl_and_does_not_add_to_it(connect: Face, three: list[str], name: str, keys: Keys) -> None:
     lock = connect(three).lock(name, ttl=5.0)
     assert lock.acquire()
     lock.extend(10.0)
@@ -445,7 +482,7 @@ def test_extending_sets_the_ttl_and_does_not_add_to_it(connect, three, name, key
 
 
 @contextlib.contextmanager
-def oom(url):
+def oom(url: Any) -> Iterator[Any]:
     with ask(url) as server:
         server.config_set("maxmemory", 1)
         yield "OOM"
@@ -453,7 +490,7 @@ def oom(url):
 
 
 @contextlib.contextmanager
-def readonly(url):
+def readonly(url: Any) -> Iterator[Any]:
     with ask(url) as server, socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         server.replicaof("127.0.0.1", nobody.getsockname()[1])
@@ -462,7 +499,7 @@ def readonly(url):
 
 
 @contextlib.contextmanager
-def misconf(url):
+def misconf(url: Any) -> Iterator[Any]:
     with ask(url) as server:
         os.mkdir(os.path.join(server.config_get("dir")["dir"], "taken"))
         # This name is a folder, so the server cannot write a dump.
@@ -475,7 +512,7 @@ def misconf(url):
 
 
 @contextlib.contextmanager
-def busy(url):
+def busy(url: Any) -> Iterator[Any]:
     with ask(url) as server, ask(url) as other:
         other.config_set("lua-time-limit", 1)
         running = in_thread(answer, lambda: server.eval("while true do end", 0))
@@ -486,7 +523,7 @@ def busy(url):
 
 
 @contextlib.contextmanager
-def loading(url):
+def loading(url: Any) -> Iterator[Any]:
     with ask(url) as server, ask(url) as other:
         with server.pipeline(transaction=False) as pipeline:
             for number in range(5000):
@@ -502,14 +539,14 @@ def loading(url):
 
 
 @contextlib.contextmanager
-def noperm(url):
+def noperm(url: Any) -> Iterator[Any]:
     with ask(url) as server:
         server.execute_command("ACL", "SETUSER", "default", "-set")
         yield "permission"
         server.execute_command("ACL", "SETUSER", "default", "+set")
 
 
-def answer(call):
+def answer(call: Any) -> Any:
     """Return what a call returns or raises, as text."""
     try:
         return str(call())
@@ -522,7 +559,9 @@ AILING = {"enable-debug-command": "yes", "enable-protected-configs": "yes"}
 
 
 @pytest.mark.parametrize("ailment", AILMENTS)
-def test_row_24_a_minority_that_answers_with_an_error_is_harmless(ailment, connect, fleet, name, keys):
+def test_row_24_a_minority_that_answers_with_an_error_is_harmless(
+    ailment: Any, connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3, config=AILING)
     client = connect(masters.urls)
     client.connect()
@@ -536,7 +575,9 @@ def test_row_24_a_minority_that_answers_with_an_error_is_harmless(ailment, conne
 
 
 @pytest.mark.parametrize("ailment", AILMENTS)
-def test_row_24_an_error_of_a_majority_is_quorum_unavailable_with_a_cause_for_each(ailment, connect, fleet, name, keys):
+def test_row_24_an_error_of_a_majority_is_quorum_unavailable_with_a_cause_for_each(
+    ailment: Any, connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3, config=AILING)
     # A master that was a replica may have the keys of another one, and would be kept out.
     client = connect(masters.urls, guard=None if ailment is readonly else Guard())
@@ -554,7 +595,9 @@ def test_row_24_an_error_of_a_majority_is_quorum_unavailable_with_a_cause_for_ea
     lock.release()
 
 
-def test_row_24_extend_and_release_work_while_every_master_is_out_of_memory(connect, fleet, server, name, keys):
+def test_row_24_extend_and_release_work_while_every_master_is_out_of_memory(
+    connect: Face, fleet: Callable[..., embedded.Masters], server: str, name: str, keys: Keys
+) -> None:
     masters = fleet(3, server=server)
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=2.0)
@@ -602,7 +645,9 @@ HARMLESS = {"an extra no"}
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, connect, three, proxies, name, keys):
+def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(
+    what: Any, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     client.connect()
@@ -620,7 +665,7 @@ def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, con
     assert lock.acquire(timeout=PATIENCE)
     lock.release()
 
-    def closed():
+    def closed() -> Any:
         # The next caller reads the bad reply of a minority.
         again = client.lock(name, ttl=LONG)
         assert again.acquire(timeout=PATIENCE)
@@ -633,7 +678,9 @@ def test_rows_17_and_18_a_bad_reply_is_no_vote_and_the_client_recovers(what, con
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(what, connect, three, proxies, name, keys):
+def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(
+    what: Any, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     (before,) = proxies(three[:1])
     client = connect([before.url, *three[1:]])
     client.connect()
@@ -645,7 +692,9 @@ def test_rows_17_and_18_a_bad_reply_of_a_minority_does_not_matter(what, connect,
 
 
 @pytest.mark.parametrize("what", ["a number", "a push", "no RESP", "a line without an end"])
-def test_rows_17_and_18_a_release_is_sent_again_after_a_bad_reply(what, connect, three, proxies, name, keys):
+def test_rows_17_and_18_a_release_is_sent_again_after_a_bad_reply(
+    what: str, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
@@ -658,7 +707,9 @@ def test_rows_17_and_18_a_release_is_sent_again_after_a_bad_reply(what, connect,
 
 
 @pytest.mark.parametrize("bad", [b"*4294967295\r\n", b"+" + b"x" * 1_000_000, b"HTTP/1.1 400 Bad\r\n\r\n", b""])
-def test_row_18_a_bad_greeting_is_only_a_cause(bad, connect, three, proxies, name):
+def test_row_18_a_bad_greeting_is_only_a_cause(
+    bad: Any, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three[:2])
     for proxy in before:
         proxy.spoil = lambda command, reply: bad or None
@@ -668,8 +719,13 @@ def test_row_18_a_bad_greeting_is_only_a_cause(bad, connect, three, proxies, nam
 
 
 def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(
-    connect, three, proxies, name, keys, monkeypatch
-):
+    connect: Face,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # A handshake has 2,000 such bytes.
     monkeypatch.setattr("redlatch.drivers.connections.DIAL_TIMEOUT", PATIENCE)
     before = proxies(three)
@@ -692,7 +748,7 @@ def test_row_19_replies_and_commands_one_byte_at_a_time_change_nothing(
 # --- D15, rows 34 and 35: masters that are not independent -----------------------------------------------
 
 
-def test_row_34_one_server_under_two_names_is_refused(connect, farm):
+def test_row_34_one_server_under_two_names_is_refused(connect: Face, farm: Farm) -> None:
     one, other, _ = farm.urls(3)
     client = connect([one, other, one.replace("127.0.0.1", "localhost")])
     # If the third server is slow, its answer comes after the first call.
@@ -701,7 +757,9 @@ def test_row_34_one_server_under_two_names_is_refused(connect, farm):
         client.lock("name").acquire()
 
 
-def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxies):
+def test_row_34_one_server_behind_two_addresses_is_refused(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]]
+) -> None:
     first, second, third = proxies([three[0], three[0], three[1]])
     client = connect([first.url, second.url, third.url])
     # If the third server is slow, its answer comes after the first call.
@@ -710,8 +768,13 @@ def test_row_34_one_server_behind_two_addresses_is_refused(connect, three, proxi
 
 @pytest.mark.parametrize("many", [False, True])
 def test_row_34_a_release_cut_short_by_a_refused_master_can_be_repeated(
-    many, connect, three, proxies, name, monkeypatch
-):
+    many: bool,
+    connect: Face,
+    three: list[str],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("redlatch.drivers.connections.DIAL_TIMEOUT", PATIENCE)
     first, second, twin = before = proxies(three)
     twin.lead_to(three[0])
@@ -731,7 +794,7 @@ def test_row_34_a_release_cut_short_by_a_refused_master_can_be_repeated(
     second.replies.set()
     twin.lead_to(three[2])
 
-    def usable():
+    def usable() -> Any:
         with contextlib.suppress(ConfigurationError):
             client.connect()
             return True
@@ -742,12 +805,12 @@ def test_row_34_a_release_cut_short_by_a_refused_master_can_be_repeated(
     lock.release()
 
 
-def test_row_34_the_same_address_twice_is_refused_before_any_dial(connect, three):
+def test_row_34_the_same_address_twice_is_refused_before_any_dial(connect: Face, three: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="already"):
         connect([three[0], three[1], three[0]])
 
 
-def test_row_35_a_replica_is_refused(connect, fleet):
+def test_row_35_a_replica_is_refused(connect: Face, fleet: Callable[..., embedded.Masters]) -> None:
     masters = fleet(3)
     with ask(masters.urls[2]) as server:
         server.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])
@@ -758,7 +821,9 @@ def test_row_35_a_replica_is_refused(connect, fleet):
 # --- rows 14 and 15, 31: masters that cannot be reached --------------------------------------------------
 
 
-def test_row_14_a_minority_that_refuses_connections_is_harmless(connect, three, closed_ports, name, keys):
+def test_row_14_a_minority_that_refuses_connections_is_harmless(
+    connect: Face, three: list[str], closed_ports: Callable[[int], list[str]], name: str, keys: Keys
+) -> None:
     # Other clients have another list of these masters, so no guard is used.
     client = connect([*three, *closed_ports(2)], guard=None)
     lock = client.lock(name, ttl=LONG)
@@ -768,7 +833,9 @@ def test_row_14_a_minority_that_refuses_connections_is_harmless(connect, three, 
     assert not keys(three, name)
 
 
-def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, closed_ports, name, keys):
+def test_row_14_a_majority_that_refuses_connections_is_named(
+    connect: Face, three: list[str], closed_ports: Callable[[int], list[str]], name: str, keys: Keys
+) -> None:
     refusing = closed_ports(3)
     client = connect([*three[:2], *refusing], guard=None)
     with pytest.raises(QuorumUnavailable) as caught:
@@ -778,14 +845,16 @@ def test_row_14_a_majority_that_refuses_connections_is_named(connect, three, clo
     await_true(lambda: not keys(three[:2], name))
 
 
-def test_row_14_a_master_that_sent_nonsense_is_used_once_it_answers_correctly(connect, three, proxies, name):
+def test_row_14_a_master_that_sent_nonsense_is_used_once_it_answers_correctly(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     (before,) = proxies(three[:1])
     before.spoil = lambda command, reply: b"<html>\r\n"
     client = connect([before.url, *three[1:]], guard=None)
     await_true(lambda: refused(client, f"masters[0] (127.0.0.1:{before.port}): the answer is no RESP"))
     before.spoil = None
 
-    def used():
+    def used() -> Any:
         try:
             return wins(client.lock(name))
         except ConfigurationError:
@@ -797,15 +866,21 @@ def test_row_14_a_master_that_sent_nonsense_is_used_once_it_answers_correctly(co
 @pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_row_14_connections_that_are_cut_between_two_calls_are_replaced(
-    count, abrupt, connect, farm, proxies, name, keys
-):
+    count: int,
+    abrupt: bool,
+    connect: Face,
+    farm: Farm,
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     urls = farm.urls(count)
     before = proxies(urls)
     client = connect([proxy.url for proxy in before])
     lock = client.lock(name, ttl=LONG)
     rounds = []
 
-    def cut():
+    def cut() -> None:
         # Do not cut while a connection is being made: a cut then would be another outcome.
         rounds.append(None)
         for proxy in before:
@@ -821,7 +896,9 @@ def test_row_14_connections_that_are_cut_between_two_calls_are_replaced(
     await_true(lambda: not keys(urls, name))
 
 
-def test_row_14_a_held_lock_survives_the_failure_of_a_minority(connect, three, proxies, name, keys):
+def test_row_14_a_held_lock_survives_the_failure_of_a_minority(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     (before,) = proxies(three[:1])
     client = connect([before.url, *three[1:]])
     lock = client.lock(name, ttl=LONG)
@@ -837,7 +914,9 @@ def test_row_14_a_held_lock_survives_the_failure_of_a_minority(connect, three, p
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_row_15_a_stopped_minority_is_harmless(count, connect, fleet, name, keys):
+def test_row_15_a_stopped_minority_is_harmless(
+    count: int, connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(5)
     client = connect(masters.urls)
     client.connect()
@@ -853,7 +932,9 @@ def test_row_15_a_stopped_minority_is_harmless(count, connect, fleet, name, keys
     await_true(lambda: not keys(masters.urls, name))
 
 
-def test_row_15_a_client_connects_beside_a_stopped_minority(connect, fleet, name):
+def test_row_15_a_client_connects_beside_a_stopped_minority(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     # Let all masters report that they are new.
     connect(masters.urls).connect()
@@ -863,7 +944,9 @@ def test_row_15_a_client_connects_beside_a_stopped_minority(connect, fleet, name
     lock.release()
 
 
-def test_row_31_each_master_that_takes_no_more_clients_is_a_cause(connect, fleet, name):
+def test_row_31_each_master_that_takes_no_more_clients_is_a_cause(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     # Let all masters report that they are new.
     connect(masters.urls).connect()
@@ -905,7 +988,9 @@ client.close()
 """
 
 
-def test_row_31_without_descriptors_open_connections_work_and_new_ones_fail(implementation, three, name, keys):
+def test_row_31_without_descriptors_open_connections_work_and_new_ones_fail(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys
+) -> None:
     process = run_script(FEW_DESCRIPTORS, implementation.name, name, *three, wait=False)
     out, err = finish(process)
     assert (process.returncode, err) == (0, "")
@@ -916,7 +1001,9 @@ def test_row_31_without_descriptors_open_connections_work_and_new_ones_fail(impl
 # --- rows 20 and 21: one-way partitions that heal --------------------------------------------------------
 
 
-def test_row_20_missing_replies_are_no_votes_and_the_keys_are_deleted_meanwhile(connect, three, proxies, name, keys):
+def test_row_20_missing_replies_are_no_votes_and_the_keys_are_deleted_meanwhile(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three[:2])
     client = connect([*(proxy.url for proxy in before), three[2]], attempt_timeout=SOON)
     client.connect()
@@ -934,7 +1021,9 @@ def test_row_20_missing_replies_are_no_votes_and_the_keys_are_deleted_meanwhile(
     assert client.lock(name, ttl=LONG).acquire(timeout=PATIENCE)
 
 
-def test_row_20_late_commands_are_undone_as_soon_as_they_arrive(connect, three, proxies, name, keys):
+def test_row_20_late_commands_are_undone_as_soon_as_they_arrive(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
     client.connect()
@@ -950,7 +1039,9 @@ def test_row_20_late_commands_are_undone_as_soon_as_they_arrive(connect, three, 
     await_true(lambda: not keys(three, name))
 
 
-def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(connect, three, proxies, name):
+def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], attempt_timeout=SOON)
     client.connect()
@@ -981,7 +1072,9 @@ def test_row_21_the_late_yes_of_one_attempt_is_not_counted_for_the_next(connect,
 # --- rule 1, row 5: tokens -------------------------------------------------------------------------------
 
 
-def test_rule_1_every_attempt_has_a_token_of_its_own(connect, three, proxies, name):
+def test_rule_1_every_attempt_has_a_token_of_its_own(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     before = proxies(three)
     client = connect([proxy.url for proxy in before], retry=Retry(0.001, 0.002), wakeups="poll")
     with Client(three) as rival:
@@ -1002,14 +1095,16 @@ def test_rule_1_every_attempt_has_a_token_of_its_own(connect, three, proxies, na
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_row_22_clients_that_start_together_get_the_lock_in_turn(count, connect, farm, name, keys):
+def test_row_22_clients_that_start_together_get_the_lock_in_turn(
+    count: int, connect: Face, farm: Farm, name: str, keys: Keys
+) -> None:
     urls = farm.urls(count)
     clients = [connect(urls) for _ in range(6)]
     for client in clients:
         client.connect()
     inside = []
 
-    def cycle(client):
+    def cycle(client: Any) -> Any:
         for _ in range(5):
             lock = client.lock(name, ttl=LONG)
             assert lock.acquire(timeout=PATIENCE)
@@ -1027,12 +1122,14 @@ def test_row_22_clients_that_start_together_get_the_lock_in_turn(count, connect,
 # --- row 25: scripts that are forgotten ------------------------------------------------------------------
 
 
-def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet, server, name, keys):
+def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(
+    connect: Face, fleet: Callable[..., embedded.Masters], server: str, name: str, keys: Keys
+) -> None:
     masters = fleet(3, server=server)
     client = connect(masters.urls)
     over, flushed = threading.Event(), []
 
-    def flush():
+    def flush() -> None:
         with contextlib.ExitStack() as stack:
             servers = [stack.enter_context(ask(url)) for url in masters.urls]
             while not over.is_set():
@@ -1057,8 +1154,12 @@ def test_row_25_a_server_that_forgets_its_scripts_changes_nothing(connect, fleet
 
 
 def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_the_call(
-    connect, fleet, proxies, name, keys
-):
+    connect: Face,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     masters = fleet(3, server=SERVERS["redis-on-path"] or pytest.skip("there is no redis-server on PATH"))
     (before,) = proxies(masters.urls[:1])
     client = connect([before.url, *masters.urls[1:]])
@@ -1078,7 +1179,9 @@ def test_row_25_a_release_is_sent_in_full_to_a_minority_that_answers_after_the_c
 
 
 @pytest.mark.parametrize("ttl", [0, 0.0, -1, 0.0004, float("nan"), float("inf"), -float("inf"), 1e300, 0.002])
-def test_row_36_a_ttl_that_cannot_work_is_refused_and_reaches_no_master(ttl, connect, three, proxies, name):
+def test_row_36_a_ttl_that_cannot_work_is_refused_and_reaches_no_master(
+    ttl: Any, connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     (before,) = proxies(three[:1])
     client = connect([before.url, *three[1:]])
     client.connect()
@@ -1095,13 +1198,15 @@ def test_row_36_a_ttl_that_cannot_work_is_refused_and_reaches_no_master(ttl, con
 
 
 @pytest.mark.parametrize("ttl", [True, "10", None.__class__, b"1", [1]])
-def test_row_36_a_ttl_that_is_no_number_is_a_type_error(ttl, connect, three, name):
+def test_row_36_a_ttl_that_is_no_number_is_a_type_error(ttl: Any, connect: Face, three: list[str], name: str) -> None:
     with pytest.raises(TypeError, match="ttl"):
         connect(three).lock(name, ttl=ttl)
 
 
 @pytest.mark.parametrize("ttl", [0.003, 0.0034, 0.01, 1, 1.0006])
-def test_row_36_the_shortest_ttls_never_leave_a_key_without_one(ttl, connect, three, name, keys):
+def test_row_36_the_shortest_ttls_never_leave_a_key_without_one(
+    ttl: float, connect: Face, three: list[str], name: str, keys: Keys
+) -> None:
     client = connect(three)
     client.connect()
     for number in range(20):
@@ -1114,14 +1219,16 @@ def test_row_36_the_shortest_ttls_never_leave_a_key_without_one(ttl, connect, th
 # --- masters that die ------------------------------------------------------------------------------------
 
 
-def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_again(connect, fleet, name, keys):
+def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_again(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3, config={"appendonly": "yes", "appendfsync": "always"})
     client = connect(masters.urls, guard=Guard(trust_persistence=True))
     client.connect()
     over = threading.Event()
     inside = []
 
-    def cycle(number):
+    def cycle(number: Any) -> Any:
         count = 0
         while not over.is_set():
             lock = client.lock(name, ttl=LONG)
@@ -1143,7 +1250,9 @@ def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_agai
     await_true(lambda: not keys(masters.urls, name))
 
 
-def test_a_majority_that_is_killed_is_unavailable_until_it_is_back(connect, fleet, name, keys):
+def test_a_majority_that_is_killed_is_unavailable_until_it_is_back(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls, guard=None)
     lock = client.lock(name, ttl=LONG)
@@ -1160,7 +1269,13 @@ def test_a_majority_that_is_killed_is_unavailable_until_it_is_back(connect, flee
     await_true(lambda: wins(client.lock(name, ttl=LONG)))
 
 
-def test_a_master_that_dies_with_a_reply_in_flight_is_one_failed_vote(connect, fleet, proxies, name, keys):
+def test_a_master_that_dies_with_a_reply_in_flight_is_one_failed_vote(
+    connect: Face,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+) -> None:
     masters = fleet(3)
     (before,) = proxies(masters.urls[:1])
     client = connect([before.url, *masters.urls[1:]])
@@ -1173,7 +1288,9 @@ def test_a_master_that_dies_with_a_reply_in_flight_is_one_failed_vote(connect, f
     assert not keys(masters.urls[1:], name)
 
 
-def test_a_waiter_keeps_waiting_while_a_minority_restarts(connect, fleet, name):
+def test_a_waiter_keeps_waiting_while_a_minority_restarts(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     holder, waiter = connect(masters.urls), connect(masters.urls)
     held = holder.lock(name, ttl=LONG)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true, refused, wins
+from support.faces import PATIENCE, Face, ask, await_true, refused, wins
+from support.masters import Keys
+from support.proxy import Proxy
 
-from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, embedded
+from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, embedded, impl
 from redlatch.wire.net import now_ns
 
 from . import restarts
@@ -22,7 +27,7 @@ LONGER = 30.0
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
 
-def held_by_two(client, urls, name, **options):
+def held_by_two(client: Any, urls: Any, name: Any, **options: Any) -> Any:
     """Return a lock that stands on the first two of three masters."""
     lock = client.lock(name, **options)
     # With a short ttl an attempt waits for 0.1 s only.
@@ -33,7 +38,7 @@ def held_by_two(client, urls, name, **options):
     return lock
 
 
-def released(lock):
+def released(lock: Any) -> Any:
     """Return whether a release succeeded."""
     try:
         lock.release()
@@ -42,7 +47,7 @@ def released(lock):
     return True
 
 
-def assert_nobody_wins_before(lock, client, name):
+def assert_nobody_wins_before(lock: Any, client: Any, name: Any) -> None:
     """Try to acquire a lock until it is granted; check that its holder's deadline has passed."""
     rival = client.lock(name)
     while not wins(rival):
@@ -55,7 +60,9 @@ def assert_nobody_wins_before(lock, client, name):
 
 
 @pytest.mark.parametrize("knew", [True, False], ids=["who knew it", "who comes new"])
-def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(knew, connect, fleet, name):
+def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(
+    knew: bool, connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -67,7 +74,9 @@ def test_row_3_a_master_that_was_restarted_empty_lets_no_second_holder_in(knew, 
     assert_nobody_wins_before(lock, rival, name)
 
 
-def test_row_3_the_error_says_why_a_master_is_kept_out(connect, fleet, name):
+def test_row_3_the_error_says_why_a_master_is_kept_out(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     client = connect(masters.urls)
     client.connect()
@@ -75,7 +84,7 @@ def test_row_3_the_error_says_why_a_master_is_kept_out(connect, fleet, name):
         masters.kill(index)
         masters.start(index)
 
-    def refused():
+    def refused() -> Any:
         with pytest.raises(QuorumUnavailable) as caught:
             client.lock(name).acquire(blocking=False)
         return all("kept out for" in str(cause) for cause in caught.value.causes.values())
@@ -83,12 +92,14 @@ def test_row_3_the_error_says_why_a_master_is_kept_out(connect, fleet, name):
     await_true(refused)
 
 
-def test_row_3_the_log_says_when_the_reason_changes_and_how_many_masters_are_connected(connect, fleet, name, caplog):
+def test_row_3_the_log_says_when_the_reason_changes_and_how_many_masters_are_connected(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     masters = fleet()
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL, attempt_timeout=PATIENCE)
     client.connect()
 
-    def tells(what):
+    def tells(what: Any) -> Any:
         # A client that is not used notices nothing.
         lock = client.lock(name)
         assert lock.acquire(timeout=PATIENCE)
@@ -105,7 +116,9 @@ def test_row_3_the_log_says_when_the_reason_changes_and_how_many_masters_are_con
     assert all(reason != following for reason, following in itertools.pairwise(told) if reason)
 
 
-def test_row_3_a_master_that_keeps_all_keys_is_trusted_with_trust_persistence(connect, fleet, name):
+def test_row_3_a_master_that_keeps_all_keys_is_trusted_with_trust_persistence(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(config=ALWAYS)
     trusting = Guard(trust_persistence=True)
     owner, rival = connect(masters.urls, guard=trusting), connect(masters.urls, guard=trusting)
@@ -121,20 +134,24 @@ def test_row_3_a_master_that_keeps_all_keys_is_trusted_with_trust_persistence(co
     await_true(lambda: wins(rival.lock(name)))
 
 
-def test_row_3_a_master_without_an_append_only_file_is_not_trusted(connect, fleet):
+def test_row_3_a_master_without_an_append_only_file_is_not_trusted(
+    connect: Face, fleet: Callable[..., embedded.Masters]
+) -> None:
     with pytest.raises(ConfigurationError, match="no append-only file"):
         client = connect(fleet().urls, guard=Guard(trust_persistence=True))
         client.connect()
 
 
-def test_row_3_new_masters_vote_at_once(connect, fleet, name, keys):
+def test_row_3_new_masters_vote_at_once(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys
+) -> None:
     masters = fleet(5)
     lock = connect(masters.urls).lock(name)
     assert lock.acquire(blocking=False)
     await_true(lambda: len(keys(masters.urls, name)) == 5)
 
 
-def test_row_3_many_restarts_lead_to_no_double_grant(implementation):
+def test_row_3_many_restarts_lead_to_no_double_grant(implementation: impl.Implementation) -> None:
     tally = restarts.Tally()
     # On a busy machine most locks expire before their master is back.
     while tally.trials < 30 or tally.tries <= 300:
@@ -142,15 +159,17 @@ def test_row_3_many_restarts_lead_to_no_double_grant(implementation):
         assert tally.double == 0
 
 
-def test_row_3_without_a_guard_restarts_lead_to_double_grants(implementation):
+def test_row_3_without_a_guard_restarts_lead_to_double_grants(implementation: impl.Implementation) -> None:
     # No rival wins if starting a master takes longer than the ttl.
     await_true(lambda: restarts.run(6, None, 6).double > 0)
 
 
-def test_row_3_short_lived_processes_let_restarted_masters_in_again(connect, fleet, name):
+def test_row_3_short_lived_processes_let_restarted_masters_in_again(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
 
-    def job():
+    def job() -> Any:
         """Do as a cron job does: connect, use a lock, end."""
         client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
         won = wins(client.lock(name))
@@ -167,7 +186,9 @@ def test_row_3_short_lived_processes_let_restarted_masters_in_again(connect, fle
     assert all(ask(url).get(b"\0guard") for url in masters.urls)
 
 
-def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(connect, fleet, name):
+def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     masters.pause(2)
     client = connect(masters.urls)
@@ -178,7 +199,9 @@ def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(connect, 
     await_true(lambda: all(b'"new":true' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
 
 
-def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(library, tmp_path, connect, name):
+def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(
+    library: Path, tmp_path: Path, connect: Face, name: str
+) -> None:
     clocks = [Clock(library, tmp_path, str(index)) for index in range(3)]
     program = embedded.find_server()
     masters = embedded.masters(3, server=[clock.wrapped(program) for clock in clocks])
@@ -198,7 +221,9 @@ def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(libr
 # --- row 33: keys that were deleted by hand ----------------------------------------------------------------
 
 
-def test_row_33_a_master_that_was_flushed_lets_no_second_holder_in(connect, fleet, name):
+def test_row_33_a_master_that_was_flushed_lets_no_second_holder_in(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     owner = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     rival = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -218,7 +243,9 @@ def test_row_33_a_master_that_was_flushed_lets_no_second_holder_in(connect, flee
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all(count, connect, fleet, name):
+def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all(
+    count: int, connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(count)
     owner, knew = connect(masters.urls, guard=GUARD, ttl=MAX_TTL), connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
     knew.connect()
@@ -233,7 +260,9 @@ def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all
 
 
 @pytest.mark.parametrize("how", ["extend", "renewal"])
-def test_row_33_a_holder_prolongs_the_markers(how, connect, fleet, name):
+def test_row_33_a_holder_prolongs_the_markers(
+    how: str, connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     client = connect(masters.urls, attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=3.0, auto_renew=how == "renewal")
@@ -241,7 +270,7 @@ def test_row_33_a_holder_prolongs_the_markers(how, connect, fleet, name):
     for url in masters.urls:
         ask(url).pexpire(b"\0guard", 60_000)
 
-    def kept():
+    def kept() -> Any:
         if how == "extend":
             lock.extend()
         return all(ask(url).pttl(b"\0guard") > 60_000 for url in masters.urls)
@@ -251,7 +280,9 @@ def test_row_33_a_holder_prolongs_the_markers(how, connect, fleet, name):
 
 
 @pytest.mark.parametrize("how", ["auto_renew", "on_lost"])
-def test_row_33_a_renewed_or_watched_lock_is_verified_after_a_flush_of_a_minority(how, connect, fleet, name):
+def test_row_33_a_renewed_or_watched_lock_is_verified_after_a_flush_of_a_minority(
+    how: str, connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     told = []
     options = {"auto_renew": True} if how == "auto_renew" else {"on_lost": lambda lock, why: told.append(why)}
@@ -270,7 +301,9 @@ def test_row_33_a_renewed_or_watched_lock_is_verified_after_a_flush_of_a_minorit
     lock.release()
 
 
-def test_row_33_a_renewed_or_watched_lock_is_lost_after_a_flush_of_a_majority(connect, fleet, name):
+def test_row_33_a_renewed_or_watched_lock_is_lost_after_a_flush_of_a_majority(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     told = []
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
@@ -282,7 +315,9 @@ def test_row_33_a_renewed_or_watched_lock_is_lost_after_a_flush_of_a_majority(co
     assert lock.remaining() == 0
 
 
-def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(connect, fleet, name):
+def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet()
     client = connect(masters.urls, guard=GUARD, ttl=MAX_TTL, attempt_timeout=PATIENCE)
     client.connect()
@@ -290,7 +325,7 @@ def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(connect,
     before = server.get(b"\0guard")
     server.delete(b"\0guard")
 
-    def marked():
+    def marked() -> Any:
         lock = client.lock(name)
         assert lock.acquire(timeout=PATIENCE)
         lock.release()
@@ -301,14 +336,16 @@ def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(connect,
     assert b'"new":false' in server.get(b"\0guard")
 
 
-def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(connect, fleet, name):
+def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(1)
     client, server = connect(masters.urls), ask(masters.urls[0])
     client.connect()
     assert 3_500_000 < server.pttl(b"\0guard") <= 3_600_000
     server.pexpire(b"\0guard", 60_000)
 
-    def prolonged():
+    def prolonged() -> Any:
         lock = client.lock(name)
         assert lock.acquire()
         lock.release()
@@ -330,7 +367,9 @@ def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(connect, fleet, na
         ([5], Guard(max_ttl=20, trust_persistence=True), "trust_persistence=False by others"),
     ],
 )
-def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, fleet, name):
+def test_row_34_a_client_that_disagrees_is_refused(
+    chosen: Any, guard: Any, why: Any, connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     first, other = fleet(5), fleet(1)
     urls = first.urls + other.urls
     connect(first.urls).connect()
@@ -340,12 +379,14 @@ def test_row_34_a_client_that_disagrees_is_refused(chosen, guard, why, connect, 
     await_true(lambda: refused(client, why))
 
 
-def test_row_34_a_database_of_a_master_is_another_master(connect, fleet, name):
+def test_row_34_a_database_of_a_master_is_another_master(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     urls = fleet(3).urls
     connect(urls).connect()
     client = connect([urls[0] + "/1", *urls[1:]])
 
-    def refused():
+    def refused() -> Any:
         with pytest.raises((ConfigurationError, QuorumUnavailable)) as caught:
             client.lock(name).acquire()
         return "is not one of the masters" in str(caught.value)
@@ -353,19 +394,25 @@ def test_row_34_a_database_of_a_master_is_another_master(connect, fleet, name):
     await_true(refused)
 
 
-def test_row_34_the_same_masters_may_have_other_lists_under_other_prefixes(connect, fleet, name):
+def test_row_34_the_same_masters_may_have_other_lists_under_other_prefixes(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     urls = fleet(3).urls
     for prefix, chosen in (("", urls), ("one:", urls[:1]), ("two:", urls[1:])):
         assert connect(chosen, prefix=prefix).lock(name).acquire()
 
 
-def test_row_34_the_same_masters_may_be_known_by_other_addresses(connect, fleet, proxies, name):
+def test_row_34_the_same_masters_may_be_known_by_other_addresses(
+    connect: Face, fleet: Callable[..., embedded.Masters], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     urls = fleet(3).urls
     assert connect(urls).lock(name).acquire()
     assert not wins(connect([proxy.url for proxy in proxies(urls)]).lock(name))
 
 
-def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(connect, fleet, name):
+def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     connect(masters.urls, guard=GUARD, ttl=MAX_TTL).connect()
     for _ in range(2):
@@ -383,14 +430,18 @@ def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(co
 
 
 @pytest.mark.parametrize(("policy", "warned"), [("volatile-lru", True), ("allkeys-lfu", True), ("noeviction", False)])
-def test_row_23_a_master_that_may_evict_locks_is_reported(policy, warned, connect, fleet, caplog):
+def test_row_23_a_master_that_may_evict_locks_is_reported(
+    policy: Any, warned: Any, connect: Face, fleet: Callable[..., embedded.Masters], caplog: pytest.LogCaptureFixture
+) -> None:
     masters = fleet(1, config={"maxmemory": "100mb", "maxmemory-policy": policy})
     with caplog.at_level(logging.WARNING, "redlatch"):
         connect(masters.urls).connect()
     assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned
 
 
-def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(connect, fleet, proxies, name):
+def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(
+    connect: Face, fleet: Callable[..., embedded.Masters], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     masters, spare = fleet(3), fleet(1)
     replica = ask(spare.urls[0])
     (before,) = proxies(masters.urls[:1])
@@ -412,7 +463,7 @@ def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(connect, fl
     assert b'"new":false' in replica.get(b"\0guard")
 
 
-def test_row_35_a_first_replica_costs_nothing(connect, fleet, name):
+def test_row_35_a_first_replica_costs_nothing(connect: Face, fleet: Callable[..., embedded.Masters], name: str) -> None:
     masters, spare = fleet(3), fleet(1)
     connect(masters.urls).connect()
     replica = ask(spare.urls[0])
@@ -426,7 +477,13 @@ def test_row_35_a_first_replica_costs_nothing(connect, fleet, name):
 
 
 @pytest.mark.parametrize("backlog", [1, 3600])
-def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, fleet, proxies, name):
+def test_row_50_a_fail_over_and_back_keeps_the_master_out(
+    backlog: int,
+    connect: Face,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+) -> None:
     soon = {"repl-diskless-sync-delay": "0"}
     masters, spare = fleet(3, config={"repl-backlog-ttl": str(backlog)} | soon), fleet(1, config=soon)
     first, other = ask(masters.urls[0]), ask(spare.urls[0])
@@ -451,7 +508,7 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, flee
     before.refusing = False
     lock = rival.lock(name)
 
-    def kept_out():
+    def kept_out() -> Any:
         assert not wins(lock)
         return b'"new":false' in first.get(b"\0guard")
 
@@ -459,13 +516,15 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(backlog, connect, flee
     assert held.remaining() > 0
 
 
-def follow(server, url):
+def follow(server: Any, url: Any) -> None:
     """Make a server the replica of another one, and wait until it has copied the keys."""
     server.replicaof("127.0.0.1", url.rpartition(":")[2])
     await_true(lambda: server.info("replication")["master_link_status"] == "up")
 
 
-def test_row_35_the_client_disconnects_at_once_from_a_master_that_became_a_replica(connect, fleet, name):
+def test_row_35_the_client_disconnects_at_once_from_a_master_that_became_a_replica(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls)
     client.connect()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true, finish, run_script, wins
+from support.faces import PATIENCE, Face, ask, await_true, finish, run_script, wins
+from support.masters import Keys
+from support.proxy import Proxy
 
-from redlatch import AsyncClient, QuorumUnavailable
+from redlatch import AsyncClient, QuorumUnavailable, embedded, impl
 from redlatch.wire import connect as dialling
 
 LONG = 60.0
@@ -18,7 +22,9 @@ LONG = 60.0
 # --- row 5: a late release ---------------------------------------------------------------------------------
 
 
-def test_row_5_a_late_release_deletes_no_key(connect, three, proxies, name, keys):
+def test_row_5_a_late_release_deletes_no_key(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str, keys: Keys
+) -> None:
     before = proxies(three)
     client, other = connect([proxy.url for proxy in before]), connect(three)
     held = other.lock(name, ttl=LONG)
@@ -52,7 +58,9 @@ def test_row_5_a_late_release_deletes_no_key(connect, three, proxies, name, keys
 # --- row 8: a limit of the process -------------------------------------------------------------------------
 
 
-def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(connect, fleet, name, monkeypatch):
+def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     masters = fleet()
     client = connect(masters.urls)
     lock = client.lock(name)
@@ -64,7 +72,7 @@ def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(connect, 
         """Stands in for a process that cannot start more threads to dial."""
 
         @staticmethod
-        def start_new_thread(*args):
+        def start_new_thread(*args: Any) -> None:
             refused.append(args)
             raise RuntimeError("can't start new thread")
 
@@ -84,12 +92,14 @@ def test_row_8_masters_are_dialled_later_if_no_thread_could_be_started(connect, 
 # --- row 8: a renewal that fails ---------------------------------------------------------------------------
 
 
-def test_row_8_a_renewal_that_raises_is_no_silent_loss(connect, three, name, implementation, monkeypatch):
+def test_row_8_a_renewal_that_raises_is_no_silent_loss(
+    connect: Face, three: list[str], name: str, implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the renewal raises, the loss is reported at the deadline, and other locks are still renewed."""
     quorum = implementation.module("quorum.quorum")
     extend, doomed = quorum.extend, []
 
-    def mistaken(policy, hold, ttl_ms):
+    def mistaken(policy: Any, hold: Any, ttl_ms: Any) -> Any:
         if hold.name in doomed:
             raise ZeroDivisionError("a mistake of ours")
         return extend(policy, hold, ttl_ms)
@@ -142,7 +152,9 @@ with redlatch.Client(urls) as client:
 """
 
 
-def test_row_38_a_lock_is_renewed_while_other_threads_take_all_the_time(implementation, three, name):
+def test_row_38_a_lock_is_renewed_while_other_threads_take_all_the_time(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     out, err = finish(run_script(BUSY, implementation.name, name, *three, wait=False))
     assert not err
     said = json.loads(out)
@@ -151,8 +163,10 @@ def test_row_38_a_lock_is_renewed_while_other_threads_take_all_the_time(implemen
     assert said["remaining"] > 0
 
 
-def test_row_38_a_blocked_loop_loses_its_lock_and_learns_of_it_as_soon_as_it_runs(implementation, three, name):
-    async def main():
+def test_row_38_a_blocked_loop_loses_its_lock_and_learns_of_it_as_soon_as_it_runs(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
         told = []
         async with AsyncClient(three) as client:
             lock = client.lock(name, ttl=0.4, auto_renew=True, on_lost=lambda lock, why: told.append(why))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, at_once, await_true
+from support.faces import PATIENCE, Face, ask, at_once, await_true
+from support.proxy import Proxy
 
-from redlatch import Guard, QuorumUnavailable
+from redlatch import Guard, QuorumUnavailable, embedded
 from redlatch.votes.family_scripts import WRITE_RELEASE
 
 # Version 0.1.0 waited for 5 % of the ttl in each round, which is longer than a test may take.
@@ -28,7 +31,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("count", "stopped"), [(3, 1), (5, 1), (5, 2)])
-def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(connect, kind, count, stopped, fleet, name):
+def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(
+    connect: Face, kind: Any, count: Any, stopped: Any, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(count)
     clients = [connect(masters.urls, ttl=LONG, guard=GUARD) for _ in range(3)]
     for client in clients:
@@ -36,7 +41,7 @@ def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(connect, 
     for index in range(stopped):
         masters.pause(index)
 
-    def work(client):
+    def work(client: Any) -> None:
         for _ in range(CYCLES):
             lock = KINDS[kind](client, name)
             assert lock.acquire(timeout=PATIENCE)
@@ -49,7 +54,9 @@ def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(connect, 
             masters.resume(index)
 
 
-def test_row_42_a_reader_that_another_master_let_in_is_woken_when_no_writer_waits(connect, fleet, name, no_backstop):
+def test_row_42_a_reader_that_another_master_let_in_is_woken_when_no_writer_waits(
+    connect: Face, fleet: Callable[..., embedded.Masters], name: str, no_backstop: None
+) -> None:
     """The second master lets the reader in beside another one, and then sends it no push when it has left again.
 
     So the reader depends on the push of the first master, where a writer waits.
@@ -74,7 +81,9 @@ def test_row_42_a_reader_that_another_master_let_in_is_woken_when_no_writer_wait
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, fleet, name):
+def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(
+    connect: Face, kind: Any, fleet: Callable[..., embedded.Masters], name: str
+) -> None:
     masters = fleet(3)
     client = connect(masters.urls, ttl=LONG, guard=GUARD)
     client.connect()
@@ -94,7 +103,9 @@ def test_row_42_a_short_timeout_is_kept_beside_a_stopped_quorum(connect, kind, f
     assert set(caught.value.causes) >= stopped
 
 
-def test_a_far_master_still_votes_if_a_near_one_has_a_key_without_a_holder(connect, three, proxies, name):
+def test_a_far_master_still_votes_if_a_near_one_has_a_key_without_a_holder(
+    connect: Face, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
     """A process that was killed between two votes leaves such a key."""
     [far] = proxies(three[2:])
     far.spoil = lambda command, reply: time.sleep(0.03) or reply

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from faces import PATIENCE, ask, await_true, descriptors, in_thread
+from support.faces import PATIENCE, ask, await_true, descriptors, in_thread
 
 from redlatch import Client, ClientClosed, LockError, impl
 from redlatch.drivers.background import BackgroundThread
@@ -190,7 +190,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(kind, search, three, name):
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_kind(
+    kind: Any, search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
@@ -216,7 +218,9 @@ def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: s
 
 
 @pytest.mark.parametrize("case", ["free", "renewed", "watched", "late", "handed on", "handed on and lost"])
-def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, search, three, name):
+def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(
+    case: str, search: Search, three: list[str], name: str
+) -> None:
     options: dict[str, Any] = {"renewed": {"auto_renew": True}, "watched": {"on_lost": lambda *_: None}}.get(case, {})
     with Client(three) as client, Client(three) as other:
         client.connect()
@@ -243,7 +247,9 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(case, se
 # "poll" waits for the sockets, "acquire" for the lock on which a waiter sleeps.
 @pytest.mark.parametrize("first", ["poll", "acquire"])
 @pytest.mark.parametrize("kind", ["plain", "rlock", "multi", "many"])
-def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(kind, first, search, three, name):
+def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
+    kind: str, first: str, search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client, Client(three) as other:
         client.connect()
         for each in search.names(name):
@@ -269,7 +275,9 @@ def begins(call: Callable[..., object], place: Place | None) -> bool:
 
 @pytest.mark.parametrize("kind", ["plain", "renewed", *KINDS])
 @pytest.mark.parametrize("how", ["with", "release"])
-def test_row_37_an_interrupt_at_each_place_of_a_release_releases(how, kind, search, three, name):
+def test_row_37_an_interrupt_at_each_place_of_a_release_releases(
+    how: str, kind: Any, search: Search, three: list[str], name: str
+) -> None:
     kinds = KINDS | {
         "plain": lambda client, name: client.lock(name, ttl=LONG),
         "renewed": lambda client, name: client.lock(name, ttl=LONG, auto_renew=True),
@@ -291,7 +299,9 @@ def test_row_37_an_interrupt_at_each_place_of_a_release_releases(how, kind, sear
     assert len(search.known) > 20
 
 
-def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_lock_to_the_outer_one(search, three, name):
+def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_lock_to_the_outer_one(
+    search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
@@ -310,7 +320,9 @@ def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_lock_to_the_oute
 
 # "poll" waits for the sockets, "append" queues a call.
 @pytest.mark.parametrize(("first", "waited_for"), [("poll", False), ("append", True)])
-def test_a_second_interrupt_while_a_release_is_sent_again_leaves_nothing(first, waited_for, search, three, name):
+def test_a_second_interrupt_while_a_release_is_sent_again_leaves_nothing(
+    first: Any, waited_for: Any, search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client, Client(three) as other:
         client.connect()
         for each in search.names(name):
@@ -323,7 +335,7 @@ def test_a_second_interrupt_while_a_release_is_sent_again_leaves_nothing(first, 
     assert len(search.known) > 5
 
 
-def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search, three, name):
+def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search: Search, three: list[str], name: str) -> None:
     with Client(three) as client:
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
@@ -336,7 +348,9 @@ def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search, three, 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_interrupt_at_each_place_of_release_many_releases_all(wait, search, three, name):
+def test_an_interrupt_at_each_place_of_release_many_releases_all(
+    wait: bool, search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
@@ -352,8 +366,8 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all(wait, search, t
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("kind", [iter, partial(map, lambda lock: lock)], ids=["iterator", "map"])
 def test_an_interrupt_at_each_place_of_release_many_releases_all_locks_drawn_from_an_iterator(
-    kind, wait, search, three, name
-):
+    kind: Any, wait: bool, search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
@@ -367,7 +381,9 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all_locks_drawn_fro
     assert len(search.known) > 20
 
 
-def test_an_interrupt_ends_release_many_that_waits_for_an_iterator(implementation, three, name):
+def test_an_interrupt_ends_release_many_that_waits_for_an_iterator(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         locks = client.acquire_many([name], ttl=LONG)
         come: queue.Queue[object] = queue.Queue()
@@ -386,7 +402,9 @@ def test_an_interrupt_ends_release_many_that_waits_for_an_iterator(implementatio
         assert not locks[0].remaining()
 
 
-def test_an_interrupt_of_release_many_is_raised_although_its_argument_is_wrong(search, three, name):
+def test_an_interrupt_of_release_many_is_raised_although_its_argument_is_wrong(
+    search: Search, three: list[str], name: str
+) -> None:
     with Client(three) as client:
         client.connect()
 
@@ -403,8 +421,8 @@ def test_an_interrupt_of_release_many_is_raised_although_its_argument_is_wrong(s
 @pytest.mark.parametrize("twice", ["", "popleft"])
 @pytest.mark.parametrize("what", ["acquire", "extend", "locked"])
 def test_an_interrupt_at_each_place_of_submitting_another_threads_command_does_not_delay_it(
-    what, twice, search, three, name
-):
+    what: str, twice: str, search: Search, three: list[str], name: str
+) -> None:
     """The other thread's call tries again at once; it does not wait until its time limit for a lost command."""
     with Client(three) as client:
         client.connect()
@@ -428,7 +446,9 @@ def test_an_interrupt_at_each_place_of_submitting_another_threads_command_does_n
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_interrupt_at_each_place_of_submitting_another_threads_release_reports_no_loss(wait, search, three, name):
+def test_an_interrupt_at_each_place_of_submitting_another_threads_release_reports_no_loss(
+    wait: bool, search: Search, three: list[str], name: str
+) -> None:
     """The lock stands on two of three masters. The release is sent twice, and the second copy finds no key.
 
     That is no loss.
@@ -469,7 +489,7 @@ def waiting(client: Client, name: str) -> Callable[[], None]:
     return lambda: call.result(PATIENCE)
 
 
-def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search, three, name):
+def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search: Search, three: list[str], name: str) -> None:
     """The waiter gets the lease or has left; in both cases no key and no queue entry is left afterwards."""
     with Client(three) as client, Client(three) as other:
         client.connect()
@@ -491,7 +511,7 @@ def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search, three, 
     assert len(search.known) > 20
 
 
-def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search, three, name):
+def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search: Search, three: list[str], name: str) -> None:
     for each in search.names(name):
         before = descriptors()
         client = Client(three)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import redis
-from faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
+from support.faces import PATIENCE, ask, await_true, finish, in_thread, run_script, wins
 from test_lines import FOR_EVER, World
 from test_quorum import KEY
 

@@ -11,7 +11,7 @@ MODULES = ["redlatch.wire.engine", "redlatch.votes.ballot", "redlatch.guard.mast
 
 with atheris.instrument_imports(include=MODULES):
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from builds import builds
+    from support.builds import builds
 
     from fuzz.replies import WORDS, cut, try_one
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from builds import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.builds import builds
 
 from fuzz.replies import MOST_BYTES, WORDS, cut, hear, try_one
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from redlatch import Guard, MasterQuarantined
 from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
@@ -44,7 +46,7 @@ class Rig:
         seen = self.persists, self.promoted, self.backlog_ms
         return HandshakeReport(self.run_ids[index], self.markers[index], server_us, *times, *seen)
 
-    def decide(self, index: int, others=None):
+    def decide(self, index: int, others: Any = None) -> Any:
         """Have a decision made about a master, after its handshake has written the marker that is due."""
         handshake = self.admissions.handshake(index)
         assert handshake.key == b"\0guard"
@@ -69,7 +71,7 @@ class Rig:
             assert self.decide(index).admitted
         return self
 
-    def again(self, **given) -> Rig:
+    def again(self, **given: Any) -> Rig:
         """Return another client of the same masters, at the same time."""
         other = Rig(**given)
         other.now, other.markers = self.now, self.markers
@@ -80,13 +82,13 @@ class Rig:
         if not keeps:
             self.markers[index] = None
 
-    def pulse(self, index: int, server_us: int | None = None):
+    def pulse(self, index: int, server_us: int | None = None) -> Any:
         """Give a pulse its answer."""
         answer = self.clock_us() + self.ahead_us[index] if server_us is None else server_us
         return self.admissions.monitor(index).answered(self.now - 1000, self.now + 1000, answer)
 
 
-def kept_out_for(admission) -> float:
+def kept_out_for(admission: Any) -> float:
     """Return for how many seconds a master is kept out."""
     assert not admission.admitted
     assert isinstance(admission.cause, MasterQuarantined)
@@ -94,7 +96,7 @@ def kept_out_for(admission) -> float:
     return admission.wait_ns / SECOND
 
 
-def refused(admission, words: str) -> None:
+def refused(admission: Any, words: str) -> None:
     assert not admission.admitted
     assert not isinstance(admission.cause, MasterQuarantined)
     assert words in str(admission.cause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -30,53 +31,53 @@ def case_of(marker: MarkerState, process: ProcessState, clock: ClockState) -> Ca
 # --- each row, by a client that comes to it -----------------------------------------------------------------
 
 
-def other_use(rig: Rig):
+def other_use(rig: Rig) -> Any:
     rig.markers[0] = b"mine"
     return rig.decide(0)
 
 
-def standing_still(rig: Rig):
+def standing_still(rig: Rig) -> Any:
     rig.found()
     rig.ahead_us[0] = -1_000_000
     rig.now += SECOND
     return rig.decide(0)
 
 
-def other_options(rig: Rig):
+def other_options(rig: Rig) -> Any:
     return rig.found().again(guard=Guard(max_ttl=2 * MAX_TTL)).decide(0)
 
 
-def others_being_dialled(rig: Rig):
+def others_being_dialled(rig: Rig) -> Any:
     return rig.decide(0, [rig.report(0), rig.report(1)])
 
 
-def reports_far_apart(rig: Rig):
+def reports_far_apart(rig: Rig) -> Any:
     first = rig.report(0)
     rig.now += 2 * SECOND
     return rig.decide(0, [first, rig.report(1), rig.report(2)])
 
 
-def others_out_of_reach(rig: Rig):
+def others_out_of_reach(rig: Rig) -> Any:
     return rig.decide(0, [rig.report(0), rig.report(1), None])
 
 
-def new(rig: Rig):
+def new(rig: Rig) -> Any:
     return rig.decide(0, [rig.report(index) for index in range(3)])
 
 
-def marker_on_its_way(rig: Rig):
+def marker_on_its_way(rig: Rig) -> Any:
     other = rig.found().again()
     other.decide(1)
     other.markers[0] = None
     return other.decide(0)
 
 
-def lost_marker(rig: Rig):
+def lost_marker(rig: Rig) -> Any:
     rig.found().markers[0] = None
     return rig.decide(0)
 
 
-def jumped(rig: Rig, *ahead_us: int):
+def jumped(rig: Rig, *ahead_us: int) -> None:
     """Have clocks of masters jump, and pulses of these masters show it."""
     rig.found().now += SECOND
     for index, by_us in enumerate(ahead_us):
@@ -84,52 +85,52 @@ def jumped(rig: Rig, *ahead_us: int):
         rig.pulse(index)
 
 
-def jump_not_heard(rig: Rig):
+def jump_not_heard(rig: Rig) -> Any:
     jumped(rig, 5_000_000)
     return rig.decide(0)
 
 
-def jump_others_agree(rig: Rig):
+def jump_others_agree(rig: Rig) -> Any:
     jumped(rig, 5_000_000, 0, 0)
     return rig.decide(0)
 
 
-def jump_unclear(rig: Rig):
+def jump_unclear(rig: Rig) -> Any:
     jumped(rig, 5_000_000)
     rig.now += SECOND
     return rig.decide(0)
 
 
-def jump_of_ours(rig: Rig):
+def jump_of_ours(rig: Rig) -> Any:
     jumped(rig, 5_000_000, 5_000_000, 5_000_000)
     return rig.decide(0)
 
 
-def without_a_file(rig: Rig):
+def without_a_file(rig: Rig) -> Any:
     rig.admissions.settings = Guard(max_ttl=MAX_TTL, trust_persistence=True)
     rig.decide(0, [rig.report(index) for index in range(3)])
     return rig.decide(0)
 
 
-def restarted(rig: Rig):
+def restarted(rig: Rig) -> Any:
     rig.found().restart(0, keeps=True)
     return rig.decide(0)
 
 
-def renamed(rig: Rig):
+def renamed(rig: Rig) -> Any:
     rig.run_ids[0] = "process history"
     rig.found().run_ids[0] = "process another"
     return rig.decide(0)
 
 
-def forgot_a_while_ago(rig: Rig):
+def forgot_a_while_ago(rig: Rig) -> Any:
     rig.found().restart(0)
     rig.decide(0)
     rig.now += SECOND
     return rig.decide(0)
 
 
-def as_it_was(rig: Rig):
+def as_it_was(rig: Rig) -> Any:
     return rig.found().again().decide(0)
 
 
@@ -158,10 +159,12 @@ ROWS: list[tuple[str, Callable[[Rig], object], tuple[bool, int, str, bool] | Non
 
 
 @pytest.mark.parametrize(("name", "lead", "expected"), ROWS, ids=[name for name, *_ in ROWS])
-def test_each_row_is_reached_and_has_its_effect(name, lead, expected, monkeypatch):
+def test_each_row_is_reached_and_has_its_effect(
+    name: str, lead: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cases: list[Case] = []
 
-    def note(case: Case):
+    def note(case: Case) -> Any:
         cases.append(case)
         return rows_of(case)
 
@@ -177,7 +180,7 @@ def test_each_row_is_reached_and_has_its_effect(name, lead, expected, monkeypatc
     assert why in str(result.cause or "") and bool(why) == (result.cause is not None)
 
 
-def test_every_row_is_named_and_tested():
+def test_every_row_is_named_and_tested() -> None:
     assert [name for name, *_ in ROWS] == NAMES
     assert len(set(NAMES)) == len(NAMES)
 
@@ -186,7 +189,7 @@ def test_every_row_is_named_and_tested():
     ("name", "kind"),
     [("another use of the key", MasterRefused), ("a lost marker", MasterQuarantined), ("restarted", MasterQuarantined)],
 )
-def test_a_master_is_refused_for_its_configuration_and_quarantined_for_its_memory(name, kind):
+def test_a_master_is_refused_for_its_configuration_and_quarantined_for_its_memory(name: str, kind: Any) -> None:
     [lead] = [lead for row, lead, _ in ROWS if row == name]
     assert type(lead(Rig()).cause) is kind
 
@@ -223,12 +226,12 @@ FIRST = {
 
 
 @pytest.mark.parametrize("marker", [*ABSENT, *UNUSABLE], ids=str)
-def test_without_our_marker_neither_process_nor_clock_decides(marker):
+def test_without_our_marker_neither_process_nor_clock_decides(marker: Any) -> None:
     case = case_of(marker, ProcessState.UNJUDGED, ClockState.UNJUDGED)
     assert [row.name for row in rows_of(case)] == [(ABSENT | UNUSABLE)[marker]]
 
 
-def test_a_clock_that_stands_still_decides_before_marker_and_process_are_judged():
+def test_a_clock_that_stands_still_decides_before_marker_and_process_are_judged() -> None:
     case = case_of(MarkerState.UNJUDGED, ProcessState.UNJUDGED, ClockState.STANDS_STILL)
     assert [row.name for row in rows_of(case)] == ["a clock that stands still"]
 
@@ -238,7 +241,7 @@ def test_a_clock_that_stands_still_decides_before_marker_and_process_are_judged(
     list(itertools.product(SAME, [ProcessState.SAME, *PROCESS], [*FIRST, *FINAL])),
     ids=lambda state: state.name,
 )
-def test_with_a_marker_first_the_clock_decides_and_then_the_process(marker, process, clock):
+def test_with_a_marker_first_the_clock_decides_and_then_the_process(marker: Any, process: Any, clock: Any) -> None:
     if clock in FINAL:
         expected = [FINAL[clock]]
     else:
@@ -246,21 +249,21 @@ def test_with_a_marker_first_the_clock_decides_and_then_the_process(marker, proc
     assert [row.name for row in rows_of(case_of(marker, process, clock))] == expected
 
 
-def test_only_preparing_rows_are_not_final():
+def test_only_preparing_rows_are_not_final() -> None:
     assert [row.name for row in TABLE if not row.final] == ["a jump, perhaps ours", "a jump of our own clock"]
 
 
-def test_a_case_without_a_row_is_an_error():
+def test_a_case_without_a_row_is_an_error() -> None:
     with pytest.raises(AssertionError, match="no row decides"):
         rows_of(case_of(MarkerState.UNJUDGED, ProcessState.SAME, ClockState.STEADY))
 
 
-def test_the_states_of_a_column_are_all_in_any():
+def test_the_states_of_a_column_are_all_in_any() -> None:
     for states in (MarkerState, ProcessState, ClockState):
         for state in states:
             assert state & states.ANY
 
 
-def test_a_master_is_admitted_by_two_rows_only():
+def test_a_master_is_admitted_by_two_rows_only() -> None:
     admitting = [name for name, _, expected in ROWS if expected is not None and expected[0]]
     assert admitting == ["a jump of our own clock", "as it was"]

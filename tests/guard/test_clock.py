@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redlatch.guard.clock import CONFIRM_NS, ClockState, Leap, Offset, judge_leap
@@ -11,7 +13,7 @@ from .rig import MAX_TTL, Rig, kept_out_for
 
 
 @pytest.mark.parametrize("seconds", [0.05, 11.0])
-def test_a_clock_that_was_set_forward_keeps_its_master_out(seconds):
+def test_a_clock_that_was_set_forward_keeps_its_master_out(seconds: float) -> None:
     rig = Rig().found()
     rig.now += SECOND
     rig.ahead_us[0] = int(seconds * 1_000_000)
@@ -26,7 +28,7 @@ def test_a_clock_that_was_set_forward_keeps_its_master_out(seconds):
     assert kept_out_for(other.decide(0)) > MAX_TTL - 1 - seconds
 
 
-def test_a_clock_that_was_set_forward_while_nobody_was_connected_is_seen_when_somebody_is():
+def test_a_clock_that_was_set_forward_while_nobody_was_connected_is_seen_when_somebody_is() -> None:
     rig = Rig().found()
     rig.now += SECOND
     rig.ahead_us[0] = 1_000_000
@@ -35,7 +37,7 @@ def test_a_clock_that_was_set_forward_while_nobody_was_connected_is_seen_when_so
     assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
 
 
-def test_a_jump_is_not_judged_while_nothing_is_known_of_the_others():
+def test_a_jump_is_not_judged_while_nothing_is_known_of_the_others() -> None:
     rig = Rig().found()
     rig.now += SECOND
     rig.ahead_us[0] = 1_000_000
@@ -48,7 +50,7 @@ def test_a_jump_is_not_judged_while_nothing_is_known_of_the_others():
     assert rig.marker(0).new
 
 
-def test_if_all_clocks_jump_alike_our_own_clock_stood_still():
+def test_if_all_clocks_jump_alike_our_own_clock_stood_still() -> None:
     rig = Rig().found()
     rig.now += SECOND
     rig.ahead_us = [7_000_000, 7_000_100, 6_999_900]
@@ -59,7 +61,7 @@ def test_if_all_clocks_jump_alike_our_own_clock_stood_still():
     assert all(rig.marker(index).new for index in range(3))
 
 
-def test_a_minority_that_jumps_alike_is_no_clock_of_ours():
+def test_a_minority_that_jumps_alike_is_no_clock_of_ours() -> None:
     rig = Rig(addresses=("a:1", "b:1", "c:1", "d:1", "e:1")).found()
     rig.now += SECOND
     rig.ahead_us[:2] = [60_000_000, 60_000_000]
@@ -71,7 +73,7 @@ def test_a_minority_that_jumps_alike_is_no_clock_of_ours():
         assert kept_out_for(rig.decide(index)) > MAX_TTL - 1
 
 
-def test_clocks_that_jump_by_different_times_keep_nobody_else_out():
+def test_clocks_that_jump_by_different_times_keep_nobody_else_out() -> None:
     """A client that stood still, and asks its masters one after another, must not speak for all clients."""
     rig = Rig().found()
     rig.now += SECOND
@@ -83,7 +85,7 @@ def test_clocks_that_jump_by_different_times_keep_nobody_else_out():
         assert rig.marker(index).new
 
 
-def test_a_jump_of_a_single_master_is_not_written_for_other_clients():
+def test_a_jump_of_a_single_master_is_not_written_for_other_clients() -> None:
     rig = Rig(addresses=("a:1",)).found()
     rig.now += SECOND
     rig.ahead_us[0] = 1_000_000
@@ -92,7 +94,7 @@ def test_a_jump_of_a_single_master_is_not_written_for_other_clients():
     assert rig.marker(0).new
 
 
-def test_the_offset_of_clocks_that_go_at_other_rates_is_no_jump():
+def test_the_offset_of_clocks_that_go_at_other_rates_is_no_jump() -> None:
     offset = Offset(0.01)
     for second in range(1, 100):
         now = second * SECOND
@@ -100,7 +102,7 @@ def test_the_offset_of_clocks_that_go_at_other_rates_is_no_jump():
 
 
 @pytest.mark.parametrize("by_ns", [30 * MILLISECOND, 5 * SECOND, -30 * MILLISECOND, -5 * SECOND])
-def test_the_offset_of_a_clock_that_is_set_is_a_jump_by_about_as_much(by_ns):
+def test_the_offset_of_a_clock_that_is_set_is_a_jump_by_about_as_much(by_ns: Any) -> None:
     offset = Offset(0.01)
     for second in range(1, 10):
         assert offset.note(second * SECOND, second * SECOND + MILLISECOND // 2, second * 1_000_000) == 0
@@ -127,5 +129,5 @@ LEAP, AT = Leap(5 * SECOND, 100 * SECOND), 100 * SECOND
         ([LEAP._replace(at_ns=AT - 2 * CONFIRM_NS - 1)], 3, 0, ClockState.FORWARD),
     ],
 )
-def test_a_jump_is_judged_by_the_other_clocks(others, size, later_ns, state):
+def test_a_jump_is_judged_by_the_other_clocks(others: Any, size: Any, later_ns: Any, state: Any) -> None:
     assert judge_leap(LEAP, others, size, AT + later_ns) is state

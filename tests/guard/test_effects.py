@@ -12,7 +12,7 @@ from .rig import ADDRESSES, MAX_TTL, OUT_NS, Rig, kept_out_for
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_master_that_was_restarted_is_kept_out_for_the_longest_ttl(keeps):
+def test_a_master_that_was_restarted_is_kept_out_for_the_longest_ttl(keeps: bool) -> None:
     rig = Rig().found()
     rig.restart(0, keeps)
     admission = rig.decide(0)
@@ -28,7 +28,7 @@ def test_a_master_that_was_restarted_is_kept_out_for_the_longest_ttl(keeps):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_client_that_comes_later_knows_from_the_marker_for_how_long(keeps):
+def test_a_client_that_comes_later_knows_from_the_marker_for_how_long(keeps: bool) -> None:
     rig = Rig().found()
     rig.restart(0, keeps)
     rig.decide(0)
@@ -40,7 +40,7 @@ def test_a_client_that_comes_later_knows_from_the_marker_for_how_long(keeps):
     assert MAX_TTL - 4.1 < kept_out_for(other.decide(0)) < MAX_TTL - 3.8
 
 
-def test_a_client_that_comes_first_after_a_restart_sees_that_the_others_have_markers():
+def test_a_client_that_comes_first_after_a_restart_sees_that_the_others_have_markers() -> None:
     rig = Rig().found()
     rig.restart(0)
     other = rig.again()
@@ -52,7 +52,7 @@ def test_a_client_that_comes_first_after_a_restart_sees_that_the_others_have_mar
     assert kept_out_for(other.decide(0)) > MAX_TTL - 1
 
 
-def test_a_client_that_knew_a_master_keeps_it_out_though_others_took_it_for_new():
+def test_a_client_that_knew_a_master_keeps_it_out_though_others_took_it_for_new() -> None:
     rig = Rig(addresses=("a:1",)).found()
     rig.restart(0)
     other = rig.again(addresses=("a:1",))
@@ -62,14 +62,14 @@ def test_a_client_that_knew_a_master_keeps_it_out_though_others_took_it_for_new(
     assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
 
 
-def test_a_master_that_was_flushed_is_kept_out_though_it_is_the_same_process():
+def test_a_master_that_was_flushed_is_kept_out_though_it_is_the_same_process() -> None:
     rig = Rig().found()
     rig.markers[1] = None
     assert kept_out_for(rig.decide(1)) == 0
     assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
 
 
-def test_a_second_flush_begins_anew():
+def test_a_second_flush_begins_anew() -> None:
     rig = Rig().found()
     for _ in range(2):
         rig.markers[1] = None
@@ -78,7 +78,7 @@ def test_a_second_flush_begins_anew():
         rig.now += OUT_NS // 2
 
 
-def test_being_dialled_again_and_again_prolongs_nothing():
+def test_being_dialled_again_and_again_prolongs_nothing() -> None:
     rig = Rig().found()
     rig.restart(0)
     for _ in range(20):
@@ -88,7 +88,7 @@ def test_being_dialled_again_and_again_prolongs_nothing():
     assert rig.decide(0).admitted
 
 
-def test_masters_that_forgot_all_at_once_are_kept_out_by_clients_that_knew_them():
+def test_masters_that_forgot_all_at_once_are_kept_out_by_clients_that_knew_them() -> None:
     rig = Rig().found()
     for index in range(3):
         rig.restart(index)
@@ -101,7 +101,7 @@ def test_masters_that_forgot_all_at_once_are_kept_out_by_clients_that_knew_them(
         assert kept_out_for(other.decide(index)) > MAX_TTL - 1
 
 
-def test_a_wall_clock_that_is_wrong_shortens_nothing():
+def test_a_wall_clock_that_is_wrong_shortens_nothing() -> None:
     rig = Rig().found()
     rig.restart(0)
     rig.decide(0)
@@ -115,7 +115,7 @@ def test_a_wall_clock_that_is_wrong_shortens_nothing():
     assert kept_out_for(late.decide(0)) > MAX_TTL - 1
 
 
-def test_a_master_that_came_back_with_a_slow_clock_which_was_set_right_is_kept_out_as_long():
+def test_a_master_that_came_back_with_a_slow_clock_which_was_set_right_is_kept_out_as_long() -> None:
     rig = Rig().found()
     rig.restart(0)
     rig.ahead_us[0] = -30 * 1_000_000
@@ -126,7 +126,7 @@ def test_a_master_that_came_back_with_a_slow_clock_which_was_set_right_is_kept_o
     assert kept_out_for(late.decide(0)) > MAX_TTL - 1
 
 
-def test_a_first_replica_is_no_loss_of_memory():
+def test_a_first_replica_is_no_loss_of_memory() -> None:
     rig = Rig()
     rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
     rig.found()
@@ -141,7 +141,7 @@ def test_a_first_replica_is_no_loss_of_memory():
     assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
 
 
-def test_row_50_a_new_replication_id_is_a_memory_loss_if_the_master_forgets_soon_that_it_was_a_replica():
+def test_row_50_a_new_replication_id_is_a_memory_loss_if_the_master_forgets_soon_that_it_was_a_replica() -> None:
     rig = Rig()
     rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
     rig.found()
@@ -150,7 +150,7 @@ def test_row_50_a_new_replication_id_is_a_memory_loss_if_the_master_forgets_soon
     assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
 
 
-def test_masters_that_were_flushed_all_at_once_and_taken_for_new_are_kept_out_by_clients_that_knew_them():
+def test_masters_that_were_flushed_all_at_once_and_taken_for_new_are_kept_out_by_clients_that_knew_them() -> None:
     rig = Rig().found()
     rig.now += SECOND
     rig.markers[:] = [None] * 3
@@ -158,7 +158,7 @@ def test_masters_that_were_flushed_all_at_once_and_taken_for_new_are_kept_out_by
     assert all(kept_out_for(rig.decide(index)) > MAX_TTL - 1 for index in range(3))
 
 
-def test_a_marker_for_which_there_is_no_room_is_tried_at_growing_pauses():
+def test_a_marker_for_which_there_is_no_room_is_tried_at_growing_pauses() -> None:
     rig = Rig().found()
     rig.restart(0)
     pauses = [rig.admissions.decide(0, rig.report(0), []).wait_ns for _ in range(6)]  # and nothing is written
@@ -169,7 +169,7 @@ def test_a_marker_for_which_there_is_no_room_is_tried_at_growing_pauses():
     assert rig.decide(0).wait_ns == 0
 
 
-def test_a_client_with_other_spellings_of_the_addresses_can_mark_a_master_that_was_restarted():
+def test_a_client_with_other_spellings_of_the_addresses_can_mark_a_master_that_was_restarted() -> None:
     rig = Rig().found()
     rig.restart(0)
     other = rig.again(addresses=("host-a:1", "host-b:1", "host-c:1"))
@@ -185,7 +185,7 @@ def test_a_client_with_other_spellings_of_the_addresses_can_mark_a_master_that_w
     assert rig.decide(1).admitted
 
 
-def test_trust_persistence_admits_restarted_masters_that_kept_their_keys():
+def test_trust_persistence_admits_restarted_masters_that_kept_their_keys() -> None:
     rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
     rig.persists = True
     rig.found()
@@ -199,7 +199,7 @@ def test_trust_persistence_admits_restarted_masters_that_kept_their_keys():
     assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
 
 
-def test_trust_persistence_refuses_masters_without_an_append_only_file():
+def test_trust_persistence_refuses_masters_without_an_append_only_file() -> None:
     rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
     reports = [rig.report(index) for index in range(3)]
     rig.decide(0, reports)

@@ -12,19 +12,19 @@ from redlatch.votes.units import MILLISECOND, SECOND
 from .rig import ADDRESSES, MAX_TTL, OUT_NS, START_US, Rig, kept_out_for
 
 
-def test_new_masters_are_marked_and_let_in_at_once():
+def test_new_masters_are_marked_and_let_in_at_once() -> None:
     rig = Rig().found()
     assert {rig.marker(index).master for index in range(3)} == set(ADDRESSES)
     assert all(rig.marker(index).new and rig.marker(index).masters == ADDRESSES for index in range(3))
 
 
-def test_whether_masters_are_new_is_not_decided_before_all_were_tried():
+def test_whether_masters_are_new_is_not_decided_before_all_were_tried() -> None:
     rig = Rig()
     assert rig.decide(0, [rig.report(0), rig.report(1)]) is None
 
 
 @pytest.mark.parametrize("reached", [1, 2])
-def test_if_some_masters_cannot_be_asked_the_others_wait_for_the_longest_ttl(reached):
+def test_if_some_masters_cannot_be_asked_the_others_wait_for_the_longest_ttl(reached: int) -> None:
     rig = Rig()
     reports = [rig.report(0), rig.report(1) if reached > 1 else None, None]
     assert all(rig.decide(index, reports).cause is None for index in range(reached))
@@ -34,7 +34,7 @@ def test_if_some_masters_cannot_be_asked_the_others_wait_for_the_longest_ttl(rea
     assert all(rig.decide(index).admitted for index in range(reached))
 
 
-def test_old_reports_do_not_show_that_masters_are_new():
+def test_old_reports_do_not_show_that_masters_are_new() -> None:
     rig = Rig()
     first = rig.report(0)
     rig.now += 2 * SECOND
@@ -44,7 +44,7 @@ def test_old_reports_do_not_show_that_masters_are_new():
     assert rig.admissions.handshake(0).write is None
 
 
-def test_one_marker_among_those_that_wait_shows_that_the_others_are_not_new():
+def test_one_marker_among_those_that_wait_shows_that_the_others_are_not_new() -> None:
     """Whoever is judged first. Found by the simulator: nobody had reached the third when the others were new."""
     rig = Rig()
     rig.markers[1] = Marker("run-b:1", START_US, START_US, True, MAX_TTL * 1000, False, "b:1", ADDRESSES).text()
@@ -54,13 +54,13 @@ def test_one_marker_among_those_that_wait_shows_that_the_others_are_not_new():
     assert rig.decide(1, reports).admitted
 
 
-def test_a_second_client_is_let_in_at_once():
+def test_a_second_client_is_let_in_at_once() -> None:
     rig = Rig().found()
     rig.now += SECOND
     assert all(rig.again().decide(index).admitted for index in range(3))
 
 
-def test_two_clients_that_find_new_masters_together_are_both_let_in():
+def test_two_clients_that_find_new_masters_together_are_both_let_in() -> None:
     one, other = Rig(), Rig()
     other.markers = one.markers
     reports = [one.report(index) for index in range(3)]
@@ -70,7 +70,7 @@ def test_two_clients_that_find_new_masters_together_are_both_let_in():
         assert all(rig.decide(index).admitted for index in range(3))
 
 
-def test_a_master_whose_marker_is_just_being_written_is_looked_at_again_and_let_in():
+def test_a_master_whose_marker_is_just_being_written_is_looked_at_again_and_let_in() -> None:
     rig = Rig().found()
     other = rig.again()
     marker, rig.markers[2] = rig.markers[2], None
@@ -82,7 +82,7 @@ def test_a_master_whose_marker_is_just_being_written_is_looked_at_again_and_let_
     assert other.decide(2).admitted
 
 
-def test_after_unused_markers_have_expired_masters_are_new_again():
+def test_after_unused_markers_have_expired_masters_are_new_again() -> None:
     rig = Rig().found()
     rig.now += (KEPT_MS + 1) * MILLISECOND
     rig.markers[:] = [None] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,19 +15,19 @@ from .rig import ADDRESSES, Rig, refused
 @pytest.mark.parametrize(
     "text", [b"", b"mine", b"{}", b"[]", b'{"redlatch":2}', b'{"redlatch":1}', b"\xff", b"[" * 100_000]
 )
-def test_another_use_of_the_markers_key_is_refused(text):
+def test_another_use_of_the_markers_key_is_refused(text: Any) -> None:
     rig = Rig()
     rig.markers[0] = text
     refused(rig.decide(0), "a marker that is not ours")
 
 
-def test_a_marker_that_was_edited_by_hand_is_refused():
+def test_a_marker_that_was_edited_by_hand_is_refused() -> None:
     rig = Rig().found()
     rig.markers[0] = rig.markers[0].replace(b",", b", ")
     refused(rig.decide(0), "written in another way")
 
 
-def test_a_marker_is_read_as_it_was_written():
+def test_a_marker_is_read_as_it_was_written() -> None:
     marker = Marker("r" * 40, 17, 18, False, 60_000, False, "a:1", ADDRESSES)
     assert Marker.read(marker.text()) == marker
     with pytest.raises(ValueError, match="other fields"):
@@ -35,7 +36,7 @@ def test_a_marker_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("field", ["since", "wall", "max_ttl"])
 @pytest.mark.parametrize("number", [-1, 1 << 62])
-def test_a_marker_with_a_number_out_of_range_is_refused(field, number):
+def test_a_marker_with_a_number_out_of_range_is_refused(field: str, number: Any) -> None:
     marker = Marker("r" * 40, 17, 18, False, 60_000, False, "a:1", ADDRESSES)
     with pytest.raises(ValueError, match="marker fields out of range"):
         Marker.read(replace(marker, **{field: number}).text())

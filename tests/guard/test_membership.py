@@ -7,17 +7,17 @@ from redlatch import Guard
 from .rig import ADDRESSES, Rig, kept_out_for, refused
 
 
-def test_another_longest_ttl_is_refused():
+def test_another_longest_ttl_is_refused() -> None:
     rig = Rig().found()
     refused(rig.again(guard=Guard(max_ttl=20)).decide(0), "max_ttl=10 by others, not 20")
 
 
-def test_another_number_of_masters_is_refused():
+def test_another_number_of_masters_is_refused() -> None:
     rig = Rig().found()
     refused(rig.again(addresses=ADDRESSES[:2]).decide(0), "one of 3 masters for others (a:1, b:1, c:1), and of 2 here")
 
 
-def test_another_list_of_as_many_masters_is_refused():
+def test_another_list_of_as_many_masters_is_refused() -> None:
     one = Rig().found()
     two = Rig(addresses=("d:1", "e:1", "f:1")).found()
     mixed = Rig(addresses=("a:1", "b:1", "d:1"))
@@ -27,7 +27,7 @@ def test_another_list_of_as_many_masters_is_refused():
     refused(mixed.decide(2), "all clients must have the same list")
 
 
-def test_a_master_without_a_marker_that_the_others_do_not_list_is_refused():
+def test_a_master_without_a_marker_that_the_others_do_not_list_is_refused() -> None:
     rig = Rig().found()
     mixed = rig.again(addresses=("a:1", "b:1", "d:1"))
     mixed.markers[2] = None
@@ -35,7 +35,7 @@ def test_a_master_without_a_marker_that_the_others_do_not_list_is_refused():
     refused(mixed.decide(2), "d:1 is not one of the masters")
 
 
-def test_the_same_master_under_two_names_is_refused():
+def test_the_same_master_under_two_names_is_refused() -> None:
     rig = Rig().found()
     twice = rig.again(addresses=("a:1", "b:1", "localhost:1"))
     twice.markers[2], twice.run_ids[2] = rig.markers[0], "run-a:1"
@@ -43,7 +43,7 @@ def test_the_same_master_under_two_names_is_refused():
     refused(twice.decide(2), "used as a:1")
 
 
-def test_masters_may_be_known_by_other_addresses():
+def test_masters_may_be_known_by_other_addresses() -> None:
     rig = Rig().found()
     other = rig.again(addresses=("x:9", "y:9", "z:9"))
     other.run_ids = rig.run_ids
@@ -54,7 +54,7 @@ def test_masters_may_be_known_by_other_addresses():
     assert other.marker(1).master == "b:1"
 
 
-def test_a_client_with_other_addresses_keeps_the_list_of_a_master_that_was_restarted():
+def test_a_client_with_other_addresses_keeps_the_list_of_a_master_that_was_restarted() -> None:
     rig = Rig().found()
     other = rig.again(addresses=("x:9", "y:9", "z:9"))
     rig.restart(0, keeps=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ KEPT = (
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_bug_still_has_its_place(mutant, tmp_path):
+def test_the_bug_still_has_its_place(mutant: Any, tmp_path: Path) -> None:
     package = tmp_path / "redlatch"
     file = package / mutant.file
     file.parent.mkdir(parents=True)
@@ -55,16 +56,16 @@ def test_the_bug_still_has_its_place(mutant, tmp_path):
 
 
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.name in QUICK], ids=lambda m: m.name)
-def test_the_simulator_finds_it(mutant):
+def test_the_simulator_finds_it(mutant: Any) -> None:
     assert hunt(mutant, seeds=1000).seed >= 0
 
 
 @pytest.mark.parametrize(("name", "plan"), KEPT)
-def test_the_plan_that_found_it_still_does(name, plan):
+def test_the_plan_that_found_it_still_does(name: str, plan: Any) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     assert ("was free" if plan.startswith("row 42") else "holders") in hunt(mutant, plan=plan).rule
 
 
-def test_there_are_forty_at_least_each_under_a_name_of_its_own():
+def test_there_are_forty_at_least_each_under_a_name_of_its_own() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 40
     assert set(QUICK) <= {mutant.name for mutant in MUTANTS}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import SERVERS
 from hiredis import PushNotification, Reader, ReplyError
+from support.masters import SERVERS
 
 from redlatch import embedded
 from redlatch.votes import commands, family_scripts, scripts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,8 +71,8 @@ def points_of(source: str) -> list[str]:
     gates = instrument.load_gates()
     gates.left, gates.point = 0, gate
 
-    def always(function):  # each gate decides
-        def gated(*args, **named):
+    def always(function: Any) -> Any:  # each gate decides
+        def gated(*args: Any, **named: Any) -> Any:
             gates.left = 0
             return function(*args, **named)
 

@@ -13,8 +13,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from builds import builds
 from sim.grants import Grant
+from support.builds import builds
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 FACES = ("threads", "asyncio")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from redlatch import impl
 
 
@@ -16,3 +18,16 @@ def builds() -> list[impl.Implementation]:
         if os.environ.get("REDLATCH_BUILD_EXT") == "1":
             raise
     return found
+
+
+def implementation_named(name: str) -> impl.Implementation:
+    """Load one implementation. Skip the test if the compiled one was not built.
+
+    REDLATCH_BUILD_EXT=1 makes the compiled one required.
+    """
+    try:
+        return impl.load(name)
+    except ImportError:
+        if os.environ.get("REDLATCH_BUILD_EXT") == "1":
+            raise
+        pytest.skip("the compiled implementation was not built")

@@ -21,7 +21,7 @@ from redlatch import AsyncClient, Client, ConfigurationError, QuorumUnavailable
 PATIENCE = 30.0
 
 
-def await_true(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def await_true(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait for a condition that no event reports."""
     deadline = time.monotonic() + seconds
     while not condition():
