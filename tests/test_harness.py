@@ -44,7 +44,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_test_that_hangs_fails_with_the_stacks_of_all_threads(tmp_path: Path, test: str, workers: tuple[str]) -> None:
     file = tmp_path / "test_that_hangs.py"
     file.write_text(HANGS)
-    options = ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "timelimit"]
+    options = ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "support.timelimit"]
     done = run(*options, "--timeout", "1", *workers, f"{file}::test_before", f"{file}::{test}", PYTHONPATH=str(TESTS))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Timeout (0:00:01)!" in done.stderr

@@ -136,7 +136,7 @@ class Master:
         """
         connection = self._connection(timeout)
         if isinstance(self._pool, redis.sentinel.SentinelConnectionPool):
-            connection.host, connection.port = self._pool.get_master_address()  # type: ignore[no-untyped-call]
+            connection.host, connection.port = self._pool.get_master_address()
         # The only call of redis-py that opens a socket with all the options of a client and sends nothing. It is
         # private, but the same from redis-py 3 to 8. tests/test_connect.py fails if it disappears.
         return connection._connect()  # type: ignore[no-any-return]
@@ -226,9 +226,7 @@ def _from_url(url: str, where: str) -> Master:
             raise ConfigurationError(
                 f"{where}: the text after the first '/' must be a database number; write a '/' in a password as %2F"
             )
-    options: dict[str, Any] = redis_connection.parse_url(  # type: ignore[no-untyped-call]
-        f"{scheme.replace('valkey', 'redis')}://{rest}"
-    )
+    options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
     kind = options.pop("connection_class", redis_connection.Connection)
     if kind_opens_files(kind) and not options.get("path"):
         raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")
@@ -254,9 +252,7 @@ def _from_client(client: Any) -> Master:
         pool = _asked_by_threads(pool)
     # A new pool, because the Master must not keep the pool of the client alive.
     if isinstance(pool, redis.sentinel.SentinelConnectionPool):
-        pool = redis.sentinel.SentinelConnectionPool(  # type: ignore[no-untyped-call]
-            pool.service_name, pool.sentinel_manager
-        )
+        pool = redis.sentinel.SentinelConnectionPool(pool.service_name, pool.sentinel_manager)
         kind = redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection
         return Master(kind, options, pool)
     return Master(redis_connection.SSLConnection if "SSL" in name else redis_connection.Connection, options)
@@ -267,13 +263,13 @@ def _asked_by_threads(pool: Any) -> redis.sentinel.SentinelConnectionPool:
     manager = pool.sentinel_manager
     known = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
     options = {name: value for name, value in manager.sentinel_kwargs.items() if name not in _OF_ASYNCIO}
-    sentinel = redis.sentinel.Sentinel(  # type: ignore[no-untyped-call]
+    sentinel = redis.sentinel.Sentinel(
         [(kwargs["host"], kwargs["port"]) for kwargs in known],
         manager.min_other_sentinels,
         options,
         manager._force_master_ip,
     )
-    return redis.sentinel.SentinelConnectionPool(pool.service_name, sentinel)  # type: ignore[no-untyped-call]
+    return redis.sentinel.SentinelConnectionPool(pool.service_name, sentinel)
 
 
 def ttl_ms_of(ttl: object, drift_factor: float, max_ttl_ms: int = MAX_TTL_MS) -> int:

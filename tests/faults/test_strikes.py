@@ -347,6 +347,24 @@ def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search: Search,
     assert len(search.known) > 5
 
 
+@pytest.mark.parametrize("kind", ["fenced", "fair"])
+def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch(
+    kind: str, search: Search, three: list[str], name: str
+) -> None:
+    with Client(three) as holder, Client(three) as client:
+        watches = client._driver.queues.watches  # type: ignore[attr-defined]
+        client.connect()
+
+        def lock_of(owner: Client) -> Any:
+            return owner.fair_lock(name, ttl=LONG) if kind == "fair" else owner.lock(name, ttl=LONG, fence=True)
+
+        assert lock_of(holder).acquire()
+        for _ in search.names(name):
+            place = search.strike(partial(lock_of(client).acquire, timeout=0.01))
+            assert not any(watches.by_key.values()), place
+    assert len(search.known) > 50
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_an_interrupt_at_each_place_of_release_many_releases_all(
     wait: bool, search: Search, three: list[str], name: str

@@ -30,6 +30,7 @@ from .forks import IGNORED, IN_CHILD
 
 LONG = 60.0
 SECOND = 1_000_000_000
+UNBOUNDED = 2**63 - 1
 
 
 @pytest.fixture
@@ -492,6 +493,31 @@ def test_row_41_two_threads_may_promote_the_last_sleeper_at_once(world: World, d
     leader.sleepers = interpose(deque, "popleft", lambda _: leader.promote(), before=True)([sleeper])
     leader.promote()
     assert not sleeper.asleep and not leader.sleepers
+
+
+def test_a_late_close_does_not_delay_the_upkeep(driver: Any) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def close_late() -> None:
+        began.set()
+        may_end.wait(PATIENCE)
+
+    driver._closing.close_late, driver._closing.overdue = close_late, True
+    driver.read_late_replies()  # returns
+    try:
+        assert began.wait(PATIENCE)
+    finally:
+        may_end.set()
+
+
+def test_a_driver_that_may_not_be_used_leaves_its_background_thread_ringable(driver: Any) -> None:
+    driver._background.wake_ns = UNBOUNDED
+    driver._connections.usable = False
+    try:
+        assert driver.attend() is None
+        assert driver._background.wake_ns == UNBOUNDED
+    finally:
+        driver._connections.usable = True
 
 
 def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, driver: Any) -> None:

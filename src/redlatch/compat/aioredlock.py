@@ -139,8 +139,8 @@ class Sentinel:
         """Return a redis-py client of the master; the drop-in reads its settings."""
         options = _options_of(self.redis_kwargs)
         tls = {name: value for name, value in options.items() if name.startswith("ssl")}
-        sentinel = redis.sentinel.Sentinel(self.connection, **tls)  # type: ignore[no-untyped-call]
-        return sentinel.master_for(self.master, **options)  # type: ignore[no-any-return,no-untyped-call]
+        sentinel = redis.sentinel.Sentinel(self.connection, **tls)
+        return sentinel.master_for(self.master, **options)  # type: ignore[no-any-return]
 
 
 def _context_of(verify_mode: str | None) -> ssl.SSLContext:

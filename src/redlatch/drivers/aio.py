@@ -203,6 +203,14 @@ class Driver(Session):
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle an acquire or a release that was interrupted, or that failed."""
+        try:
+            self._settle_call(hold, ticket, error)
+        except BaseException:  # an interrupt; no caller repeats this
+            self._settle_call(hold, ticket, error)
+            raise
+
+    def _settle_call(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
+        """Do what `_recover` is for. If interrupted, this may be repeated."""
         if hold is not None and ticket is not None:
             self.abandon(hold, ticket)
         elif hold is not None:

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from redlatch.votes.units import UNBOUNDED
@@ -121,7 +122,8 @@ class BackgroundThread:
         driver = self._driver()
         if driver is None:
             return None
-        waits = [self._attend(driver), self._read(driver)]
+        # `attend` comes last, because the time of its next call is computed from the present time.
+        waits = [self._read(driver), self._attend(driver)]
         seconds = [wait for wait in waits if wait is not None]
         if seconds:
             return min(seconds)
@@ -156,6 +158,22 @@ class BackgroundThread:
                 self._read_planned = True  # before the next step: a request between the two is part of this plan
             self._read_asked = False
         return max(0.0, self._read_at - time.monotonic()) if self._read_planned else None
+
+
+def run_aside(work: Callable[..., object], *args: Any) -> bool:
+    """Run a function in a thread of its own; return False if no thread can start.
+
+    The first frame of the thread is in this module: compiled functions have no frames, and `lifetime.nested` needs one.
+    """
+    try:
+        _thread.start_new_thread(_run_aside, (work, args))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_aside(work: Callable[..., object], args: tuple[Any, ...]) -> None:
+    work(*args)
 
 
 def claim_start(unstarted: list[None]) -> bool:

@@ -46,7 +46,7 @@ class Closing:
         self._connections = connections
         self._background = background
         self._clock = clock
-        self._overdue = False  # `close` could not close the sockets in time; the background thread does
+        self.overdue = False  # `close` could not close the sockets in time; the background thread does
         self._hung_up = False  # `close` has come to its end
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Closing:
         elif self._leader.has_role():
             self._disconnect(drain_ns)
         else:  # the leader may be using the sockets; the background thread closes them after it has left
-            self._overdue = True
+            self.overdue = True
             self._wake_everybody()
             self._background.read_later()
         self._hung_up = True
@@ -122,9 +122,11 @@ class Closing:
                 leader.await_replies(left if owing else min(left, MILLISECOND))
                 leader.take_all()
         finally:
-            self._connections.close()
-            leader.role.clear()
-            self._wake_everybody()
+            try:
+                self._connections.close()
+            finally:
+                leader.role.clear()
+                self._wake_everybody()
             self._background.read_later()  # the background thread ends once no lock is held
             try:
                 self._background.attend_by(0)
@@ -150,7 +152,7 @@ class Closing:
 
     def close_late(self) -> None:
         """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
-        if not self._overdue or self._connections.closed:
+        if not self.overdue or self._connections.closed:
             return
         if self._leader.take_role():
             self._disconnect(DRAIN_NS)

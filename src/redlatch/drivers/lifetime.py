@@ -1,4 +1,4 @@
-"""What becomes of clients when their process forks or ends, or calls them from within a call of theirs."""
+"""Handle fork, interpreter exit and re-entrant calls."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ DRAIN_NS = 1_000_000_000
 # The same for a client that was forgotten, and is found by the garbage collector.
 FORGOTTEN_NS = 100_000_000
 
-# Where a thread stands while it is in a call of a client; compiled functions have no frames.
-_OUR_FRAMES = ("redlatch.client", "redlatch.locks.", "redlatch.drivers.", "redlatch.wire.", "redlatch.quorum.")
+# Frames of these modules are on the stack of a thread that is in a call of a client. Compiled functions have no frames.
+_OUR_FRAMES = (
+    "redlatch.client",
+    "redlatch.locks.",
+    "redlatch.drivers.",
+    "redlatch.wire.",
+    "redlatch.quorum.",
+    "redlatch.guard.",
+    "redlatch.votes.",
+)
 
 _DECORATORS = "redlatch.locks.decorate"  # they call the user's function, which is not a part of their own call
 
@@ -27,7 +35,7 @@ _drivers: weakref.WeakSet[Any] = weakref.WeakSet()  # connected ones; at exit th
 
 
 def nested() -> bool:
-    """Tell whether a call of a client stands inside another one on this thread's stack: ours, not ours, ours again."""
+    """Return whether this thread calls a client inside another call: its stack is ours, not ours, and ours again."""
     calls, ours = 0, False
     frame: FrameType | None = sys._getframe()
     while frame is not None:

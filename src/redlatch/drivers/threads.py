@@ -7,13 +7,12 @@ client. This module runs the generators of `quorum`, and connects the parts.
 
 from __future__ import annotations
 
-import _thread
 import os
 import threading
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.background import BackgroundThread, run_aside
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.connections import (
     DIAL_TIMEOUT,
@@ -191,15 +190,13 @@ class Driver(Session):
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call; for the background thread.
 
-        An `on_lost` runs in a thread of its own, because it may take long, and renewals may be due meanwhile.
+        What may take long runs in a thread of its own, because renewals may be due meanwhile: closing, and `on_lost`.
         """
         self._leader.read_late_replies()
-        self._closing.close_late()
-        if self._connections.fleet.lost:
-            try:
-                _thread.start_new_thread(self._connections.notify_lost, ())
-            except RuntimeError:  # no more threads are to be had
-                self._connections.notify_lost()
+        if self._closing.overdue and not run_aside(self._closing.close_late):
+            self._closing.close_late()
+        if self._connections.fleet.lost and not run_aside(self._connections.notify_lost):
+            self._connections.notify_lost()
 
     # --- held locks --------------------------------------------------------------------------------
 
@@ -217,12 +214,8 @@ class Driver(Session):
             return None
         now = self._clock.now()
         renewed, lost = self._schedule.due(now)
-        if lost:
-            try:
-                _thread.start_new_thread(report_losses, (lost,))  # whoever is told may take its time
-                lost = []
-            except RuntimeError:  # no more threads are to be had
-                pass
+        if lost and run_aside(report_losses, lost):  # an `on_lost` may take long
+            lost = []
         try:
             return self._attend(renewed, lost, now)
         finally:
@@ -233,14 +226,12 @@ class Driver(Session):
         if not self._connections.usable:  # what is still held runs out, and that is told
             self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
-            self._background.wake_ns = next_ns
+            if next_ns:  # else the background thread sets it
+                self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        if renewed:
-            try:
-                _thread.start_new_thread(self._renew, (renewed,))
-            except RuntimeError as error:
-                failure = LockError(f"the renewal could not begin: {error}")
-                lost += self._schedule.settle(renewed, {}, failure, now)
+        if renewed and not run_aside(self._renew, renewed):
+            failure = LockError("the renewal could not begin: no thread could start")
+            lost += self._schedule.settle(renewed, {}, failure, now)
         if self._schedule.next_ns(now):  # what masters push is heard also while nobody is in a call
             self.read_late_replies()
         line_ns = self.queues.expire(now)

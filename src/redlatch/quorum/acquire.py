@@ -81,6 +81,8 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
                 yield Tell([undo])
                 attempt.undone()
             if attempt.over:
+                # Before `end`: from then on another thread may acquire through this lock object, and wait.
+                kind.rest(queues, hold.key)
                 break
             if attempt.waits:
                 waited = yield from kind.wait(attempt)

@@ -172,14 +172,12 @@ class Attempt:
         self._kind.undone(self.policy, self.queues, self.hold.key, self._ballot)
 
     def end(self) -> None:
-        """Give up.
+        """Give up. The watch of the acquire has ended (`Kind.rest`).
 
         Raises:
             QuorumUnavailable: too many masters failed.
         """
         hold, now = self.hold, self.now_ns
-        # Before `free`: from then on another thread may acquire through this lock object, and wait.
-        self._kind.rest(self.queues, hold.key)
         self.queues.leave(hold, now, False)
         hold.free()
         if self._failures:

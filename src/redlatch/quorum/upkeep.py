@@ -153,8 +153,9 @@ class Upkeep:
 
     def over(self, now_ns: int) -> bool:
         """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
-        # The deadline is read first, because the deadline of a lock that another thread releases meanwhile is 0.
-        return now_ns >= self.hold.deadline_ns and self.live()
+        # The lease is read once, because another thread may release the lock or replace the lease meanwhile.
+        lease = self.hold.lease
+        return now_ns >= lease.deadline_ns and self.live() and self.hold.lease is lease
 
     def why_over(self, now_ns: int) -> str:
         """Return the reason to report if the validity is over."""

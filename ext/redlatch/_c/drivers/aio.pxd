@@ -38,6 +38,7 @@ cdef class Driver(Session):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _recover(self, Hold hold, ticket, error)
+    cdef _settle_call(self, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
     cdef _send(self, list ballots)
     @cython.locals(ballot=Ballot)

@@ -122,10 +122,12 @@ class Fair(Kind):
         self.rest(queues, key)
 
     def rest(self, queues: WaitQueues, key: bytes) -> None:
-        called, self._called = self._called, None
+        called: Ballot | None = self._called
         if called is not None:
             queues.watches.remove(self._waiter, called)
             queues.watches.remove(key, called)
+            # Last: after an interrupt this is done once more.
+            self._called = None
 
     def behind(self) -> Ballot | None:
         return self._called

@@ -61,7 +61,8 @@ class WatchingKind(Kind):
         return waited
 
     def rest(self, queues: WaitQueues, key: bytes) -> None:
-        look, self._look = self._look, None
+        look: Ballot | None = self._look
         if look is not None:
-            self._ahead = None
             queues.watches.remove(key, look)
+            # Last: after an interrupt this is done once more.
+            self._look = self._ahead = None
