@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from redlatch import embedded
+from redlatch.testing import embedded
 
 BUDGET = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.05

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from redlatch import Client, LockLost, embedded
+from redlatch import Client, LockLost
+from redlatch.testing import embedded
 
 
 def write(database: sqlite3.Connection, left: int, fence: int) -> bool:

@@ -18,7 +18,8 @@ from support.builds import builds
 from support.faces import ask
 from support.restricted import OPERATIONS, rights
 
-from redlatch import Client, QuorumUnavailable, embedded
+from redlatch import Client, QuorumUnavailable
+from redlatch.testing import embedded
 
 TESTS = Path(__file__).parent
 SUITE = ["test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from redlatch import embedded
 from redlatch.bench import peers, scenarios
 from redlatch.bench.blackhole import BlackHole
 from redlatch.bench.contender import REGISTRY, Absent
@@ -32,6 +31,7 @@ from redlatch.bench.serve import LOADED
 from redlatch.bench.split import Unordered, as_redlatch, by_jitter, contest
 from redlatch.bench.team import Team
 from redlatch.quorum.waiting.queues import WaitQueues
+from redlatch.testing import embedded
 
 pytest.importorskip("click")
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.faces import PATIENCE
 
-from redlatch import AsyncClient, Client, Guard, Handoff, Retry, config, embedded, impl
+from redlatch import AsyncClient, Client, Guard, Handoff, Retry, config, impl
 from redlatch.errors import (
     AlreadyHeld,
     ClientClosed,
@@ -27,6 +27,7 @@ from redlatch.errors import (
     LockTimeout,
     NotOwned,
 )
+from redlatch.testing import embedded
 
 URL = "redis://127.0.0.1:6379"
 PASSWORD = "s3cr3tpw"

@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 from support.faces import await_true
 from support.masters import SERVERS
 
-from redlatch import embedded
 from redlatch.config import Master, masters_of
 from redlatch.errors import ConfigurationError, MasterRefused
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MarkerWrite
+from redlatch.testing import embedded
 from redlatch.votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
 from redlatch.votes.scripts import MARK
 from redlatch.wire import connect

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from redlatch import embedded
 from redlatch.config import masters_of
 from redlatch.drivers.connections import Connections
 from redlatch.errors import ConfigurationError
 from redlatch.guard.admission import Admissions
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
+from redlatch.testing import embedded
 from redlatch.wire.connect import Connection, dial
 from redlatch.wire.engine import Fleet
 from redlatch.wire.net import BootClock

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import redis
 
-from redlatch import embedded
 from redlatch.demo.messages import Event, Face, Kind, Plan
 from redlatch.demo.report import percentile
 from redlatch.demo.sale import Order
 from redlatch.demo.shop import Doom, Shop, purchase
+from redlatch.testing import embedded
 
 pytest.importorskip("click")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -19,8 +20,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from redlatch import embedded
+from redlatch import testing
 from redlatch.errors import ConfigurationError
+from redlatch.testing import embedded
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Redis server runs there")
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="rests on what only Linux has")
@@ -31,7 +33,7 @@ PATIENCE = 10.0
 # inherits the fleet and keeps it.
 PARENT = """
 import json, os, signal, sys
-from redlatch import embedded
+from redlatch.testing import embedded
 fleet = embedded.masters(2)
 with fleet as urls:
     heir = os.fork() if {fork} else None
@@ -609,3 +611,10 @@ def test_nothing_is_written_to_stdout(capfd: pytest.CaptureFixture[str]) -> None
         fleet.stop(0)
         fleet.start(0)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_first_name_of_the_module_stays() -> None:
+    first = importlib.import_module("redlatch.embedded")
+    assert {name: getattr(first, name) for name in first.__all__} == {
+        name: getattr(testing, name) for name in testing.__all__
+    }

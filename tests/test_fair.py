@@ -16,7 +16,7 @@ from support.faces import PATIENCE, Face, ask, await_true
 from support.masters import Farm
 from support.proxy import Proxy
 
-from redlatch import embedded
+from redlatch.testing import embedded
 from redlatch.votes import family_scripts as scripts
 
 TTL_MS, ALIVE_MS = 60_000, 20_000

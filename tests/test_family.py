@@ -27,11 +27,11 @@ from redlatch import (
     NotOwned,
     QuorumUnavailable,
     Retry,
-    embedded,
     impl,
 )
 from redlatch.locks import reentrant
 from redlatch.quorum.kinds import readwrite
+from redlatch.testing import embedded
 from redlatch.votes import family_scripts
 
 DEFAULT_TTL = 10.0

@@ -26,10 +26,10 @@ from redlatch import (
     LockLost,
     QuorumUnavailable,
     WrongLoop,
-    embedded,
     impl,
 )
 from redlatch.drivers import connections, lifetime
+from redlatch.testing import embedded
 
 # A ttl that a test can outlive.
 SHORT = 0.4

@@ -9,7 +9,7 @@ import pytest
 import redis
 import redis.exceptions
 
-from redlatch import embedded
+from redlatch.testing import embedded
 from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 

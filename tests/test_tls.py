@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from support.faces import PATIENCE, Face, await_true
 from support.masters import SERVERS, Farm, Keys
 
-from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, embedded, impl
+from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, impl
+from redlatch.testing import embedded
 
 LONG = 60.0
 PASSWORD = "s3cr3t/p@ss:w%rd"

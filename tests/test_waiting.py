@@ -33,9 +33,9 @@ from redlatch import (
     LockTimeout,
     NotOwned,
     Retry,
-    embedded,
     impl,
 )
+from redlatch.testing import embedded
 from redlatch.votes.commands import Extend
 
 # A ttl that no test outlives: a key that is gone was deleted.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from redlatch import embedded
+from redlatch.testing import embedded
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import redis.asyncio
 from redis.exceptions import LockNotOwnedError
 from support.faces import PATIENCE, await_true, in_thread
 
-from redlatch import embedded, impl
+from redlatch import impl
 from redlatch.compat import clients, redis_py
+from redlatch.testing import embedded
 
 # Seconds: far below any ttl here.
 SOON = 10

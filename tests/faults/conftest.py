@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redlatch import embedded
+from redlatch.testing import embedded
 
 from .clocks import compile_library
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import redis
 
-from redlatch import Client, Guard, LockError, QuorumUnavailable, embedded
+from redlatch import Client, Guard, LockError, QuorumUnavailable
+from redlatch.testing import embedded
 
 TTL = 0.6
 # The number of fleets at a time; a trial mostly waits.

@@ -21,7 +21,8 @@ import pytest
 from support.faces import PATIENCE, Face, ask, await_true, finish, wins
 from support.masters import Keys
 
-from redlatch import Guard, LockLost, embedded, impl
+from redlatch import Guard, LockLost, impl
+from redlatch.testing import embedded
 from redlatch.wire.net import now_ns
 
 from .clocks import Clock

@@ -15,8 +15,9 @@ from support.masters import SERVERS
 from support.proxy import Proxy
 from support.secrecy import Scanner
 
-from redlatch import LockError, QuorumUnavailable, embedded
+from redlatch import LockError, QuorumUnavailable
 from redlatch.config import masters_of
+from redlatch.testing import embedded
 from redlatch.votes.commands import pack
 from redlatch.wire.connect import dial
 

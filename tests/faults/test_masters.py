@@ -30,9 +30,9 @@ from redlatch import (
     NotOwned,
     QuorumUnavailable,
     Retry,
-    embedded,
     impl,
 )
+from redlatch.testing import embedded
 
 # An attempt_timeout for tests in which masters are silent.
 SOON = 1.0

@@ -14,7 +14,8 @@ from support.faces import PATIENCE, Face, ask, await_true, refused, wins
 from support.masters import Keys
 from support.proxy import Proxy
 
-from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, embedded, impl
+from redlatch import ConfigurationError, Guard, LockLost, QuorumUnavailable, impl
+from redlatch.testing import embedded
 from redlatch.wire.net import now_ns
 
 from . import restarts

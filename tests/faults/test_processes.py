@@ -13,7 +13,8 @@ from support.faces import PATIENCE, Face, ask, await_true, finish, run_script, w
 from support.masters import Keys
 from support.proxy import Proxy
 
-from redlatch import AsyncClient, QuorumUnavailable, embedded, impl
+from redlatch import AsyncClient, QuorumUnavailable, impl
+from redlatch.testing import embedded
 from redlatch.wire import connect as dialling
 
 LONG = 60.0

@@ -10,7 +10,8 @@ import pytest
 from support.faces import PATIENCE, Face, ask, at_once, await_true
 from support.proxy import Proxy
 
-from redlatch import Guard, QuorumUnavailable, embedded
+from redlatch import Guard, QuorumUnavailable
+from redlatch.testing import embedded
 from redlatch.votes.family_scripts import WRITE_RELEASE
 
 # Version 0.1.0 waited for 5 % of the ttl in each round, which is longer than a test may take.

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sim.grants import Grant, certain, fences_back, overlaps
 
 from history.wgl import explainable
-from redlatch import embedded
+from redlatch.testing import embedded
 
 HOLDER = str(Path(__file__).with_name("holder.py"))
 SECONDS, TTL = 6.0, 0.15

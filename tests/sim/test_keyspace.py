@@ -14,7 +14,7 @@ import pytest
 from hiredis import PushNotification, Reader, ReplyError
 from support.masters import SERVERS
 
-from redlatch import embedded
+from redlatch.testing import embedded
 from redlatch.votes import commands, family_scripts, scripts
 from redlatch.votes.commands import pack
 from sim.keyspace import Keyspace

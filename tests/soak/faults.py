@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import redis
 
-from redlatch import embedded
+from redlatch.testing import embedded
 
 from .crew import Crew
 

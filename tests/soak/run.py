@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from sim.grants import Grant, certain, fences_back, overlaps
 
-from redlatch import embedded
+from redlatch.testing import embedded
 from redlatch.wire.net import now_ns
 
 from .crew import Crew, Worker

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from redlatch import Client, embedded
+from redlatch import Client
 from redlatch.guard.marker import MARKER
+from redlatch.testing import embedded
 
 from .faces import ask, await_true
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import redis
 
-from redlatch import config, embedded
+from redlatch import config
+from redlatch.testing import embedded
 
 OPERATIONS = Path(__file__).parents[1] / "docs/operations.md"
 

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from redlatch import embedded
 from redlatch.bench.blackhole import BlackHole
 from redlatch.bench.contender import Absent
 from redlatch.bench.tls import certify, trusting
 from redlatch.errors import ConfigurationError
+from redlatch.testing import embedded
 
 
 @dataclass(frozen=True)

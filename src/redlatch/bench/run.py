@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from redlatch import embedded
 from redlatch.bench.contender import Absent
 from redlatch.bench.floor import NoFloor, compile_floor
 from redlatch.bench.grounds import GROUNDS
 from redlatch.bench.machine import machine_class
 from redlatch.bench.rounds import Race, Scenario, one_core, summary
 from redlatch.bench.scenarios import scenarios
+from redlatch.testing import embedded
 
 # The seconds of the turns before the first round; these turns do not count.
 WARM_UP = 0.1

