@@ -1,1 +1,1 @@
-"""What runs the protocol's generators: one driver for threads, one for asyncio."""
+"""The drivers run the generators of `quorum`: one driver for threads, one for asyncio."""

@@ -1,14 +1,14 @@
-"""The driver for asyncio (and uvloop): one flush a loop turn, replies wake their tasks, one timer for all.
+"""The driver for asyncio (and uvloop): one flush in each turn of the loop, replies wake their tasks, one timer for all.
 
-Everything runs in the loop's thread. Commands of one turn leave in one write per master (`call_soon`);
-what a socket has is parsed once per readable event. Only dialling happens elsewhere (`wire.connect`).
+Everything runs in the loop's thread. The commands of one turn leave in one write for each master (`call_soon`). A
+readable socket is read and parsed once for each event. Only dialling happens elsewhere (`wire.connect`).
 
 A client that is forgotten without `close` is collected. While a reference to the client or to one of its locks exists,
 the loop keeps the driver alive: its callbacks are methods of the driver, because weak references would cost time with
 each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only
 unfinished calls keep the driver alive: each waiting call has a timer, whose callback is a method of the driver.
 
-Longer than a module should be, so that all callbacks of the loop stand in one text.
+Longer than a module should be, so that all callbacks of the loop are in one file.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from .deadlines import Deadlines
 from .light_future import LightFuture
 from .session import Session, extending_all
 
-# So many commands leave at once, and not with what else this turn of the loop brings: the masters can begin.
+# This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
 MANY = 64
 
 
 class Driver(Session):
-    """Runs the protocol's generators for any number of tasks of one event loop."""
+    """Runs the generators of `quorum` for any number of tasks of one event loop."""
 
     def __init__(
         self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
@@ -69,9 +69,9 @@ class Driver(Session):
         self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
         self._hurry_ns = UNBOUNDED  # when it goes off
         self._arrivals = self._connections.arrivals
-        self._attending: asyncio.TimerHandle | None = None  # when something is due for held locks,
-        self._attending_ns = 0  # and when that is
-        self._pauses: set[LightFuture] = set()  # of those who wait for nothing but time
+        self._attending: asyncio.TimerHandle | None = None  # the timer for held locks
+        self._attending_ns = 0  # when it goes off
+        self._pauses: set[LightFuture] = set()  # of tasks that only wait for some time
         self._renewals: set[asyncio.Task[None]] = set()
         self.home: asyncio.AbstractEventLoop | None = None  # the loop, once connected
 
@@ -111,7 +111,7 @@ class Driver(Session):
         self._arm(self._clock.now())
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]:
-        """Claim a hold and try to win its lock; to be awaited at once.
+        """Claim a hold and try to win its lock. Await the result at once.
 
         Returns:
             Whether it was won.
@@ -122,26 +122,30 @@ class Driver(Session):
         return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
-        """Release a held lock and wait for the answer; to be awaited at once."""
+        """Release a held lock and wait for the answer. Await the result at once."""
         return self.run(self.releasing(hold, ttl_ms), hold)
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, bool | None]:
-        """Release a held lock without waiting; to be awaited at once."""
+        """Release a held lock without waiting. Await the result at once."""
         return self.run(self.releasing_nowait(hold, released_lock), hold)
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
-        """Do what a generator yields, to its end or its answer, which is returned; of an acquire, whether it won.
+        """Perform the effects that a generator yields, until it ends or answers.
+
+        Longer than a function should be: a second coroutine would cost each call its frame.
 
         Args:
             steps: the generator.
-            hold: what is to be settled when it is interrupted: an acquire with this ticket leaves nothing behind,
-                a release (without one) goes on without its caller.
+            hold: the hold to settle after an interrupt. An acquire leaves nothing behind, and a release goes on without
+                its caller.
+            ticket: of the acquire; None for a release.
+
+        Returns:
+            The answer; for an acquire, whether it won.
 
         Raises:
-            ClientUnusable, ConfigurationError: what keeps this client from being used here.
-            LockError: what the generator raises.
-
-        Longer than a function should be: a second coroutine would cost each call its frame.
+            ClientUnusable, ConfigurationError: the client cannot be used here.
+            LockError: the generator raised it.
         """
         called = self.queues.called
         try:
@@ -150,7 +154,7 @@ class Driver(Session):
             if asyncio.get_running_loop() is not self.home or not self._connections.usable:
                 await self.connect()
             for effect in steps:
-                if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
+                if isinstance(effect, Tell):  # also while the client closes, so that nothing is left behind
                     self._send(effect.ballots)
                     continue
                 if called:
@@ -166,7 +170,7 @@ class Driver(Session):
                 else:
                     await self._wait(effect)
         except BaseException as error:
-            steps.close()  # it leaves its line
+            steps.close()  # it leaves its queue
             self._recover(hold, ticket, error)
             raise
         if called:
@@ -174,7 +178,7 @@ class Driver(Session):
         return None if ticket is None or hold is None else hold.state == HELD
 
     async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
-        """Do what waits for something else than the votes on one ballot."""
+        """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
         elif isinstance(effect, QueueEntry):
@@ -187,7 +191,7 @@ class Driver(Session):
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not on when the client closes."""
+        """Sleep; a client that closes ends the sleep."""
         loop = asyncio.get_running_loop()
         future = LightFuture(loop)
         timer = loop.call_later(seconds, self._end_pause, future)
@@ -199,7 +203,7 @@ class Driver(Session):
             self._pauses.discard(future)
 
     def _end_pause(self, future: LightFuture) -> None:
-        future.wake_soon()  # a compiled method of `LightFuture` is no callback
+        future.wake_soon()  # Cython cannot pass the compiled method itself as a callback
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Settle an acquire or a release that was interrupted, or that failed."""
@@ -219,11 +223,11 @@ class Driver(Session):
             self.wake_called()
 
     async def connect(self) -> None:
-        """Dial every master, and wait until a quorum is there and the others had a moment, too.
+        """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
-            ClientClosed, ClientForked: as they say.
+            ClientClosed, ClientForked: the client cannot be used any more, or not in this process.
             WrongLoop: the client was first used in another event loop.
         """
         self._connections.check()
@@ -233,7 +237,7 @@ class Driver(Session):
             self._fleet = self._connections.muster()
             self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
-            wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, and are not worth giving the GIL up
+            wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, so they keep the GIL
             linger_at_exit(self)
             self._connections.start()
         elif self._loop is not loop:
@@ -252,7 +256,7 @@ class Driver(Session):
             self._flush()
 
     def _send(self, ballots: list[Ballot]) -> None:
-        """Submit ballots; in the next turn of the loop where an operation of the fleet is under way.
+        """Submit ballots; if an operation of the fleet is under way, in the next turn of the loop.
 
         The garbage collector may run inside an operation. It may close the coroutine of a forgotten task, which then
         releases its lock.
@@ -287,25 +291,25 @@ class Driver(Session):
         if self._loop is not asyncio.get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._connections.retire()
-        self._quorate.set()  # nobody goes on waiting for masters
+        self._quorate.set()  # no call goes on waiting for masters
         self._complete.set()
         try:
             self._fleet.abandon()
             self._settle()
-            for ballot in self.queues.everybody():  # who waits leaves the masters' queues
+            for ballot in self.queues.everybody():  # waiters leave the queues on the masters
                 self._wake_soon(ballot)
             for future in list(self._pauses):
                 future.wake_soon()
             await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
-            await asyncio.sleep(0)  # and that is sent
+            await asyncio.sleep(0)  # the undos are sent
             until = self._clock.now() + DRAIN_NS
             while self._fleet.owing() and self._clock.now() < until:
                 await asyncio.sleep(0.001)
-        finally:  # also when it is cancelled: nobody could close it a second time
+        finally:  # also after a cancellation, because a second call of `close` does nothing
             self._disconnect()
 
     def linger(self, until_ns: int) -> None:
-        """Wait for the answers to releases when the interpreter ends, with no loop any more."""
+        """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
         if self._connections.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.linger(until_ns)
             self._connections.notify_lost()
@@ -315,7 +319,7 @@ class Driver(Session):
         self._connections.close()
 
     def _disconnect(self) -> None:
-        """Close every connection, and end the waits of those who are still in a call."""
+        """Close every connection, and end the waits of all calls."""
         for link in self._fleet.links:
             if link.up:
                 self._unwatch(link.index, self._fleet.wires.fileno(link.index))
@@ -328,15 +332,15 @@ class Driver(Session):
                 timer.cancel()
         self._timer = self._attending = self._hurry = None
         next_ns = self._schedule.next_ns(self._clock.now())
-        if next_ns:  # the loss of what is still held is told
+        if next_ns:  # the loss of locks that are still held is reported
             self._attend_at(next_ns)
         for ballot in self._deadlines.clear() + self.queues.everybody():
             self._wake_soon(ballot)
 
-    # --- one ask -----------------------------------------------------------------------------------
+    # --- ballots -----------------------------------------------------------------------------------
 
     def _ask(self, ballot: Ballot) -> LightFuture:
-        """Put a ballot to the vote; await what this returns until it is decided, or its time is over."""
+        """Put a ballot to the vote; return a future that ends when it is decided, or its time is over."""
         future = self._future(ballot)
         fleet = self._fleet
         if fleet.torn:
@@ -350,12 +354,12 @@ class Driver(Session):
         return future
 
     async def _await_all(self, ballots: list[Ballot]) -> None:
-        """Wait until each of many ballots that were told is decided, or its time is over."""
-        late_ns = 0  # whose time was over by then have had their last look
-        for ballot in reversed(ballots):  # replies come in order: when the last is decided, mostly all are
+        """Wait until each of many ballots that were sent is decided, or its time is over."""
+        late_ns = 0  # ballots whose time was over by then have had their last look
+        for ballot in reversed(ballots):  # replies come in order: when the last ballot is decided, mostly all are
             if ballot.decided or ballot.until_ns <= late_ns:
                 continue
-            if not self._connections.usable:  # closed meanwhile: nobody would wake us
+            if not self._connections.usable:  # closed meanwhile, so no reply would wake this task
                 break
             await self._future(ballot)
             if not ballot.decided:
@@ -367,10 +371,10 @@ class Driver(Session):
     def _future(self, ballot: Ballot) -> LightFuture:
         assert self._loop is not None
         ballot.waiter = future = LightFuture(self._loop)
-        if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn that may be waited for for ever
+        if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn in a queue, without a time limit
             return future
         now = self._clock.now()
-        if ballot.waits_for:  # it has been among the deadlines with another one, and is not to disturb their order
+        if ballot.waits_for:  # it is among the deadlines with an earlier time already, and must not disturb their order
             self._loop.call_later(max(0, ballot.until_ns - now) / SECOND, self._wake_soon, ballot)
             return future
         self._deadlines.add(ballot, now)
@@ -381,12 +385,12 @@ class Driver(Session):
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
             self._loop.call_soon(self._flush)
-            self._flushing = True  # last: an interrupt before it costs a second flush
+            self._flushing = True  # last: after an interrupt before this there are two flushes instead of none
 
     # --- callbacks of the loop ---------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send what is staged; watch the sockets that did not take all of it."""
+        """Send the staged bytes; watch the sockets that did not take all of them."""
         self._flushing = False
         fleet = self._fleet
         if self._connections.closed:
@@ -408,12 +412,12 @@ class Driver(Session):
         decided, fleet.decided = fleet.decided, []
         decided.reverse()
         try:
-            while decided:  # no task is running: those who wait for these go on at once, the oldest first
+            while decided:  # no task is running, so the waiting tasks go on at once, the oldest first
                 ballot = decided.pop()
-                future, ballot.waiter = ballot.waiter, None  # freed now, for the next task to have
+                future, ballot.waiter = ballot.waiter, None  # freed now, so that the next task can reuse its memory
                 future.wake()
         finally:
-            fleet.decided += decided  # a task ended with SystemExit, say
+            fleet.decided += decided  # if a task ended with SystemExit, say
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
                 self._settle()
         if fleet.staged:  # a reply asked for a script's text
@@ -430,7 +434,7 @@ class Driver(Session):
             self._hurry = self._loop.call_later(max(0, due_ns - self._clock.now()) / SECOND, self._hurry_up)
 
     def _hurry_up(self) -> None:
-        """Read the sockets once more, then suspect silent masters and decide the ballots that lack only their votes."""
+        """Read the sockets once more; then suspect silent masters, and decide ballots that lack only their votes."""
         self._hurry, self._hurry_ns = None, UNBOUNDED
         self._look()
         fleet = self._fleet
@@ -440,18 +444,18 @@ class Driver(Session):
             self._hurry_at(fleet.hurry_ns)
 
     def _look(self) -> None:
-        """Read what has arrived at the sockets, before anything is called late."""
+        """Read what has arrived at the sockets, before any ballot counts as late."""
         for link in self._fleet.links:
             if link.up:
                 self._readable(link.index)
 
     def _settle(self) -> None:
-        """Have the tasks of decided ballots woken, and broken connections dialled again."""
+        """Wake the tasks of decided ballots, report losses, and have broken connections dialled again."""
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
         for ballot in decided:
             self._wake_soon(ballot)
-        while fleet.lost and self._loop is not None:  # not here: whoever is told may use the client
+        while fleet.lost and self._loop is not None:  # in a later turn, because an `on_lost` may use the client
             self._loop.call_soon(fleet.lost.pop().released_lock.tell_lost)
         changed, fleet.changed = fleet.changed, []
         for index, key in changed:
@@ -465,12 +469,12 @@ class Driver(Session):
             doubted_ns = self._connections.redial(link.index, link.cause)
             if doubted_ns:
                 self._policy.doubt(doubted_ns)
-                self._attend_at(self._clock.now())  # what stands on them is verified
+                self._attend_at(self._clock.now())  # leases that stand on void votes are verified
         if self.queues.called:
             self.wake_called()
 
     def wake_called(self) -> None:
-        """Have the tasks woken whose turn has come, or who wait for a key that has changed."""
+        """Wake tasks whose turn in a queue has come, and tasks that watch a key that has changed."""
         called = self.queues.called
         while called:
             self._wake_soon(called.popleft())
@@ -529,7 +533,7 @@ class Driver(Session):
     def add_upkeep(self, upkeep: Upkeep) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(upkeep)
-        if self._attending is None:  # what is released long before it is due is not kept until then
+        if self._attending is None:  # at LONGEST_NS the latest, so that released locks are not kept until they are due
             self._attend_at(min(upkeep.due_ns, self._clock.now() + LONGEST_NS))
         elif upkeep.due_ns < self._attending_ns:
             self._attend_at(upkeep.due_ns)
@@ -542,12 +546,12 @@ class Driver(Session):
             return
         if self._loop is not None and not (self._connections.forked or self._loop.is_closed()):
             self._attending_ns = due_ns
-            # The loop's clock is read first: a pause between the two makes it too early, and never a loss told late.
+            # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
             self._attending = self._loop.call_at(when, self._attend)
 
     def _attend(self) -> None:
-        """Do what is due for held locks, and for who waits in line behind one that may run out."""
+        """Do what is due for held locks, and for waiters behind a lock that may run out."""
         self._attending = None
         now = self._clock.now()
         renewed, lost = self._schedule.due(now)
@@ -558,7 +562,7 @@ class Driver(Session):
 
     def _attend_to(self, renewed: list[Upkeep], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
-        if not self._connections.usable:  # what is still held runs out, and that is told
+        if not self._connections.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:
@@ -569,7 +573,7 @@ class Driver(Session):
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
         line_ns = self.queues.expire(now)
-        if line_ns:  # behind a lock that is acquired meanwhile, or in a line that begins, it may be due earlier
+        if line_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
             line_ns = min(line_ns, now + LONGEST_NS)
         self.wake_called()
         due = [due_ns for due_ns in (line_ns, self._schedule.next_ns(now)) if due_ns]
@@ -601,7 +605,9 @@ class Driver(Session):
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop is closed, and with it this client
             self._connections.close()
-        if self._connections.closed:  # asked after it was put there: either we see this, or who closes sees that
+        if (
+            self._connections.closed
+        ):  # checked after `append`: either this thread sees `closed`, or `close` sees the outcome
             turn_away(outcome)
 
     def _arrive(self) -> None:
@@ -658,7 +664,7 @@ def _dismiss(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, for at most `seconds`."""
+    """Wait for an event for at most this many seconds."""
     if not event.is_set():
         try:
             async with asyncio.timeout(seconds):

@@ -134,7 +134,7 @@ class Closing:
                 pass  # no thread can start at interpreter shutdown
 
     def _asking(self) -> bool:
-        """Tell whether a thread is between two steps of an acquire, and has something to undo yet."""
+        """Return whether a thread is between two steps of an acquire, and still has something to undo."""
         return any([head.state == ASKING for head in list(self._queues.heads.values())])
 
     def _wake_everybody(self) -> None:

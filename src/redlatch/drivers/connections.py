@@ -22,9 +22,11 @@ from .lifetime import FORGOTTEN_NS, disown_at_fork
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .upkeep import report_lost_releases
 
-# Seconds that one connect and one handshake may take, and that a first use waits for the rest of the
-# masters once a quorum is there (so that a wrong list is found before the first lock and not after it).
+# Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
+
+# Seconds that a first use waits for the rest of the masters after a quorum is connected. So a wrong list of masters is
+# found before the first lock.
 GRACE = 0.25
 
 Outcome = Connection | Exception
@@ -39,15 +41,15 @@ logger = logging.getLogger("redlatch")
 class Connections:
     """One client's masters: which are connected, which are dialled, and what is wrong with the list.
 
-    Not safe for two threads at once; the driver calls it in its own turn. Only `deliver` is called from
-    the dialling threads.
+    Only one thread may call it at a time: the leader, or the thread of the event loop. `deliver` is the exception: the
+    dialling threads call it.
 
     Args:
-        muster: makes the engine's Fleet of these addresses, this quorum and this clock.
-        deliver: takes (index, Connection or exception) from a dialling thread to the driver's turn.
-        tracking: whether the masters are to say when a key that was looked at has changed.
-        dialler: what dials them.
-        gate: makes what decides who may vote, of what is told of clocks that were set back; None lets all vote.
+        muster: makes the engine's Fleet from addresses, a quorum and a clock.
+        deliver: takes (index, Connection or exception) from a dialling thread.
+        tracking: whether the masters push changes of watched keys.
+        dialler: makes the dialler.
+        gate: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
     """
 
     def __init__(
@@ -61,30 +63,30 @@ class Connections:
         dialler: MakeDialler = Dialler,
         gate: MakeGate | None = None,
     ) -> None:
-        # Nothing is shared with a child forked off before `muster`, so such a client may be used there.
+        # Before `muster` nothing is shared with a forked child. So the child may use such a client.
         self.fleet: Any = None
         self.quorum = quorum
         self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
-        self.closing = False  # refuses its callers
-        self.closed = False  # has no sockets any more
+        self.closing = False  # whether calls are refused
+        self.closed = False  # whether the sockets are closed
         self.forked = False
-        self.usable = True  # what `check` would say, for the hot path
+        self.usable = True  # whether `check` raises nothing; for the hot path
         self._misconfigured: dict[int, ConfigurationError] = {}  # by master
         self._clock = clock
         self._muster = muster
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
-        self._gate = None if gate is None else gate(partial(report_set_back, masters))  # which does not keep us alive
+        self._gate = None if gate is None else gate(partial(report_set_back, masters))  # keeps no reference to self
         self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
-        self._waiting: dict[int, Connection] = {}  # at the gate
-        self._tried: set[int] = set()  # who has been dialled, whatever came of it
-        self.undialled: dict[int, int] = {}  # who should be, but no thread was to be had; and when to try again
+        self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
+        self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
+        self.undialled: dict[int, int] = {}  # masters for which no thread could start, and when to try again
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
 
     def muster(self) -> Any:
-        """Make the fleet, nobody connected yet, and return it."""
+        """Make the fleet, without connections, and return it."""
         self.fleet = self._muster([master.address for master in self._masters], self.quorum, self._clock)
         disown_at_fork(self)
         return self.fleet
@@ -92,7 +94,7 @@ class Connections:
     def start(self) -> None:
         """Begin to dial every master that is not dialled yet; outcomes may be delivered before this returns.
 
-        An interrupt in the middle makes it dial a master twice the next time; `arrive` copes.
+        After an interrupt the next call may dial a master twice; `arrive` closes the second connection.
         """
         while len(self._dialled) < len(self._masters):
             index = len(self._dialled)
@@ -105,48 +107,50 @@ class Connections:
         self.undialled.pop(index, None)
         try:
             self._dialler.start(index, pause, handshake)
-        except RuntimeError as error:  # no thread is to be had
+        except RuntimeError as error:  # no thread can start
             self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
             self._tried.add(index)
             self._settle(index, error)
 
     def dial_again(self) -> None:
-        """Dial those masters for which no thread was to be had a second ago."""
+        """Dial masters again for which no thread could start a second ago."""
         now = self._clock.now()
         for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
             self._dial(index)
 
     def cuts_short(self, hold: Hold) -> bool:
-        """Tell whether a release has ended in the middle because this client cannot be used."""
+        """Return whether a release has ended in the middle because this client cannot be used."""
         return hold.state in (RELEASING, SETTLING) and not self.usable
 
     def is_quorate(self) -> bool:
-        """Tell whether a quorum is connected, or every master has been tried, or there is no need any more."""
+        """Return whether a quorum is connected, every master has been tried, or the client closes."""
         return self._connected() >= self.quorum or self.is_complete()
 
     def is_complete(self) -> bool:
-        """Tell whether every master has been tried, or there is no need any more."""
+        """Return whether every master has been tried, or the client closes."""
         return not self.unsettled or self.closing
 
     def is_closing(self) -> bool:
-        """Tell whether callers are refused from now on."""
+        """Return whether calls are refused from now on."""
         return self.closing
 
     def check(self) -> None:
-        """Raise what keeps this client from being used here.
+        """Raise an error if this client cannot be used here.
 
         Raises:
-            ClientForked, ClientClosed, ConfigurationError: as they say.
+            ClientForked: this process was forked after the client was connected.
+            ClientClosed: the client is closed.
+            ConfigurationError: a master is a replica, or is twice in the list.
         """
         if self.forked:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
         if self.closing:
             raise ClientClosed("client: it is closed")
         for error in self._misconfigured.values():
-            raise type(error)(*error.args)  # not the one that is kept: it would keep its callers' frames
+            raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
 
     def record_silent(self, ballot: Any) -> None:
-        """Note who was silent on a ballot whose time is over, unless that is because the client was closed."""
+        """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
         self.check()
         self.fleet.record_silent(ballot)
 
@@ -155,10 +159,10 @@ class Connections:
         report_lost_releases(self.fleet.lost)
 
     def arrive(self, index: int, outcome: Outcome) -> None:
-        """Take what dialling a master came to: adopt its connection, or note why it has no vote.
+        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
 
-        At the gate a connection may have to wait for what is seen of the others. Whatever goes wrong here is that
-        master's cause.
+        The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
+        which this master has no vote.
         """
         try:
             self._take(index, outcome)
@@ -182,14 +186,14 @@ class Connections:
 
     def _settle(self, index: int, outcome: Outcome) -> None:
         self._place(index, outcome)
-        self.unsettled.discard(index)  # not before: who sees that all were tried must see what came of it, too
+        self.unsettled.discard(index)  # last: a thread that sees that all were tried must see the outcomes, too
 
     def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
-        """Let a connection in, or have another one made; or let it wait."""
+        """Adopt a connection, close it and have another one made, or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
         if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
             self._waiting.pop(index, None)
-            self._settle(index, connection)  # which has it closed
+            self._settle(index, connection)  # closes it
             return
         assert self._gate is not None
         admission = self._gate.decide(index, connection.traits.report, reports)
@@ -203,10 +207,10 @@ class Connections:
         self._dial(index, admission.wait_ns / SECOND)
         if admission.cause is not None:
             self._settle(index, admission.cause)
-        self._waiting.pop(index, None)  # last: interrupted before that, it is found closed, and dialled again
+        self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
 
     def _reports(self) -> list[HandshakeReport | None]:
-        """Return the reports of all connections that wait for a decision, and None for masters tried in vain."""
+        """Return the report of each connection that waits for a decision, and None for each master tried in vain."""
         there = [connection.traits.report for connection in list(self._waiting.values())]
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
         return there + [None for _ in missing]
@@ -214,10 +218,10 @@ class Connections:
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.unsettled
         if isinstance(outcome, Connection):
-            if self.closed or self.fleet.links[index].up:  # or dialled twice, after an interrupt
+            if self.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
                 outcome.sock.close()
                 return
-            if outcome.sock.fileno() < 0:  # an interrupt struck when it was adopted: its socket is gone
+            if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
                 self._dial(index)
                 return
             twin = self._twin(index, outcome.traits.run_id)
@@ -245,7 +249,7 @@ class Connections:
         monitor = None if self._gate is None else self._gate.monitor(index)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._log.report_back(index, self._connected())
-        if self._misconfigured.pop(index, None) is not None:  # it has come right
+        if self._misconfigured.pop(index, None) is not None:  # the configuration is right now
             self.usable = not (self.closing or self.forked or self._misconfigured)
 
     def _connected(self) -> int:
@@ -264,14 +268,15 @@ class Connections:
         """Dial a master whose connection broke.
 
         Returns:
-            Before when its votes are void: what was granted until then may have no quorum any more. 0 is never.
+            The time before which its votes are void: leases granted until then may have no quorum any more. 0 if no
+            vote is void.
         """
         logger.info("connection to master %s broke: %s", self._masters[index].address, shown(cause, MOST_SHOWN))
         self._dial(index)
         return cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
 
     def retire(self) -> None:
-        """Refuse every caller from now on; what is under way may still be undone."""
+        """Refuse every new call from now on; calls that are under way may still undo what they did."""
         self.closing = True
         self.usable = False
 
@@ -298,7 +303,7 @@ class Connections:
         return [sock for _, sock in fallen if sock is not None]
 
     def _turn_away(self) -> None:
-        """Close the connections that wait at the gate, or that no driver has taken."""
+        """Close the connections that wait for a decision, and those that no driver has taken."""
         while self._waiting:
             _, connection = self._waiting.popitem()
             connection.sock.close()
@@ -316,7 +321,7 @@ class Connections:
             self.close()
 
     def disown(self) -> None:
-        """In a forked child: own nothing. The parent's connections stay as they are, its locks too."""
+        """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
         self.forked = True
         self.usable = False
         self._hang_up()  # closes the child's descriptors only; nothing is sent
@@ -329,7 +334,7 @@ def turn_away(outcome: Outcome) -> None:
 
 
 def weakly(driver: Any) -> Deliver:
-    """Deliver to a driver while it lives: a dialling thread alone does not keep a client alive."""
+    """Return a `deliver` with a weak reference: a dialling thread does not keep a client alive."""
     reference = weakref.ref(driver)
 
     def deliver(index: int, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""Who waits until when, without a timer for each. Compiled, too (see `redlatch._c`)."""
+"""The times until which ballots wait, without a timer for each. Compiled, too (see `redlatch._c`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SWEEP = 256
 
 
 class Deadlines:
-    """The ballots that wait, by how long they wait: equal waits end in the order they began.
+    """The ballots that wait, by the length of the wait. Equal waits end in the order in which they began.
 
     So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. Ballots that
     are decided, or have lost their waiter, are removed from the heads of the queues now and then. They are removed from
@@ -19,8 +19,8 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[int, list[Ballot]] = {}
-        self._patience = -1  # of the queue that was added to last,
-        self._queue: list[Ballot] = []  # and that queue
+        self._patience = -1  # of the queue that was added to last
+        self._queue: list[Ballot] = []  # that queue
         self._added = 0
         self._most = SWEEP
 
@@ -50,7 +50,7 @@ class Deadlines:
             left += len(queue)
             if not queue:
                 del self._queues[patience]
-        if left > self._most:  # most of them behind one that waits for long
+        if left > self._most:  # most of them are behind a ballot that waits for long
             for queue in self._queues.values():
                 queue[:] = [ballot for ballot in queue if not _is_over(ballot)]
             self._most = SWEEP + 2 * sum([len(queue) for queue in self._queues.values()])
@@ -80,5 +80,5 @@ class Deadlines:
 
 
 def _is_over(ballot: Ballot) -> bool:
-    """Tell whether no task waits for a ballot here: it is decided, its task was cancelled, or it has its own timer."""
+    """Return whether no task waits for a ballot here: it is decided, cancelled, or has a timer of its own."""
     return bool(ballot.decided or ballot.waits_for or (ballot.waiter is not None and ballot.waiter.done))

@@ -46,7 +46,7 @@ from .wake_chain import WakeChain, Watchers
 # The one key of `Leader.role`.
 ROLE = 0
 
-# A thread that is the only caller for so long keeps the GIL while it waits.
+# A thread that has been the only caller for this time keeps the GIL while it waits.
 ALONE_NS = 50_000_000
 
 
@@ -97,7 +97,7 @@ class Leader:
     # --- calls -------------------------------------------------------------------------------------
 
     def has_role(self) -> bool:
-        """Tell whether the calling thread leads."""
+        """Return whether the calling thread leads."""
         return self.role.get(ROLE) == threading.get_ident()
 
     def take_role(self) -> bool:
@@ -119,7 +119,7 @@ class Leader:
             self._alone_ns = self._clock.now() + ALONE_NS
 
     def refuse_nested(self) -> None:
-        """Refuse a call inside a call of the same thread; clear away what an interrupt left of an earlier one.
+        """Refuse a call inside a call of the same thread. After an earlier call that was interrupted, give up its role.
 
         A signal handler or a finalizer would count replies that the outer call has read and not counted yet.
         """
@@ -227,7 +227,7 @@ class Leader:
                 inbox.popleft()
             else:
                 inbox.popleft()
-                if not self._connections.closing:  # else nobody would undo it
+                if not self._connections.closing:  # else no call would undo it
                     fleet.submit(ballot)
             self._taken = None
         fleet.flush()

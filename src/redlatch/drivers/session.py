@@ -27,7 +27,7 @@ class Session:
     """What both drivers know of a client, and the calls that do not depend on how steps are run.
 
     Attributes:
-        queues: who waits for whom in this client.
+        queues: the waiters of this client, by key.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What a thread sleeps on until another one wakes it, in pure Python.
+"""Let a thread sleep until another thread wakes it, in pure Python.
 
-`ext/redlatch/_c/drivers/sleeper.pyx` is the same interface, but wakes another thread and goes to sleep without the GIL
-in between: who is woken finds it free. `tests/test_sleeper.py` holds the two to each other.
+`ext/redlatch/_c/drivers/sleeper.pyx` has the same interface. It wakes another thread and sleeps without the GIL in
+between, so that the woken thread finds the GIL free. `tests/test_sleeper.py` compares the two.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import threading
 
 
 class Sleeper:
-    """A thread that waits for its ballot, or to be promoted to driver.
+    """A thread that waits for its ballot, or to be promoted to leader.
 
     Attributes:
         thread: its ident.
-        asleep: whether it is to be woken; who wakes it takes this back first.
-        decided: whether it is to be woken because its ballot is decided, and not to be promoted any more.
+        asleep: whether it must be woken; the thread that wakes it clears this first.
+        decided: whether its ballot is decided, so that it is woken for that and not promoted any more.
     """
 
     __slots__ = ("_lock", "asleep", "decided", "thread")

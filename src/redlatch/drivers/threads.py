@@ -41,7 +41,7 @@ from .wake_chain import WakeChain, Watchers
 
 
 class Driver(Session):
-    """Runs the protocol's generators for any number of threads."""
+    """Runs the generators of `quorum` for any number of threads."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Driver(Session):
         self.run(self.releasing_nowait(hold, released_lock))
 
     def run(self, steps: Steps) -> bool | None:
-        """Do what a generator yields, to its end or its answer, which is returned.
+        """Perform the effects that a generator yields, until it ends or answers; return the answer.
 
         Raises:
-            ClientUnusable, ConfigurationError: what keeps this client from being used here.
-            LockError: what the generator raises.
+            ClientUnusable, ConfigurationError: the client cannot be used here.
+            LockError: the generator raised it.
         """
         self._leader.enter()
         if not self._connected:
@@ -115,13 +115,13 @@ class Driver(Session):
 
     def _end(self, steps: Steps) -> None:
         """End a generator that was interrupted or that failed. If interrupted, this may be repeated."""
-        steps.close()  # it leaves its line
+        steps.close()  # it leaves its queue
         self._leader.recover()
 
     def _perform(self, steps: Steps) -> bool | None:
         called = self.queues.called
         for effect in steps:
-            if isinstance(effect, Tell):  # also when the client closes: nothing is to be left behind
+            if isinstance(effect, Tell):  # also while the client closes, so that nothing is left behind
                 self._leader.send(effect.ballots)
                 continue
             if called:
@@ -143,11 +143,11 @@ class Driver(Session):
         return None
 
     def connect(self) -> None:
-        """Dial every master, and wait until a quorum is there and the others had a moment, too.
+        """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
-            ClientClosed, ClientForked: as they say.
+            ClientClosed, ClientForked: the client cannot be used any more, or not in this process.
         """
         self._connections.check()
         with self._connecting.setdefault(os.getpid(), threading.Lock()):
@@ -155,7 +155,7 @@ class Driver(Session):
                 fleet = self._connections.muster()
                 self._background.start()
                 linger_at_exit(self)
-                self._leader.fleet = fleet  # last: interrupted before it, all this is done again
+                self._leader.fleet = fleet  # last: after an interrupt before this, all of it is done again
                 if self._connections.closed:  # `close` ran meanwhile and found no fleet to close
                     self._connections.close()
             self._connections.start()
@@ -223,7 +223,7 @@ class Driver(Session):
 
     def _attend(self, renewed: list[Upkeep], lost: list[Any], now: int) -> float | None:
         """Renew what is due, and look after the waiters; add losses to `lost`."""
-        if not self._connections.usable:  # what is still held runs out, and that is told
+        if not self._connections.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:  # else the background thread sets it
@@ -232,7 +232,7 @@ class Driver(Session):
         if renewed and not run_aside(self._renew, renewed):
             failure = LockError("the renewal could not begin: no thread could start")
             lost += self._schedule.settle(renewed, {}, failure, now)
-        if self._schedule.next_ns(now):  # what masters push is heard also while nobody is in a call
+        if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
             self.read_late_replies()
         line_ns = self.queues.expire(now)
         self._leader.wake_called()

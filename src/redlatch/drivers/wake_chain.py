@@ -35,7 +35,7 @@ class WakeChain:
     """Wakes the threads whose ballots are decided: a few of them at once, many of them one by one.
 
     Attributes:
-        ready: the threads that are to be woken, in this order.
+        ready: the threads to wake, in this order.
         resting: the leader, while it sleeps because others are woken one by one.
     """
 

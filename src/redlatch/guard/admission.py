@@ -49,7 +49,7 @@ class Row(NamedTuple):
     final: bool = True
 
     def matches(self, case: Case) -> bool:
-        """Tell whether the row is about a case."""
+        """Return whether the row is about a case."""
         return bool(case.marker & self.marker and case.process & self.process and case.clock & self.clock)
 
 

@@ -58,7 +58,7 @@ class Leap(NamedTuple):
 
 
 def judge_leap(leap: Leap, others: list[Leap | None], size: int, now_ns: int) -> ClockState:
-    """Tell whose clock has jumped, by the clocks of the other masters.
+    """Find out whose clock has jumped, by the clocks of the other masters.
 
     Args:
         others: the last leap of each other master that was heard after this one; None if it has never jumped.
@@ -114,6 +114,6 @@ class Offset:
         return jump
 
     def stands_still(self, sent_ns: int, server_us: int) -> bool:
-        """Tell whether a reading is about the same as the last one, though time has passed. Ask before `note`."""
+        """Return whether a reading is about the same as the last one, though time has passed. Ask before `note`."""
         passed_ns, gone_ns = sent_ns - self.at_ns, (server_us - self._server_us) * 1000
         return bool(self.at_ns) and passed_ns > STILL_NS and -JUMP_NS < gone_ns < passed_ns // 10

@@ -66,7 +66,7 @@ def wait_for_others(state: GuardState, case: Case) -> None:
 
 
 def look_at_all_again(state: GuardState, case: Case) -> Admission:
-    """Dial at once: all masters are to be asked at about the same time."""
+    """Dial at once, so that all masters are asked at about the same time."""
     return Admission(False)
 
 

@@ -15,7 +15,7 @@ from redlatch.votes.said import shown
 from redlatch.votes.units import MILLISECOND, SECOND
 
 # How long a client waits before it looks again for a marker that is missing unlike others: another client may be
-# writing it. It also waits so long after a write that did not succeed, then twice as long, up to a second.
+# writing it. It also waits for this time after a write that did not succeed, then twice as long, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
 
 # Reports that are further apart do not show that all masters are new: much may have happened in between.
@@ -119,7 +119,7 @@ def missing_marker(
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Tell whether the master may have forgotten locks when its marker was written."""
+    """Return whether the master may have forgotten locks when its marker was written."""
     trusted = state.settings.trust_persistence
     if not marker.new or (_was_replaced(state, master, marker, report) and not trusted):
         return MarkerState.FORGETFUL
@@ -127,13 +127,13 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
 
 
 def _was_replaced(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> bool:
-    """Tell whether the master had another marker before, which cannot have expired by itself."""
+    """Return whether the master had another marker before, which cannot have expired by itself."""
     known, recently = master.marker, master.seen_ns > state.expired_before(report.came_ns)
     return known is not None and recently and known.origin() != marker.origin()
 
 
 def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> ProcessState:
-    """Tell whether the master's process remembers what the marker's process knew."""
+    """Return whether the master's process remembers what the marker's process knew."""
     trusted = state.settings.trust_persistence
     if trusted and not report.persists:
         return ProcessState.UNPERSISTED
@@ -143,13 +143,13 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
 
 
 def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
-    """Tell whether only the history of keys has a new name: a master takes one with its first replica."""
+    """Return whether only the history of keys has a new name: a master takes one with its first replica."""
     now = report.run_id.partition(" ")[0]
     return marker.origin()[0] == now and not report.promoted and marker.max_ttl <= report.backlog_ms
 
 
 def clock_of(state: GuardState, master: GuardedMaster, report: HandshakeReport) -> ClockState:
-    """Tell whether the master's clock has jumped forward, as far as that is not decided yet."""
+    """Return whether the master's clock has jumped forward, as far as that is not decided yet."""
     leap = master.leap
     if leap is None or leap.judged:
         return ClockState.STEADY

@@ -83,7 +83,7 @@ class GuardedMaster:
         return GuardHandshake(self.key, self.kept_ms, write)
 
     def note_clock(self, report: HandshakeReport) -> bool:
-        """Note the clock of a report; tell whether it stands still."""
+        """Note the clock of a report; return whether it stands still."""
         if self.offset.stands_still(report.sent_ns, report.server_us):
             self.offset.note(report.sent_ns, report.came_ns, report.server_us)
             return True
@@ -101,7 +101,7 @@ class GuardedMaster:
             self.until_ns = until_ns
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
-        """Note a reading; tell whether the clock was set forward. If it was set back, keys only live longer."""
+        """Note a reading; return whether the clock was set forward. If it was set back, keys only live longer."""
         jump_ns = self.offset.note(sent_ns, came_ns, server_us)
         if jump_ns < 0:
             self.clock_set_back(-jump_ns)

@@ -197,7 +197,7 @@ class Attempt:
         self._again = 0
         if waited or self._first < 0 or self._split:
             self.reached()
-        else:  # The first master refused although the key is free elsewhere: it may have kept a key that nobody holds.
+        else:  # The first master refused although the key is free elsewhere: it may have kept a key without a holder.
             self._first = -1
 
     def reached(self) -> None:

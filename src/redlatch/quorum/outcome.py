@@ -23,7 +23,7 @@ def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_
     """Return whether an attempt has won the lock.
 
     A quorum of yes votes is not enough. The validity must not be over. No vote may be in doubt, because a master may
-    have forgotten the lock since it voted. And nobody may have deleted the key since the attempt began.
+    have forgotten the lock since it voted. And the key must not have been deleted since the attempt began.
 
     Args:
         won: whether a quorum voted yes.

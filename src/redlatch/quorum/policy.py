@@ -151,9 +151,9 @@ class Policy:
         fences: where the numbers of fenced locks come from.
         handoff: for how long a lock may pass from one waiter of a client to the next.
         max_waiters: how many of a client may wait for one name.
-        refuse_late: whether who would wait for longer than its timeout is refused at once.
+        refuse_late: whether a call that would wait for longer than its timeout is refused at once.
         max_ttl_ms: the longest ttl.
-        trust_local_holder: whether who tries once believes this client's own holder, and asks no master.
+        trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
 
     Attributes:
         polls: whether waiters poll, because fewer masters than a quorum push changes.

@@ -18,7 +18,7 @@ FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
 
 OK = b"OK"
 
-# A `yes`, and its line, that equal no reply: for commands that have no fixed yes.
+# A `yes` and a `yes_line` that equal no reply, for commands that have no fixed yes.
 _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 

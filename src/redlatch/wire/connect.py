@@ -311,7 +311,7 @@ class Dialler:
                 self.start(index, longer(seconds), extension)
 
     def _try(self, index: int, extension: HandshakeExtension | None) -> bool:
-        """Dial once; tell whether the master was reached. Report any failure as that master's cause."""
+        """Dial once; return whether the master was reached. A failure becomes the cause for which it has no vote."""
         try:
             connection = dial(self._masters[index], self._timeout, self._tracking, extension)
         except Exception as error:

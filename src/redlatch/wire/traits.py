@@ -82,7 +82,7 @@ class Traits:
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
 
     def lacks(self, error: Exception) -> bool:
-        """Tell whether an error means that a command or script is unknown here, but a script's full text may work."""
+        """Return whether an error means that a command or script is unknown here, but a script's full text may work."""
         return str(error).startswith(("NOSCRIPT", "NOPERM", "ERR unknown command"))
 
     def downgrade(self, error: Exception, dialect: int) -> int:

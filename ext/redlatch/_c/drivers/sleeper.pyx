@@ -26,12 +26,12 @@ cdef BootClock clock = BootClock()
 
 
 cdef class Sleeper:
-    """A thread that waits for its ballot, or to be promoted to driver.
+    """A thread that waits for its ballot, or to be promoted to leader.
 
     Attributes:
         thread: its ident.
-        asleep: whether it is to be woken; who wakes it takes this back first.
-        decided: whether it is to be woken because its ballot is decided, and not to be promoted any more.
+        asleep: whether it must be woken; the thread that wakes it clears this first.
+        decided: whether its ballot is decided, so that it is woken for that and not promoted any more.
     """
 
     def __cinit__(self):

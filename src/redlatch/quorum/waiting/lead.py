@@ -1,7 +1,7 @@
 """The lead: the master that all clients ask first for a contended key.
 
-If several clients try at once and each of them asks all masters at once, their votes may split, and nobody wins. If all
-ask the same master first, one of them wins it, and the others have nothing to undo.
+If several clients try at once and each of them asks all masters at once, their votes may split, and no client wins. If
+all ask the same master first, one of them wins it, and the others have nothing to undo.
 
 Compiled as `redlatch._c.quorum.waiting.lead`, too (see `redlatch._c`).
 """

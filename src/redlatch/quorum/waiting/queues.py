@@ -198,12 +198,12 @@ class WaitQueues:
                 self._dissolve(hold.key, queue)
                 raise _busy(hold, depth, f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout")
             queue.entries.append(entry)
-            # If this fails, another thread has removed the queue, and nobody will look into it.
+            # If this fails, another thread has removed the queue, and no thread will look into it.
             if self.by_key.get(hold.key) is queue:
                 return
 
     def step_out(self, entry: QueueEntry, now_ns: int) -> Lease | None:
-        """Leave the line; return a lease that came too late, or None. If interrupted, it may be repeated.
+        """Leave the queue; return a lease that came too late, or None. If interrupted, it may be repeated.
 
         The hold then has this lease. The caller releases it and leaves the head afterwards.
         """

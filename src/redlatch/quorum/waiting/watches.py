@@ -1,7 +1,7 @@
 """Watches: keys whose changes the masters push to this client, and the ballots that wait for these pushes.
 
 A waiter asks the masters about a key, and each master that still has the key pushes its next change. Masters push no
-change that this client makes itself. So whoever deletes a key in this client calls `notify`.
+change that this client makes itself. So all code of this client that deletes a key calls `notify`.
 
 A ballot is called in two steps: first `decided` is set, then the ballot is appended to `called`. Any thread may take a
 ballot from `called`, and the sleeper that it wakes must find `decided` set. There is no call between the two steps, so
