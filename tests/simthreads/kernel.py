@@ -107,6 +107,7 @@ class Kernel:
         self._busy = False  # whether an event runs, which belongs to no thread
         self._granted = FAR
         self._gap = 0  # points until another thread may be chosen
+        self.stalled_ns = 0  # the sum of all stalls so far
         self._urgent = False  # whether a thread of a higher rank can run
         self._waits = self._made = 0
         self._until_ns = FAR
@@ -206,7 +207,9 @@ class Kernel:
             self._lowest -= 1.0
             me.rank = self._lowest
         if choice.stalls and turn_over and self.chance.random() < choice.stalls:
-            self.block(self.world.now + int(self.chance.expovariate(1.0) * choice.stall_ns), False)
+            stall_ns = int(self.chance.expovariate(1.0) * choice.stall_ns)
+            self.stalled_ns += stall_ns
+            self.block(self.world.now + stall_ns, False)
             return
         other = self._pick()
         if other is None:
