@@ -36,9 +36,10 @@ from redlatch.testing import embedded
 from redlatch.votes.commands import BY_SHA, DELEX, DELIFEQ, FULL_TEXT, Release, pack
 from redlatch.votes.scripts import MARK
 from redlatch.wire import connect
-from redlatch.wire.connect import Connection, Dialler, HandshakeExtension, Traits, dial
+from redlatch.wire.connect import Connection, Dialler, HandshakeExtension, dial
 from redlatch.wire.limits import Limits
 from redlatch.wire.net import now_ns
+from redlatch.wire.traits import Traits, reply_error
 
 PATIENCE = 10.0
 PASSWORD = "s3cr3tpw"
@@ -574,7 +575,7 @@ def test_the_version_decides_which_release_is_used(
     ],
 )
 def test_the_error_decides_whether_the_full_text_is_sent(text: str, lacks: bool, goes_on_with: int) -> None:
-    traits, error = Traits({}, 3), connect.reply_error(text)
+    traits, error = Traits({}, 3), reply_error(text)
     assert traits.lacks(error) is lacks
     assert traits.downgrade(error, FULL_TEXT) == FULL_TEXT
     assert traits.downgrade(error, DELIFEQ) == goes_on_with
@@ -595,7 +596,7 @@ def test_the_error_decides_whether_the_full_text_is_sent(text: str, lacks: bool,
     ],
 )
 def test_an_error_reply_becomes_redis_pys_exception(text: str, kind: type) -> None:
-    error = connect.reply_error(text)
+    error = reply_error(text)
     assert type(error) is kind
     # "x" is not among the words that are known to contain no secret.
     assert str(error) == text.replace("x", "...")

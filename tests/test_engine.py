@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlatch import impl
-from redlatch.wire.connect import Traits
+from redlatch.wire.traits import Traits
 
 FULL_TEXT, BY_SHA, DELIFEQ = range(3)
 OK, NIL, NULL, YES, NO = b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":1\r\n", b":0\r\n"

@@ -11,7 +11,7 @@ from redlatch import impl
 from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.settings import Guard
-from redlatch.wire.connect import Traits
+from redlatch.wire.traits import Traits
 
 # The most bytes that a connection may keep, whatever the server sent.
 MOST_BYTES = 256 << 10

@@ -13,8 +13,9 @@ from redlatch import AsyncClient, impl
 from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
-from redlatch.wire.connect import SCRIPTS, Traits, longer
+from redlatch.wire.connect import SCRIPTS, longer
 from redlatch.wire.connect import Connection as Dialled
+from redlatch.wire.traits import Traits
 
 from .loop import SimLoop
 from .master import Master
