@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -52,7 +53,8 @@ def test_plain_and_fenced_locks_need_only_the_line_that_the_documentation_gives(
                 # The server does not know this subcommand.
                 pytest.skip(str(error))
         with Client([url.replace("//", "//locks:password@") for url in urls], prefix="lock:") as client:
-            for options in ({}, {"fence": True}):
+            given: list[dict[str, Any]] = [{}, {"fence": True}]
+            for options in given:
                 with client.lock(name, **options) as lock:
                     lock.extend()
                     assert lock.owned()

@@ -446,11 +446,13 @@ def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it
             gc.collect()
             gc.disable()
             del forgotten
-            payload, inside = commands.Extend.payload, []
+            payload = commands.Extend.payload
+            inside: list[bool] = []
+            driver: Any = client._driver
 
             def collecting(self: Any, dialect: Any) -> Any:
                 if not inside:
-                    inside.append(client._driver._fleet.torn)
+                    inside.append(driver._fleet.torn)
                     gc.collect()
                 return payload(self, dialect)
 
@@ -459,7 +461,7 @@ def test_a_release_by_the_garbage_collector_inside_an_operation_is_sent_after_it
             assert inside == [True]
             await asyncio.to_thread(await_true, lambda: all(pttl > LONG * 700 for pttl in keys(three, name).values()))
             await asyncio.to_thread(await_true, lambda: not keys(three, f"{name}-forgotten"))
-            assert all(link.up for link in client._driver._fleet.links)
+            assert all(link.up for link in driver._fleet.links)
             await lock.release()
 
     try:

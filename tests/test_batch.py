@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_batch_is_one_read_and_one_write_of_every_master(
     call = client.start("acquire_many", [f"{name}-{number}" for number in range(200)], ttl=LONG)
     # All commands arrive before the first reply is sent.
     for proxy in before:
-        await_true(lambda proxy=proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) == 200)
+        await_true(partial(lambda proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) == 200, proxy))
         proxy.replies.set()
     client.release_many(call.result(PATIENCE))
 
@@ -292,10 +293,10 @@ def test_an_attempt_during_the_close_of_the_client_fails(
     names = [f"{name}-{number}" for number in range(3 if many else 1)]
     call = client.start("acquire_many", names, LONG) if many else client.lock(names[0], ttl=LONG).start("acquire")
     for proxy in before:
-        await_true(lambda proxy=proxy: proxy.count("SET") == len(names))
+        await_true(partial(lambda proxy: proxy.count("SET") == len(names), proxy))
     closing = client.start("close")
     for proxy in before:
-        await_true(lambda proxy=proxy: proxy.count("DELIFEQ") >= len(names))
+        await_true(partial(lambda proxy: proxy.count("DELIFEQ") >= len(names), proxy))
         proxy.replies.set()
     with pytest.raises(ClientClosed):
         call.result(PATIENCE)
@@ -464,6 +465,7 @@ def test_a_cancelled_release_does_not_affect_a_later_acquire(
         async with AsyncClient(three) as client, AsyncClient(three) as other:
             locks = await client.acquire_many([f"{name}-{number}" for number in range(4000)], ttl=LONG)
             first = locks[0]
+            assert first is not None
 
             async def acquire_again() -> None:
                 while True:

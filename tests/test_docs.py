@@ -145,7 +145,7 @@ def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
 
 def examples(*documents: Path) -> list[object]:
     """Return the Python examples of documents, each with the name and line of its place."""
-    found = []
+    found: list[object] = []
     for document in documents:
         text = document.read_text()
         for block in FENCE.finditer(text):
@@ -222,7 +222,9 @@ def logged() -> list[str]:
                 and call.func.attr != "debug"
             ):
                 assert isinstance(call.args[0], ast.Constant)
-                found.add(re.sub(r"%[-.\d]*[a-z]", "...", call.args[0].value))
+                line = call.args[0].value
+                assert isinstance(line, str)
+                found.add(re.sub(r"%[-.\d]*[a-z]", "...", line))
     return sorted(found)
 
 

@@ -24,7 +24,7 @@ from redlatch.votes.commands import pack
 # Seconds. The clients have no guard, so no pulse precedes a command.
 SHORT, LONGER, LONG = 4.0, 10.0, 30.0
 
-KINDS = {
+KINDS: dict[str, tuple[Callable[[Any, str], Any], scripts.Script]] = {
     "plain": (lambda client, name: client.lock(name, ttl=LONG), scripts.EXTEND),
     "fenced": (lambda client, name: client.lock(name, ttl=LONG, fence=True), scripts.EXTEND),
     "fair": (lambda client, name: client.fair_lock(name, ttl=LONG), scripts.EXTEND),
@@ -41,7 +41,7 @@ def stays(url: str, name: str) -> float:
         now = seconds + microseconds / 1e6
         keys = [key for key in master.keys(f"{name}*") if not key.endswith((b"\0fence", b"\0queue"))]
         assert keys
-        ends = [master.pttl(key) / 1000 for key in keys]
+        ends: list[float] = [master.pttl(key) / 1000 for key in keys]
         for key in keys:
             if master.type(key) == b"zset":
                 ends += [score / 1000 - now for _, score in master.zrange(key, 0, -1, withscores=True)]

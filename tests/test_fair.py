@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -304,6 +305,12 @@ def wait_for(client: Any, name: Any, **options: Any) -> Any:
     return lock, call
 
 
+def on_turn(order: list[int], number: int, lock: Any, _: object) -> None:
+    """Note that a waiter has the lock, and release it."""
+    order.append(number)
+    lock.start("release")
+
+
 def held_by(client: Any, name: Any, ttl: Any = LONG) -> Any:
     lock = client.fair_lock(name, ttl=ttl)
     assert lock.acquire(timeout=PATIENCE)
@@ -314,15 +321,12 @@ def test_waiters_of_several_clients_get_the_lock_in_the_order_of_arrival(
     connect: Face, masters: Any, name: str, no_backstop: None
 ) -> None:
     holder = held_by(connect(masters), name)
-    order, calls = [], []
+    order: list[int] = []
+    calls: list[Any] = []
     for number in range(4):
         lock, call = wait_for(connect(masters), name)
 
-        def on_turn(future: Any, number: Any = number, lock: Any = lock) -> None:
-            order.append(number)
-            lock.start("release")
-
-        call.add_done_callback(on_turn)
+        call.add_done_callback(partial(on_turn, order, number, lock))
         calls.append(call)
     holder.release()
     assert all(call.result(PATIENCE) for call in calls)
@@ -461,7 +465,7 @@ def test_one_master_that_is_down_or_silent_delays_no_waiter(
         for client in clients:
             client.connect()
         # A client needs only the other two masters.
-        await_true(lambda before=before: all(proxy.greeted(3) for proxy in before))
+        await_true(partial(lambda before: all(proxy.greeted(3) for proxy in before), before))
         if fault == "silent":
             before[1].replies.clear()
         else:
@@ -483,10 +487,10 @@ def test_a_wrong_clock_does_not_change_the_order_of_the_queue(
     clients = [connect(masters) for _ in range(3)]
     clients[1].raw._policy.fences._wall = lambda: time.time_ns() // 1000 + seconds * 1_000_000
     holder = held_by(connect(masters), name)
-    order = []
+    order: list[int] = []
     waiting = [wait_for(client, name) for client in clients]
     for number, (lock, call) in enumerate(waiting):
-        call.add_done_callback(lambda _, number=number, lock=lock: (order.append(number), lock.start("release")))
+        call.add_done_callback(partial(on_turn, order, number, lock))
     holder.release()
     await_true(lambda: len(order) == 3)
     assert order == [0, 1, 2]
@@ -497,16 +501,17 @@ def test_the_waiters_of_two_clients_get_the_lock_in_the_order_of_each_client(
 ) -> None:
     clients = connect(masters), connect(masters)
     holder = held_by(clients[0], name)
-    order, calls = [], []
+    order: list[int] = []
+    calls: list[Any] = []
     for number in range(6):
         client = clients[number // 3]
         lock = client.fair_lock(name, ttl=LONG)
         call = lock.start("acquire")
         # The first waiter of the second client waits at the masters; each other one waits behind one of its own client.
         queued = number + 1 if number < 3 else number - 3
-        await_true(lambda client=client, queued=queued: waiting_in(client) == queued)
-        await_true(lambda number=number: number != 3 or watches(clients[1], name))
-        call.add_done_callback(lambda _, number=number, lock=lock: (order.append(number), lock.start("release")))
+        await_true(partial(lambda client, queued: waiting_in(client) == queued, client, queued))
+        await_true(partial(lambda number: number != 3 or watches(clients[1], name), number))
+        call.add_done_callback(partial(on_turn, order, number, lock))
         calls.append(call)
     holder.release()
     assert all(call.result(PATIENCE) for call in calls)
@@ -541,7 +546,7 @@ def test_high_fences_do_not_let_one_client_overtake_for_ever(
         calling = again.start("acquire")
         await_true(lambda: waiting_in(first) == 1)
         lock.release()
-        await_true(lambda calling=calling: call.done() or calling.done())
+        await_true(partial(lambda calling: call.done() or calling.done(), calling))
         if call.done():
             break
         assert calling.result(PATIENCE)
@@ -626,7 +631,7 @@ def test_a_failed_first_attempt_does_not_improve_the_place(
     holder.release()
     await_true(lambda: first_call.done() or second_call.done())
     overtaken = second_call.done() and not first_call.done()
-    for lock, call in ([second, second_call], [first, first_call])[:: 1 if overtaken else -1]:
+    for lock, call in ((second, second_call), (first, first_call))[:: 1 if overtaken else -1]:
         assert call.result(PATIENCE)
         lock.release()
     assert not overtaken

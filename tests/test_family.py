@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -369,7 +370,7 @@ def test_a_locked_coroutine_function_is_awaited_with_its_lock(
 
 # --- waiters, errors and clients that close ---------------------------------------------------------------
 
-KINDS = {
+KINDS: dict[str, Callable[[Any, str], Any]] = {
     "fair": lambda client, name: client.fair_lock(name),
     "writer": lambda client, name: client.rw_lock(name).write(),
     "semaphore": lambda client, name: client.semaphore(name, 1),
@@ -410,8 +411,8 @@ def test_a_client_that_closes_under_an_acquire_leaves_nothing(
     await_true(lambda: all(proxy.greeted() for proxy in before))
     for proxy in before:
         proxy.replies.clear()
-    make = {**KINDS, "reader": lambda client, name: client.rw_lock(name).read()}[kind]
-    call = make(client, name).start("acquire")
+    kinds: dict[str, Callable[[Any, str], Any]] = {**KINDS, "reader": lambda client, name: client.rw_lock(name).read()}
+    call = kinds[kind](client, name).start("acquire")
     await_true(lambda: all(proxy.count(b"EVALSHA") for proxy in before))
     client.close()
     for proxy in before:
@@ -598,10 +599,11 @@ def test_every_kind_of_lock_has_locked(connect: Face, masters: list[str], name: 
 def test_a_name_of_the_greatest_length_breaks_no_connection(
     connect: Face, masters: list[str], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make = {
+    kinds: dict[str, Callable[[Any], Any]] = {
         "writer": lambda client: client.rw_lock("n" * 512).write(),
         "semaphore": lambda client: client.semaphore("n" * 512, 1),
-    }[kind]
+    }
+    make = kinds[kind]
     caplog.set_level("INFO", "redlatch")
     held, waiting = make(connect(masters)), make(connect(masters))
     assert held.acquire()
@@ -661,7 +663,7 @@ def test_an_rlock_can_be_acquired_again_after_a_failed_release(
     with Client([proxy.url for proxy in before], attempt_timeout=0.5) as client:
         plain, lock = client.lock(name + "-plain"), client.rlock(name)
         for each in (plain, lock):
-            await_true(lambda each=each: wins(each))
+            await_true(partial(wins, each))
         await_true(lambda: all(proxy.greeted() for proxy in before))
         for proxy in before:
             proxy.replies.clear()
@@ -793,12 +795,14 @@ def test_expired_slots_are_free_although_the_key_of_the_semaphore_was_deleted(
 
 def waiting_writers(url: str, name: str) -> int:
     """Return the number of waiting writers that a master knows."""
-    return ask(url).zcard(f"{name}\0rw\0waits")
+    count: int = ask(url).zcard(f"{name}\0rw\0waits")
+    return count
 
 
 def times_of_waiting_writers(url: str, name: str) -> float:
     """Return the sum of the times until which a master keeps its waiting writers; it rises when a writer asks again."""
-    return sum(until for _, until in ask(url).zrange(f"{name}\0rw\0waits", 0, -1, withscores=True))
+    scores: list[tuple[bytes, float]] = ask(url).zrange(f"{name}\0rw\0waits", 0, -1, withscores=True)
+    return sum(until for _, until in scores)
 
 
 def waits(lock: Any, masters: list[str], name: str) -> Any:

@@ -220,7 +220,7 @@ def test_a_wait_returns_the_bytes_of_every_socket_at_once(bench: Bench) -> None:
 
 def test_a_wait_reads_a_bounded_piece_and_the_next_wait_reads_the_rest(bench: Bench) -> None:
     bench.far[0].sendall(b"x" * 40_000)
-    pieces = []
+    pieces: list[bytes] = []
     while sum(map(len, pieces)) < 40_000:
         [(index, piece)] = bench.wait(PATIENCE_NS)
         assert index == 0
@@ -432,13 +432,14 @@ def test_closing_closes_every_socket_and_may_be_repeated(bench: Bench) -> None:
 
 
 def test_a_wire_that_does_not_exist_is_an_index_error(bench: Bench) -> None:
-    for call in (
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: bench.wires.stage(3, b"x"),
         lambda: bench.wires.unsent(3),
         lambda: bench.wires.detach(3),
         lambda: bench.wires.fileno(3),
         lambda: bench.wires.receive(3),
-    ):
+    )
+    for call in calls:
         with pytest.raises(IndexError):
             call()
 

@@ -32,7 +32,7 @@ Votes = str | Callable[[Any], str]
 def clock_of(build: impl.Implementation, read: Callable[[], int]) -> Any:
     """Return a clock of that build that reads the value of `read`."""
 
-    class Shown(build.module("votes.units").Clock):  # type: ignore[misc,name-defined]
+    class Shown(build.module("votes.units").Clock):  # type: ignore[misc]
         def now(self) -> int:
             return read()
 

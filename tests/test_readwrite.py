@@ -53,7 +53,8 @@ def test_row_56_a_task_that_writes_is_refused_a_nested_read_or_write_at_once(
             both = client.rw_lock(name, ttl=LONG)
 
             async def other() -> bool:
-                return await getattr(both, inner)().acquire(blocking=False)
+                acquired: bool = await getattr(both, inner)().acquire(blocking=False)
+                return acquired
 
             async with both.write() as held:
                 for options in ({}, {"timeout": 0.0}, {"blocking": False}):

@@ -75,7 +75,7 @@ def test_row_49_the_rlock_of_a_dead_thread_is_not_renewed_and_its_loss_is_report
     with Client(three, attempt_timeout=PATIENCE) as client:
         lock = client.rlock(name, ttl=SHORT, auto_renew=True, on_lost=lambda lock, why: told.append((lock.name, why)))
 
-        def work() -> threading.Event:
+        def work() -> Any:
             assert lock.acquire()
             assert lock.acquire()
             return lock.lock.lost
@@ -299,6 +299,8 @@ def test_row_53_two_concurrent_calls_of_one_task_do_not_wait_for_each_other(
     async def main() -> None:
         async with AsyncClient(three) as client:
             lock = client.rlock(name, ttl=LONG)
+            one: object
+            two: object
             one, two = await asyncio.gather(lock.acquire(), lock.acquire(), return_exceptions=True)
             assert one is True
             assert isinstance(two, AlreadyHeld)
@@ -348,7 +350,7 @@ def test_row_53_mocks_and_inspect_recognize_the_coroutines_of_an_rlock(
                 await coroutine
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                lock.acquire()
+                lock.acquire()  # type: ignore[unused-coroutine]
                 gc.collect()
             assert [warning.category for warning in caught] == [RuntimeWarning]
             assert lock.count == 1

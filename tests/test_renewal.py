@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,7 +135,9 @@ def test_a_renewal_is_not_delayed_by_a_lock_that_expires_a_moment_later(
     client = connect(three, attempt_timeout=PATIENCE)
     told: list[float] = []
     renewed = client.lock(f"{name}-renewed", ttl=RENEWED, auto_renew=True)
-    other = client.lock(f"{name}-other", ttl=RENEWED / 3 + 0.02, on_lost=lambda *what: told.append(other.remaining()))
+    other: Faced = client.lock(
+        f"{name}-other", ttl=RENEWED / 3 + 0.02, on_lost=lambda *what: told.append(other.remaining())
+    )
     assert renewed.acquire()
     assert other.acquire()
     await_true(lambda: bool(told))
@@ -277,7 +280,7 @@ def test_an_on_lost_that_raises_system_exit_does_not_hide_later_losses(
             assert lock.acquire()
             delete(three, name)
             lock.release(wait=False)
-            await_true(lambda number=number: len(told) == number + 1)
+            await_true(partial(lambda number: len(told) == number + 1, number))
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
@@ -662,7 +665,8 @@ def test_the_loss_of_a_lock_waits_for_no_other_one_that_is_renewed_with_it(
 def test_row_8_a_background_thread_that_cannot_start_a_thread_once_goes_on(
     implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, failed = _thread.start_new_thread, []
+    start = _thread.start_new_thread
+    failed: list[Any] = []
 
     def fail_once(function: Any, *args: Any) -> Any:
         if not failed and "_renew" in repr(args):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -116,10 +116,14 @@ def run(master: redis.Redis, name: str, step: Step) -> Any:
     return master.eval(what.text.decode(), len(keys), *keys, *arguments)
 
 
-def contents(master: redis.Redis, name: str) -> dict[str, Any]:
+def contents(master: Any, name: str) -> dict[str, Any]:
     """Return all keys under the name with their values, without ttls."""
-    read = {"string": master.get, "hash": master.hgetall, "list": lambda key: master.lrange(key, 0, -1)}
-    read["zset"] = lambda key: master.zrange(key, 0, -1, withscores=True)
+    read: dict[str, Callable[[str], Any]] = {
+        "string": master.get,
+        "hash": master.hgetall,
+        "list": lambda key: master.lrange(key, 0, -1),
+        "zset": lambda key: master.zrange(key, 0, -1, withscores=True),
+    }
     return {key: read[master.type(key)](key) for key in keys(master, name)}
 
 
@@ -127,7 +131,7 @@ def without_ttl(master: redis.Redis, name: str) -> list[str]:
     return [key for key in keys(master, name) if master.pttl(key) == -1]
 
 
-def keys(master: redis.Redis, name: str) -> list[str]:
+def keys(master: Any, name: str) -> list[str]:
     return [key for key in master.keys(f"{name}*") if key.partition("\0")[0] == name]
 
 
@@ -144,9 +148,8 @@ def user_without(master: redis.Redis, name: str, right: str) -> Iterator[redis.R
     user, where = f"user-of-{name}", master.connection_pool.connection_kwargs
     master.execute_command("ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", f"-{right}")
     try:
-        with redis.Redis(
-            host=where["host"], port=where["port"], username=user, password="pw", retry=None, decode_responses=True
-        ) as limited:
+        login: dict[str, Any] = {"username": user, "password": "pw", "retry": None, "decode_responses": True}
+        with redis.Redis(host=where["host"], port=where["port"], **login) as limited:
             yield limited
     finally:
         master.execute_command("ACL", "DELUSER", user)
@@ -187,7 +190,7 @@ def test_row_58_an_undo_removes_the_key_whatever_other_right_is_missing(
 
 # --- errors that callers get ----------------------------------------------------------------------------
 
-KINDS = {
+KINDS: dict[str, tuple[Callable[[Any, str], Any], tuple[Script, ...]]] = {
     "fenced": (lambda client, name: client.lock(name, fence=True), (scripts.ACQUIRE_FENCED, scripts.EXTEND)),
     "fair": (lambda client, name: client.fair_lock(name), (family.FAIR_ACQUIRE, family.FAIR_RELEASE)),
     "reader": (lambda client, name: client.rw_lock(name).read(), (family.READ_ACQUIRE, family.READ_EXTEND)),

@@ -102,18 +102,19 @@ def test_row_39_extend_gives_a_ttl_to_a_key_that_has_none(master: redis.Redis, n
 @pytest.mark.parametrize("kind", ["reader", "writer", "slot"])
 def test_row_39_no_extension_of_the_lock_family_shortens(master: redis.Redis, name: str, kind: str) -> None:
     """It shortens neither an end that is stored as a score, nor the ttl of a key."""
-    acquire, extend, member = {
+    calls: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], str]] = {
         "reader": ((family.READ_ACQUIRE, MINE, LONG), (family.READ_EXTEND, MINE), MINE),
         "writer": ((family.WRITE_ACQUIRE, MINE, LONG, "2500", MINE), (family.WRITE_EXTEND, MINE), "w"),
         "slot": ((family.SLOT_ACQUIRE, MINE, LONG, "0", "0", "1", "1"), (family.SLOT_EXTEND, MINE, "0"), "0"),
-    }[kind]
+    }
+    acquire, extend, member = calls[kind]
 
     def run(script: scripts.Script, *arguments: str) -> Any:
         keys = [name, f"{name}\0one", f"{name}\0two"][: int(script.keys)]
         return master.eval(script.text.decode(), len(keys), *keys, *arguments)
 
     assert run(*acquire) == 1
-    end = master.zscore(name, member)
+    end: Any = master.zscore(name, member)
     assert run(*extend, "1000") == 1
     assert master.zscore(name, member) == end
     assert all(master.pttl(key) > 60_000 for key in (name, f"{name}\0one") if master.exists(key))
@@ -193,7 +194,8 @@ def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
     master.execute_command("ACL", "SETUSER", user, *rights)
     try:
         where = master.connection_pool.connection_kwargs
-        with redis.Redis(host=where["host"], port=where["port"], username=user, password="pw", retry=None) as limited:
+        login: dict[str, Any] = {"username": user, "password": "pw", "retry": None}
+        with redis.Redis(host=where["host"], port=where["port"], **login) as limited:
             keys = int(NAMED[script].keys)
             master.set(name, OTHERS if script != "locked" else MINE, px=60_000)
             names = [name, f"{name}\0fence"][:keys]

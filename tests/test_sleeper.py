@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -144,7 +145,7 @@ def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> 
     for thread in threads:
         thread.start()
     for proxy in before:
-        await_true(lambda proxy=proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) >= MANY)
+        await_true(partial(lambda proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) >= MANY, proxy))
     for proxy in before:
         proxy.replies.set()
     return threads
@@ -217,4 +218,4 @@ def test_threads_that_hold_their_locks_for_different_times_all_make_progress(
                     if (number + turn) % 7 == 0:
                         time.sleep(0.002)
 
-        at_once([lambda number=number: work(number) for number in range(MANY)])
+        at_once([partial(work, number) for number in range(MANY)])

@@ -8,6 +8,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,7 +96,7 @@ def test_many_threads_on_names_of_their_own_all_go_on(
                 lock.release()
             return number
 
-        assert at_once([lambda number=number: work(number) for number in range(48)]) == list(range(48))
+        assert at_once([partial(work, number) for number in range(48)]) == list(range(48))
         assert not any(keys(three, f"{name}-{number}") for number in range(48))
 
 
@@ -103,7 +105,7 @@ def test_threads_that_start_with_an_unconnected_client_connect_it_once(
 ) -> None:
     before = proxies(three)
     client = Client([proxy.url for proxy in before])
-    at_once([lambda number=number: client.lock(f"{name}-{number}").acquire() for number in range(16)])
+    at_once([partial(lambda number: client.lock(f"{name}-{number}").acquire(), number) for number in range(16)])
     await_true(lambda: all(proxy.accepted for proxy in before))  # two are a quorum
     assert [proxy.accepted for proxy in before] == [1, 1, 1]
     client.close()
@@ -194,7 +196,7 @@ def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
     client = Client(three, attempt_timeout=PATIENCE)
     client.connect()
     caller, real = threading.get_ident(), threading.get_ident
-    closing = []
+    closing: list[Future[Any]] = []
 
     def get_ident() -> Any:
         if not closing and real() == caller:  # the caller was found to be welcome, and takes the role of driver next
@@ -332,7 +334,8 @@ def test_patience_is_for_a_thread_that_uses_the_client_alone(
 ) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))  # a compiled driver shows nobody its fields
     with Client(url, gil_patience=0.001) as client:
-        wires = client._driver._leader.fleet.wires
+        driver: Any = client._driver
+        wires = driver._leader.fleet.wires
 
         def ask_until(patience_ns: Any) -> None:
             def asked() -> Any:
@@ -350,7 +353,8 @@ def test_patience_is_for_a_thread_that_uses_the_client_alone(
 def test_without_patience_the_gil_is_never_kept(monkeypatch: pytest.MonkeyPatch, url: str, name: str) -> None:
     monkeypatch.setattr(impl, "current", impl.load("python"))
     with Client(url, gil_patience=0) as client:
+        driver: Any = client._driver
         deadline = time.monotonic() + 0.2  # four times as long as being alone takes
         while time.monotonic() < deadline:
             client.lock(name).locked()
-            assert client._driver._leader.fleet.wires.patience_ns == 0
+            assert driver._leader.fleet.wires.patience_ns == 0

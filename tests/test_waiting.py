@@ -15,6 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def queue_up(client: Any, name: Any, count: Any, ttl: Any = LONG, **named: Any) 
     calls = []
     for place, lock in enumerate(locks, in_line(client, name) + 1):
         calls.append(lock.start("acquire", **named))
-        await_true(lambda place=place: in_line(client, name) == place)
+        await_true(partial(lambda place: in_line(client, name) == place, place))
     return locks, calls
 
 
@@ -240,7 +241,7 @@ def test_a_second_acquire_of_a_held_lock_does_not_change_the_queue(connect: Face
 def test_threads_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(
     implementation: impl.Implementation, three: list[str], name: str, keys: Keys
 ) -> None:
-    inside = []
+    inside: list[int] = []
 
     def work() -> Any:
         for _ in range(30):
@@ -719,7 +720,7 @@ def test_masters_that_return_wake_a_waiter(
     for proxy in before:
         looked = proxy.count("PTTL", name)
         proxy.cut()
-        await_true(lambda proxy=proxy, looked=looked: proxy.count("PTTL", name) > looked)
+        await_true(partial(lambda proxy, looked: proxy.count("PTTL", name) > looked, proxy, looked))
     await_true(lambda: watches(client, name))
     held.release()
     assert call.result(PATIENCE)
@@ -783,7 +784,12 @@ def test_keys_that_scripts_read_are_not_tracked(connect: Face, name: str) -> Non
     with embedded.masters(3) as three:
         other = connect(three)
         before = [tracked_keys(url) for url in three]
-        for make in (other.fair_lock, other.lock, lambda name: other.rw_lock(name).write()):
+        kinds: list[Callable[[str], Any]] = [
+            other.fair_lock,
+            other.lock,
+            lambda name: other.rw_lock(name).write(),
+        ]
+        for make in kinds:
             lock = make(name)
             assert lock.acquire()
             lock.extend(LONG)
@@ -998,7 +1004,7 @@ def test_clients_that_start_together_all_get_the_lock(
         lock.release()
         return True
 
-    assert all(at_once([lambda rival=rival: cycle(rival) for rival in rivals]))
+    assert all(at_once([partial(cycle, rival) for rival in rivals]))
     await_true(lambda: not keys(urls, name))
 
 
@@ -1265,7 +1271,7 @@ def test_a_client_that_closes_right_after_a_hand_off_hangs_no_waiter(
         held = client.lock(name, ttl=LONG)
         assert held.acquire(timeout=PATIENCE)
         calls = [in_thread(client.lock(name, ttl=LONG).acquire) for _ in range(3)]
-        await_true(lambda client=client: in_line(client, name) == 3)
+        await_true(partial(lambda client: in_line(client, name) == 3, client))
         held.release()
         client.close()
         for call in calls:
@@ -1394,10 +1400,10 @@ def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(
     foreign.release()
     # A plain SET acquires the lock, so it has no fence.
     assert plain.acquire()
-    three = last.start("acquire")
+    last_call = last.start("acquire")
     await_true(lambda: in_line(client, name) == 1)
     plain.release()
-    assert three.result(PATIENCE)
+    assert last_call.result(PATIENCE)
     assert last.fence > highest
     last.release()
 
@@ -1410,7 +1416,8 @@ def test_a_renewal_that_began_before_a_hand_off_does_not_shorten_the_next_lease(
     begun, go = threading.Event(), threading.Event()
     # With the default tenure of 0.1 s the ttl would have to be below 0.3 s.
     with Client(urls, handoff=Handoff(tenure=PATIENCE)) as client:
-        leader = client._driver._leader
+        driver: Any = client._driver
+        leader = driver._leader
         send = leader.send
 
         # The renewing thread loses the GIL just before its command is put into the inbox.

@@ -26,7 +26,7 @@ def test_the_examples_of_its_documentation_work(
     async def work() -> None:
         manager = Aioredlock(three)
         assert not await manager.is_locked(name)
-        lock = await manager.lock(name, lock_timeout=10)
+        lock: Any = await manager.lock(name, lock_timeout=10)
         assert lock.valid
         assert [ask(url).get(name) for url in three] == [lock.id.encode()] * 3
         assert await manager.is_locked(name)
@@ -43,9 +43,10 @@ def test_the_examples_of_its_documentation_work(
         await manager.unlock(lock)
         assert not lock.valid
         assert not await manager.is_locked(name)
-        async with await manager.lock(name) as lock:
-            assert lock.valid is True
-            await lock.extend()
+        async with await manager.lock(name) as held:
+            assert held.valid is True
+            await held.extend()
+        lock = held
         assert lock.valid is False
         await manager.destroy()
 
@@ -257,7 +258,7 @@ def test_a_sentinel_names_its_master() -> None:
         Sentinel([("localhost", 26379)], "leader", db=3),
     ):
         assert (made.connection, made.master) == ([("localhost", 26379)], "leader")
-        pool = made._settings().connection_pool
+        pool: Any = made._settings().connection_pool
         assert (pool.service_name, pool.connection_kwargs["db"]) == ("leader", 3)
     with pytest.raises(aioredlock.SentinelConfigError):
         Sentinel(("localhost", 26379))

@@ -33,7 +33,7 @@ class Face:
 
     def __init__(self, whose: str, asynchronous: bool, url: str, runner: asyncio.Runner) -> None:
         self._asynchronous, self._runner = asynchronous, runner
-        self.client = (redis.asyncio.Redis if asynchronous else redis.Redis).from_url(url)
+        self.client: Any = (redis.asyncio.Redis if asynchronous else redis.Redis).from_url(url)
         theirs = redis.asyncio.lock.Lock if asynchronous else redis.lock.Lock
         self.kind: Any = theirs if whose == "theirs" else redis_py.AsyncLock if asynchronous else redis_py.Lock
 

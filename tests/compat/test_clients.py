@@ -94,7 +94,7 @@ def test_decoded_replies_and_encoders_change_nothing(implementation: impl.Implem
 def test_names_that_redlatch_itself_refuses_are_accepted(implementation: impl.Implementation, server: str) -> None:
     client = redis.Redis.from_url(server)
     for name in ("", "a\0b", "x" * 512, b"\xff\xfe"):
-        with redis_py.Lock(client, name, timeout=5):  # type: ignore[arg-type]
+        with redis_py.Lock(client, name, timeout=5):
             assert client.exists(name)
         assert not client.exists(name)
     with pytest.raises(ConfigurationError, match="name: must have at most 512 bytes"):

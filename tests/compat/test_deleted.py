@@ -54,12 +54,13 @@ class Party:
         self.client, self.servers, self.name = client, servers, name
         self.key = {"redis_py": "{}", "redlock": "{}", "pottery": "redlock:{}", "redis_lock": "lock:{}"}[client]
         self.key = self.key.format(name)
-        self.module = {
+        modules: dict[str, Callable[[], Any]] = {
             "redis_py": lambda: redis.lock if whose == "theirs" else redis_py,
             "redlock": partial(_module, whose, "redlock", "redlock"),
             "pottery": partial(_module, whose, "pottery", "pottery"),
             "redis_lock": partial(_module, whose, "redis_lock", "redis_lock"),
-        }[client]()
+        }
+        self.module = modules[client]()
 
     def hold(self) -> Any:
         """Acquire the lock for an hour; return the object that holds it."""
@@ -235,7 +236,7 @@ def test_row_57_a_change_that_keeps_the_key_leaves_the_lock_to_its_holder(
         before = looks(server)
         server.expire(party.key, seconds)
         # The waiter has confirmed the key.
-        await_true(lambda before=before: looks(server) >= before + 2, SOON)
+        await_true(partial(lambda before: looks(server) >= before + 2, before), SOON)
         await_true(lambda: watches(party.servers, party.key), SOON)
     assert held.owned()
     assert not waiting.done()
@@ -366,8 +367,8 @@ def with_tasks(own_masters: list[str], client: str, whose: str, name: str, work:
             hold, wait = make(whose, asynchronous, name)
             await work(hold, wait, servers, asynchronous, key.format(name))
         finally:
-            for server in asynchronous:
-                await server.aclose()
+            for asynchronous_server in asynchronous:
+                await asynchronous_server.aclose()
             for server in servers:
                 server.close()
 

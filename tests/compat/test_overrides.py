@@ -31,13 +31,15 @@ def prefixed(words: tuple[Any, ...]) -> tuple[Any, ...]:
 
 class Prefixed(redis.Redis):
     def execute_command(self, *words: Any, **options: Any) -> Any:
-        return super().execute_command(*prefixed(words), **options)
+        parent: Any = super()
+        return parent.execute_command(*prefixed(words), **options)
 
 
 class AsyncPrefixed(redis.asyncio.Redis):
     # It returns an awaitable.
     def execute_command(self, *words: Any, **options: Any) -> Any:
-        return super().execute_command(*prefixed(words), **options)
+        parent: Any = super()
+        return parent.execute_command(*prefixed(words), **options)
 
 
 class Harmless(redis.Redis):
@@ -133,7 +135,9 @@ def test_row_59_a_client_whose_instance_was_patched_locks_its_own_key(
 def test_row_59_a_client_that_overrides_any_method_of_a_lock_keeps_redis_pys_algorithm(
     what: str, implementation: impl.Implementation, url: str, name: str
 ) -> None:
-    kind = type("Own", (redis.Redis,), {what: lambda self, *words, **options: getattr(redis.Redis, what)(self, *words)})
+    kind: Any = type(
+        "Own", (redis.Redis,), {what: lambda self, *words, **options: getattr(redis.Redis, what)(self, *words)}
+    )
     with kind.from_url(url) as client:
         assert what in overrides.override_of(client)
         assert clients.home_of(client) is None
@@ -262,7 +266,8 @@ def test_row_59_the_asyncio_drop_ins_refuse_a_client_that_changes_keys(
 
 
 def server_at(address: str) -> dict[str, Any]:
-    return {"unix_socket_path": address} if address.startswith("/") else {"host": address, "port": 1}
+    where = {"unix_socket_path": address} if address.startswith("/") else {"host": address, "port": 1}
+    return {**where, "retry": None}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "/nowhere.sock"])
@@ -271,7 +276,7 @@ def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(
 ) -> None:
     said = []
     for kind in (redis.lock.Lock, redis_py.Lock):
-        with redis.Redis(**server_at(address), retry=None) as client:
+        with redis.Redis(**server_at(address)) as client:
             with pytest.raises(redis.ConnectionError) as raised:
                 kind(client, "name", timeout=5).acquire(blocking=False)
             said.append(str(raised.value))
@@ -281,7 +286,7 @@ def test_row_59_the_error_for_a_dead_server_names_it_as_redis_pys_does(
 
 def test_row_59_the_asyncio_error_for_a_dead_server_names_it(implementation: impl.Implementation) -> None:
     async def work(kind: Any) -> str:
-        async with redis.asyncio.Redis(port=1, host="127.0.0.1", retry=None) as client:
+        async with redis.asyncio.Redis(**server_at("127.0.0.1")) as client:
             with pytest.raises(redis.ConnectionError) as raised:
                 await kind(client, "name", timeout=5).acquire(blocking=False)
             return str(raised.value)

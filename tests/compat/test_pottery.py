@@ -68,8 +68,9 @@ def test_masters_that_are_down_form_no_quorum(
     assert not face(lock.acquire, timeout=0.3)
     with pytest.raises(pottery.QuorumIsImpossible) as caught:
         face(lock.acquire, raise_on_redis_errors=True)
-    assert len(caught.value.redis_errors) == 2
-    assert all(isinstance(error, redis.RedisError) for error in caught.value.redis_errors)
+    errors: Any = caught.value.redis_errors
+    assert len(errors) == 2
+    assert all(isinstance(error, redis.RedisError) for error in errors)
     assert not ask(three[0]).exists(lock.key)
 
 

@@ -140,7 +140,8 @@ def test_all_attempts_use_the_token_that_the_caller_chose(server: Any, name: str
     holder, waiter = Lock(server, name, timeout=5), Lock(server, name, timeout=5)
     assert holder.acquire(token="one")
     assert server.get(name) == b"one"
-    waiting = in_thread(lambda: (waiter.acquire(token=b"two"), server.get(name), waiter.release()))
+    release: Callable[[], object] = waiter.release
+    waiting = in_thread(lambda: (waiter.acquire(token=b"two"), server.get(name), release()))
     holder.release()
     assert waiting.result(PATIENCE) == (True, b"two", None)
 
@@ -359,7 +360,7 @@ def test_an_interrupt_before_the_lease_is_recorded_leaves_no_key(server: Any, na
             raise KeyboardInterrupt
 
     lock = Lock(server, name, timeout=60)
-    lock.local = Struck()  # type: ignore[assignment]
+    lock.local = Struck()
     with pytest.raises(KeyboardInterrupt):
         lock.acquire()
     await_true(lambda: not server.exists(name))
@@ -619,7 +620,8 @@ def test_row_39_a_lock_with_a_shortened_key_is_not_passed_on_with_its_token(serv
     token = server.get(name)
     assert lock.extend(20, replace_ttl=True) is True
     assert 19_000 < server.pttl(name) <= 20_000
-    waiting = in_thread(lambda: (waiter.acquire(), server.get(name), waiter.release()))
+    release: Callable[[], object] = waiter.release
+    waiting = in_thread(lambda: (waiter.acquire(), server.get(name), release()))
     await_true(lambda: name.encode() in client_of([server])._driver.queues.watches.by_key)
     lock.release()
     won, second, _ = waiting.result(PATIENCE)
@@ -633,7 +635,7 @@ def test_row_39_a_shorter_extension_of_a_lost_key_raises(
 ) -> None:
     lock = Lock(server, name, timeout=60)
     assert lock.acquire()
-    script = lock.lua_extend
+    script: Any = lock.lua_extend
 
     def lose_first(**arguments: Any) -> Any:
         server.delete(name)

@@ -27,7 +27,8 @@ def test_a_lock_is_on_every_master_with_its_own_token(manager: Redlock, three: l
     assert lock.resource == name
     assert [ask(url).get(name) for url in three] == [lock.key] * 3
     assert manager.lock(name, 5000) is False
-    assert manager.unlock(lock) is None
+    unlock: Callable[[Lock], object] = manager.unlock
+    assert unlock(lock) is None
     assert not any(ask(url).exists(name) for url in three)
     again = manager.lock(name, 5000)
     assert again.key != lock.key  # type: ignore[union-attr]

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.faces import PATIENCE, Face, ask, await_true, finish, wins
+from support.faces import PATIENCE, Face, ask, await_true, finish, line_of, wins
 from support.masters import Keys
 
 from redlatch import Guard, LockLost, impl
@@ -63,7 +64,7 @@ def set_forward(connect: Any, clocked: Any, name: Any, guard: Any) -> Any:
     lock = owner.lock(name)
     assert lock.acquire()
     for url in urls:
-        await_true(lambda url=url: ask(url).exists(name))
+        await_true(partial(lambda url: ask(url).exists(name), url))
     ask(urls[2]).delete(name)
     clocks[0].set_ahead(2 * MAX_TTL)
     await_true(lambda: not ask(urls[0]).exists(name))
@@ -187,9 +188,10 @@ def holder(implementation: Any, clock: Any, name: Any, urls: Any) -> Iterator[An
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def said() -> Any:
-        return json.loads(process.stdout.readline())
+        return json.loads(line_of(process))
 
     def how() -> Any:
+        assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
         return said()

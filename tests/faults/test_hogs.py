@@ -36,7 +36,7 @@ class Server:
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
         self.accepted = 0
         self._over = threading.Event()
-        self._socks = []
+        self._socks: list[socket.socket] = []
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
 
@@ -108,7 +108,8 @@ class Liar(Server):
         super().__init__()
 
     def go_on(self, sock: Any) -> None:
-        asked, reader = deque(), Reader()
+        asked: deque[bytes] = deque()
+        reader = Reader()
         while not self._over.is_set():
             if select.select([sock], [], [], 0 if self.pushes else None)[0]:
                 data = sock.recv(4096)

@@ -15,11 +15,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
-from support.faces import PATIENCE, await_true, finish, in_thread, run_script
+from support.faces import PATIENCE, await_true, finish, in_thread, line_of, run_script
 from support.masters import Keys
 from support.proxy import Proxy
 
@@ -164,7 +165,7 @@ def test_row_10_a_timeout_around_an_acquire_ends_it_and_leaves_nothing(
                 async with asyncio.timeout(0.05):
                     await client.lock(name, ttl=LONG).acquire()
             for proxy in before:
-                await asyncio.to_thread(await_true, lambda proxy=proxy: proxy.count("SET", name) == 1)
+                await asyncio.to_thread(await_true, partial(lambda proxy: proxy.count("SET", name) == 1, proxy))
             await gone(keys, three, name)
             for proxy in before:
                 proxy.replies.set()
@@ -375,7 +376,7 @@ def test_row_37_an_interrupt_leaves_the_other_threads_of_the_client_working(
         with client.lock(name, ttl=LONG, timeout=PATIENCE):
             pass
         for each in (name, *(f"{name}-{number}" for number in range(3))):
-            await_true(lambda each=each: not keys(three, each))
+            await_true(partial(lambda each: not keys(three, each), each))
     assert no_key_without_ttl(three)
 
 
@@ -547,7 +548,7 @@ def test_row_37_sigterm_in_the_body_releases_the_lock(
     text: Any, implementation: impl.Implementation, three: list[str], name: str, keys: Keys
 ) -> None:
     process = run_script(text, implementation.name, name, *three, wait=False)
-    assert process.stdout.readline() == "held\n"
+    assert line_of(process) == "held\n"
     process.send_signal(signal.SIGTERM)
     _, err = finish(process)
     assert (process.returncode, err) == (3, "")
@@ -569,7 +570,7 @@ except KeyboardInterrupt:
 """
     with Client(three) as rival, rival.lock(name, ttl=LONG) as held:
         process = run_script(text, implementation.name, name, *three, wait=False)
-        assert process.stdout.readline() == "waiting\n"
+        assert line_of(process) == "waiting\n"
         process.send_signal(signal.SIGINT)
         _, err = finish(process)
         assert process.returncode in (4, -signal.SIGINT), err
@@ -602,7 +603,7 @@ def test_a_signal_handler_that_uses_the_client_inside_a_call_of_it_is_refused(
     implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
 ) -> None:
     before = proxies(three)
-    told = []
+    told: list[object] = []
     with Client(three) as rival, Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
         client.connect()
 
@@ -633,7 +634,7 @@ def test_a_signal_handler_may_close_the_client_during_its_close(
     implementation: impl.Implementation, three: list[str], proxies: Callable[[list[str]], list[Proxy]]
 ) -> None:
     before = proxies(three)
-    told = []
+    told: list[object] = []
     client = Client([proxy.url for proxy in before])
     lock = client.lock("held", ttl=LONG)
     assert lock.acquire()
@@ -642,7 +643,8 @@ def test_a_signal_handler_may_close_the_client_during_its_close(
         proxy.replies.clear()
     # `close` waits for the answers.
     lock.release(wait=False)
-    former = signal.signal(signal.SIGALRM, lambda *_: told.append(client.close()))
+    close: Callable[[], object] = client.close
+    former = signal.signal(signal.SIGALRM, lambda *_: told.append(close()))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         client.close()

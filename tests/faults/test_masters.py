@@ -14,11 +14,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
-from support.faces import PATIENCE, Face, await_true, finish, in_thread, refused, run_script, wins
+from support.faces import PATIENCE, Face, await_true, finish, in_thread, line_of, refused, run_script, wins
 from support.masters import SERVERS, Farm, Keys
 from support.proxy import Proxy
 
@@ -146,7 +147,7 @@ def child(request: pytest.FixtureRequest, implementation: impl.Implementation) -
         text = {"threads": THREADS_CHILD, "asyncio": ASYNCIO_CHILD}[request.param]
         process = run_script(text, implementation.name, name, *urls, wait=False)
         started.append(process)
-        assert process.stdout.readline() == "ready\n", process.communicate()
+        assert line_of(process) == "ready\n", process.communicate()
         return process
 
     yield start
@@ -187,7 +188,9 @@ def test_row_1_a_client_that_was_stopped_with_its_replies_in_flight_gets_no_lock
         os.kill(process.pid, signal.SIGCONT)
         assert process.stdout.readline() == "False 0.0\n"
         for proxy in before:
-            await_true(lambda proxy=proxy: all(sent_after_set(proxy, token) for token in tokens_set(proxy, name)))
+            await_true(
+                partial(lambda proxy: all(sent_after_set(proxy, token) for token in tokens_set(proxy, name)), proxy)
+            )
         assert winner.owned()
         winner.release()
     await_true(lambda: not keys(three, name))
@@ -307,7 +310,7 @@ def test_rows_13_and_16_a_stopped_majority_is_an_error_and_gets_its_release_late
     for index in range(3):
         masters.resume(index)
     for url in masters.urls:
-        await_true(lambda url=url: calls_of(url, "set") > 0)
+        await_true(partial(lambda url: calls_of(url, "set") > 0, url))
     await_true(lambda: not keys(masters.urls, name))
     assert client.lock(name).acquire(timeout=PATIENCE)
 
@@ -878,13 +881,13 @@ def test_row_14_connections_that_are_cut_between_two_calls_are_replaced(
     before = proxies(urls)
     client = connect([proxy.url for proxy in before])
     lock = client.lock(name, ttl=LONG)
-    rounds = []
+    rounds: list[None] = []
 
     def cut() -> None:
         # Do not cut while a connection is being made: a cut then would be another outcome.
         rounds.append(None)
         for proxy in before:
-            await_true(lambda proxy=proxy: handshakes(proxy) == proxy.accepted == len(rounds))
+            await_true(partial(lambda proxy: handshakes(proxy) == proxy.accepted == len(rounds), proxy))
             proxy.cut(abrupt)
 
     for _ in range(5):
@@ -1244,7 +1247,7 @@ def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_agai
     for index in (0, 1, 2):
         masters.kill(index)
         masters.start(index)
-        await_true(lambda index=index: calls_of(masters.urls[index], "set") > 0)
+        await_true(partial(lambda index: calls_of(masters.urls[index], "set") > 0, index))
     over.set()
     assert all(each.result(PATIENCE) > 0 for each in cycling)
     await_true(lambda: not keys(masters.urls, name))

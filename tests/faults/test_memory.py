@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def held_by_two(client: Any, urls: Any, name: Any, **options: Any) -> Any:
     # With a short ttl an attempt waits for 0.1 s only.
     await_true(lambda: wins(lock))
     for url in urls:
-        await_true(lambda url=url: ask(url).exists(name))
+        await_true(partial(lambda url: ask(url).exists(name), url))
     ask(urls[2]).delete(name)
     return lock
 
@@ -126,7 +127,7 @@ def test_row_3_a_master_that_keeps_all_keys_is_trusted_with_trust_persistence(
     lock = owner.lock(name)
     assert lock.acquire()
     for url in masters.urls:
-        await_true(lambda url=url: ask(url).exists(name))
+        await_true(partial(lambda url: ask(url).exists(name), url))
     for index in range(3):
         masters.kill(index)
         masters.start(index)
@@ -290,7 +291,7 @@ def test_row_33_a_renewed_or_watched_lock_is_verified_after_a_flush_of_a_minorit
     lock = connect(masters.urls).lock(name, **options)
     assert lock.acquire()
     for url in masters.urls:
-        await_true(lambda url=url: ask(url).exists(name))
+        await_true(partial(lambda url: ask(url).exists(name), url))
     deadline_ns, server = lock.deadline_ns, ask(masters.urls[0])
     server.flushall()
     # The client has noticed the flush.

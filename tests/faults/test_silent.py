@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, Face, ask, at_once, await_true
-from support.proxy import Proxy
+from support.proxy import Command, Proxy
 
 from redlatch import Guard, QuorumUnavailable
 from redlatch.testing import embedded
@@ -49,7 +50,7 @@ def test_row_42_a_contended_lock_makes_progress_beside_stopped_masters(
             lock.release()
 
     try:
-        at_once([lambda client=client: work(client) for client in clients])
+        at_once([partial(work, client) for client in clients])
     finally:
         for index in range(stopped):
             masters.resume(index)
@@ -109,7 +110,12 @@ def test_a_far_master_still_votes_if_a_near_one_has_a_key_without_a_holder(
 ) -> None:
     """A process that was killed between two votes leaves such a key."""
     [far] = proxies(three[2:])
-    far.spoil = lambda command, reply: time.sleep(0.03) or reply
+
+    def late(command: Command, reply: bytes) -> bytes:
+        time.sleep(0.03)
+        return reply
+
+    far.spoil = late
     with ask(three[0]) as near:
         near.set(name, "nobody's", px=60_000)
     client = connect([*three[:2], far.url])

@@ -120,7 +120,7 @@ def holding(client: Client, name: str, then: Callable[[threading.Event], object]
         A function that sets that event, and waits for the release.
     """
     held, over = threading.Event(), threading.Event()
-    queues = client._driver.queues  # type: ignore[attr-defined]
+    queues = client._driver.queues
 
     def hold() -> None:
         lock = client.lock(name, ttl=LONG)
@@ -202,7 +202,7 @@ def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing_of_any_k
                 lock.release()
                 continue
             assert lock.remaining() == 0.0, place
-            await_true(lambda each=each: not left(three, each), LONG / 6)
+            await_true(partial(lambda each: not left(three, each), each), LONG / 6)
     assert len(search.known) > 50
 
 
@@ -213,7 +213,7 @@ def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: s
     assert nobodys.acquire(timeout=LONG / 6), place
     nobodys.release()
     await_true(lambda: not left(urls, name), LONG / 6)
-    queues = client._driver.queues.by_key  # type: ignore[attr-defined]
+    queues = client._driver.queues.by_key
     assert not any(queue.entries for queue in queues.values()), place
 
 
@@ -221,17 +221,18 @@ def check_nobody_is_left(client: Client, other: Client, urls: list[str], name: s
 def test_row_37_an_interrupt_at_each_place_of_an_acquire_leaves_nothing(
     case: str, search: Search, three: list[str], name: str
 ) -> None:
-    options: dict[str, Any] = {"renewed": {"auto_renew": True}, "watched": {"on_lost": lambda *_: None}}.get(case, {})
+    cases: dict[str, dict[str, Any]] = {"renewed": {"auto_renew": True}, "watched": {"on_lost": lambda *_: None}}
+    options = cases.get(case, {})
     with Client(three) as client, Client(three) as other:
         client.connect()
         for each in search.names(name):
-            end = nothing
+            end: Callable[[], object] = nothing
             if case == "late":
                 end = holding(client, each, threading.Event.wait)
             elif case == "handed on":
                 end = holding(client, each, nothing)
             elif case == "handed on and lost":
-                end = holding(client, each, lambda _, each=each: [ask(url).delete(each) for url in three[:2]])
+                end = holding(client, each, partial(lambda each, _: [ask(url).delete(each) for url in three[:2]], each))
             lock = client.lock(each, ttl=2 * LONG, timeout=SHORT if case == "late" else PATIENCE, **options)
             place = search.strike(lock.acquire)
             end()
@@ -254,16 +255,16 @@ def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
         client.connect()
         for each in search.names(name):
             end = holding(client, each, threading.Event.wait) if first == "acquire" else nothing
-            acquire = {
+            calls: dict[str, Callable[[], object]] = {
                 "plain": client.lock(each, ttl=2 * LONG, timeout=SHORT).acquire,
                 "rlock": client.rlock(each, ttl=2 * LONG, timeout=SHORT).acquire,
                 "multi": client.multi_lock([f"{each}-b", each], ttl=2 * LONG, timeout=SHORT).acquire,
-                "many": lambda each=each: client.acquire_many([f"{each}-b", each], ttl=2 * LONG),
-            }[kind]
-            place = search.strike(acquire, twice_behind=first)
+                "many": partial(client.acquire_many, [f"{each}-b", each], ttl=2 * LONG),
+            }
+            place = search.strike(calls[kind], twice_behind=first)
             end()
             check_nobody_is_left(client, other, three, each, place)
-            assert not client._driver.queues.heads, place  # type: ignore[attr-defined]
+            assert not client._driver.queues.heads, place
     assert len(search.known) > 10
 
 
@@ -292,8 +293,8 @@ def test_row_37_an_interrupt_at_each_place_of_a_release_releases(
             if begins(lock.__exit__ if how == "with" else lock.release, place):
                 end()
             assert lock.remaining() == 0.0, place
-            await_true(lambda each=each: not left(three, each), LONG / 6)
-            assert not client._driver.queues.heads, place  # type: ignore[attr-defined]
+            await_true(partial(lambda each: not left(three, each), each), LONG / 6)
+            assert not client._driver.queues.heads, place
             assert lock.acquire(timeout=LONG / 6), place
             lock.release()
     assert len(search.known) > 20
@@ -308,13 +309,13 @@ def test_an_interrupt_at_each_place_of_an_inner_exit_leaves_the_lock_to_the_oute
             lock = client.rlock(each, ttl=LONG)
             with lock:
                 lock.__enter__()
-                place = search.strike(lambda lock=lock: lock.__exit__(None, None, None))
+                place = search.strike(partial(lock.__exit__, None, None, None))
                 if begins(lock.__exit__, place):
                     lock.__exit__(None, None, None)
                 assert lock.count == 1, place
                 assert left(three, each), place
             assert lock.count == 0, place
-            await_true(lambda each=each: not left(three, each), LONG / 6)
+            await_true(partial(lambda each: not left(three, each), each), LONG / 6)
     assert len(search.known) > 5
 
 
@@ -372,12 +373,12 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all(
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
-            locks = client.acquire_many([each, f"{each}-b"], ttl=LONG)
+            locks: list[Any] = client.acquire_many([each, f"{each}-b"], ttl=LONG)
             place = search.strike(partial(client.release_many, locks, wait))
             if begins(client.release_many, place):
                 client.release_many(locks)
             assert not any(lock.remaining() for lock in locks), place
-            await_true(lambda each=each: not left(three, each) + left(three, f"{each}-b"), LONG / 6)
+            await_true(partial(lambda each: not left(three, each) + left(three, f"{each}-b"), each), LONG / 6)
     assert len(search.known) > 20
 
 
@@ -389,7 +390,7 @@ def test_an_interrupt_at_each_place_of_release_many_releases_all_locks_drawn_fro
     with Client(three) as client:
         client.connect()
         for each in search.names(name):
-            locks = client.acquire_many([each, f"{each}-b"], ttl=LONG)
+            locks: list[Any] = client.acquire_many([each, f"{each}-b"], ttl=LONG)
             given = kind(locks)
             place = search.strike(partial(client.release_many, given, wait))
             drawn = len(locks) - len(list(given))
@@ -403,12 +404,12 @@ def test_an_interrupt_ends_release_many_that_waits_for_an_iterator(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
     with Client(three) as client:
-        locks = client.acquire_many([name], ttl=LONG)
-        come: queue.Queue[object] = queue.Queue()
+        locks: list[Any] = client.acquire_many([name], ttl=LONG)
+        come: queue.Queue[Any] = queue.Queue()
         come.put(locks[0])
         struck = []
 
-        def strike() -> object:
+        def strike() -> Any:
             if come.empty():
                 struck.append(True)
                 raise KeyboardInterrupt
@@ -444,7 +445,8 @@ def test_an_interrupt_at_each_place_of_submitting_another_threads_command_does_n
     """The other thread's call tries again at once; it does not wait until its time limit for a lost command."""
     with Client(three) as client:
         client.connect()
-        leader = client._driver._leader
+        driver: Any = client._driver
+        leader = driver._leader
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
             if what != "acquire":
@@ -474,7 +476,8 @@ def test_an_interrupt_at_each_place_of_submitting_another_threads_release_report
     told: list[str] = []
     with Client(three, on_lost=lambda lock, why: told.append(why)) as client:
         client.connect()
-        leader = client._driver._leader
+        driver: Any = client._driver
+        leader = driver._leader
         for each in search.names(name):
             lock = client.lock(each, ttl=LONG)
             lock.acquire()
@@ -488,7 +491,7 @@ def test_an_interrupt_at_each_place_of_submitting_another_threads_release_report
             if leader.role.get(ROLE) == threading.get_ident():
                 leader.serve()
             assert call.exception(PATIENCE) is None, place
-            await_true(lambda each=each: not left(three, each))
+            await_true(partial(lambda each: not left(three, each), each))
             # Its answers come after all answers to the release.
             client.lock(each).locked()
             assert not told, place
@@ -503,7 +506,7 @@ def waiting(client: Client, name: str) -> Callable[[], None]:
             pass
 
     call = in_thread(hold)
-    await_true(lambda: bool(client._driver.queues.by_key))  # type: ignore[attr-defined]
+    await_true(lambda: bool(client._driver.queues.by_key))
     return lambda: call.result(PATIENCE)
 
 
@@ -514,10 +517,10 @@ def test_an_interrupt_at_each_place_of_a_hand_off_loses_no_lease(search: Search,
         for number, each in enumerate(search.names(name)):
             lock = client.lock(each, ttl=2 * LONG)
             lock.acquire()
-            queues = client._driver.queues  # type: ignore[attr-defined]
+            queues = client._driver.queues
             waiter = client.lock(each, ttl=2 * LONG)
             waits = in_thread(waiter.acquire, True, SHORT if number % 2 else PATIENCE)
-            await_true(lambda waits=waits, queues=queues: bool(queues.by_key) or waits.done())
+            await_true(partial(lambda waits, queues: bool(queues.by_key) or waits.done(), waits, queues))
             place = search.strike(lock.release)
             if begins(lock.release, place):
                 lock.release()
@@ -535,11 +538,11 @@ def test_an_interrupt_at_each_place_of_a_close_leaves_nothing_open(search: Searc
         client = Client(three)
         client.lock(each, ttl=LONG).acquire()
         waits = in_thread(client.lock(each).acquire)
-        await_true(lambda client=client: bool(client._driver.queues.by_key))
+        await_true(partial(lambda client: bool(client._driver.queues.by_key), client))
         search.strike(client.close)
         client.close()
         assert isinstance(waits.exception(PATIENCE), ClientClosed)
-        await_true(lambda before=before: descriptors() <= before)
+        await_true(partial(lambda before: descriptors() <= before, before))
         for url in three:
             with ask(url) as server:
                 server.delete(each)
@@ -564,7 +567,7 @@ def test_an_interrupt_at_each_place_of_the_first_request_leaves_a_thread_that_at
     for _ in search.names("request"):
         driver = Attended()
         background = BackgroundThread(driver)
-        search.strike(lambda background=background: background.attend_by(1))
+        search.strike(partial(background.attend_by, 1))
         background.attend_by(1)
-        await_true(lambda driver=driver: driver.times > 0)
+        await_true(partial(lambda driver: driver.times > 0, driver))
     assert search.known

@@ -413,7 +413,8 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
         await_true(lambda: sleeps[0] == 1)
 
         def meanwhile(_: object) -> None:
-            client._driver._leader.wake_called()
+            driver: Any = client._driver
+            driver._leader.wake_called()
             await_true(lambda: sleeps[0] == 2 or waiting.done())  # the waiter has checked its ballot
 
         queues = client._driver.queues

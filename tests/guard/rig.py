@@ -43,8 +43,8 @@ class Rig:
     def report(self, index: int) -> HandshakeReport:
         server_us = self.clock_us() + self.ahead_us[index]
         times = self.now - 1000, self.now + 1000
-        seen = self.persists, self.promoted, self.backlog_ms
-        return HandshakeReport(self.run_ids[index], self.markers[index], server_us, *times, *seen)
+        seen = self.run_ids[index], self.markers[index], server_us, *times
+        return HandshakeReport(*seen, self.persists, self.promoted, self.backlog_ms)
 
     def decide(self, index: int, others: Any = None) -> Any:
         """Have a decision made about a master, after its handshake has written the marker that is due."""
@@ -93,7 +93,8 @@ def kept_out_for(admission: Any) -> float:
     assert not admission.admitted
     assert isinstance(admission.cause, MasterQuarantined)
     assert "kept out" in str(admission.cause)
-    return admission.wait_ns / SECOND
+    wait_ns: int = admission.wait_ns
+    return wait_ns / SECOND
 
 
 def refused(admission: Any, words: str) -> None:

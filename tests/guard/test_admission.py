@@ -136,7 +136,7 @@ def as_it_was(rig: Rig) -> Any:
 
 OUT, LEFT = OUT_NS - 2000, OUT_NS - SECOND
 # The row, what leads to it, and the admission: whether admitted, how long to wait, why, and whether a marker is due.
-ROWS: list[tuple[str, Callable[[Rig], object], tuple[bool, int, str, bool] | None]] = [
+ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]] = [
     ("another use of the key", other_use, (False, SECOND, "a:1 has a marker that is not ours", False)),
     ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
     ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
@@ -259,7 +259,8 @@ def test_a_case_without_a_row_is_an_error() -> None:
 
 
 def test_the_states_of_a_column_are_all_in_any() -> None:
-    for states in (MarkerState, ProcessState, ClockState):
+    columns: tuple[Any, ...] = (MarkerState, ProcessState, ClockState)
+    for states in columns:
         for state in states:
             assert state & states.ANY
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redlatch import Guard, MasterQuarantined
@@ -161,7 +163,8 @@ def test_masters_that_were_flushed_all_at_once_and_taken_for_new_are_kept_out_by
 def test_a_marker_for_which_there_is_no_room_is_tried_at_growing_pauses() -> None:
     rig = Rig().found()
     rig.restart(0)
-    pauses = [rig.admissions.decide(0, rig.report(0), []).wait_ns for _ in range(6)]  # and nothing is written
+    admissions: Any = rig.admissions
+    pauses = [admissions.decide(0, rig.report(0), []).wait_ns for _ in range(6)]  # and nothing is written
     assert pauses == [0, *[SECOND_LOOK_NS << times for times in (1, 2)], SECOND, SECOND, SECOND]
     rig.decide(0)
     rig.decide(0)

@@ -38,8 +38,8 @@ def test_old_reports_do_not_show_that_masters_are_new() -> None:
     rig = Rig()
     first = rig.report(0)
     rig.now += 2 * SECOND
-    reports = [first, rig.report(1), rig.report(2)]
-    admission = rig.admissions.decide(0, first, reports)
+    admission = rig.admissions.decide(0, first, [first, rig.report(1), rig.report(2)])
+    assert admission is not None
     assert (admission.admitted, admission.wait_ns, admission.cause) == (False, 0, None)
     assert rig.admissions.handshake(0).write is None
 

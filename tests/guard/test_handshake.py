@@ -62,7 +62,7 @@ def test_a_backlog_that_the_master_does_not_tell_is_the_default(reply: Any, back
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_missing_right_is_refused_with_the_rights_that_are_needed(place: int) -> None:
-    replies = [1, None, TIME, []]
+    replies: list[Any] = [1, None, TIME, []]
     replies[place] = redis.exceptions.NoPermissionError("NOPERM")
     with pytest.raises(MasterRefused, match=r"the guard needs the rights to GET and EVAL .* NOPERM"):
         WRITING.read(replies)
@@ -70,7 +70,7 @@ def test_a_missing_right_is_refused_with_the_rights_that_are_needed(place: int) 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_another_error_is_raised_as_it_is(place: int) -> None:
-    replies = [1, None, TIME, []]
+    replies: list[Any] = [1, None, TIME, []]
     replies[place] = redis.exceptions.OutOfMemoryError("OOM")
     with pytest.raises(redis.exceptions.OutOfMemoryError):
         WRITING.read(replies)

@@ -23,7 +23,9 @@ def test_another_use_of_the_markers_key_is_refused(text: Any) -> None:
 
 def test_a_marker_that_was_edited_by_hand_is_refused() -> None:
     rig = Rig().found()
-    rig.markers[0] = rig.markers[0].replace(b",", b", ")
+    text = rig.markers[0]
+    assert text is not None
+    rig.markers[0] = text.replace(b",", b", ")
     refused(rig.decide(0), "written in another way")
 
 

@@ -14,7 +14,7 @@ from .plan import Action
 SIGNAL_MS = 1000
 
 
-class SimForeign(Foreign, SimClient):  # type: ignore[misc]
+class SimForeign(Foreign, SimClient):
     """A simulated process whose locks are those of drop-ins."""
 
     _lock_of = AsyncLock

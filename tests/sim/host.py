@@ -26,7 +26,7 @@ TEXTS = {script.sha: script.text for script in SCRIPTS}
 
 # Our URLs go through redis-py, which reads its own package metadata for every master. That takes a quarter of a
 # schedule.
-importlib.metadata.version = functools.cache(importlib.metadata.version)  # type: ignore[assignment]
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 # The duration of a process's steps: between two reads of the clock, and between two turns of the loop.
 STEP_NS = 1 * MICROSECOND
@@ -79,7 +79,8 @@ class Host:
         self._made: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         self.routes: list[Route] = []
-        self.loop = SimLoop(self)
+        # At run time, asyncio lets a loop leave out methods that nobody calls.
+        self.loop = SimLoop(self)  # type: ignore[abstract]
         self.tokens: set[bytes] = set()
         # When the next turn is due.
         self._turn_ns = -1
@@ -275,7 +276,7 @@ class SimClient(AsyncClient):
         policies = impl.current.module("quorum.policy")
         host = self._host
 
-        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc,name-defined]
+        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
             def now(self) -> int:
                 return host.read_clock()
 

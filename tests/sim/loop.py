@@ -9,12 +9,15 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from .world import SECOND
 
 if TYPE_CHECKING:
     from .host import Host
+
+# The types of the arguments of a callback.
+Ts = TypeVarTuple("Ts")
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -36,26 +39,28 @@ class SimLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.host.read_clock() / SECOND
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self.ready.append(handle)
         self.host.wants_turn()
         return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         if self.host.dead:
             raise RuntimeError("the loop of a dead process takes no turn any more")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._made += 1
@@ -127,9 +132,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         try:
             now = self.time()
             while self._timers and self._timers[0][0] <= now:
-                handle = heapq.heappop(self._timers)[2]
-                if not handle.cancelled():
-                    self.ready.append(handle)
+                timer = heapq.heappop(self._timers)[2]
+                if not timer.cancelled():
+                    self.ready.append(timer)
             for fd, came in self._poll.poll(0):
                 if came & ~select.POLLOUT and fd in self._readers:
                     self.ready.append(self._readers[fd])

@@ -82,7 +82,7 @@ def _from_lua(value: Any) -> Any:
             return Refusal(value[b"err"].decode())
         if value[b"ok"] is not None:
             return Status(value[b"ok"].decode())
-        items = []
+        items: list[Any] = []
         while (item := value[len(items) + 1]) is not None:
             items.append(_from_lua(item))
         return items

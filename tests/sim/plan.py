@@ -182,7 +182,7 @@ def _rate(chance: random.Random) -> float:
 def _action(
     chance: random.Random, names: tuple[tuple[str, tuple[str, ...]], ...], ttl: float, theme: str, far_us: int
 ) -> Action:
-    holds = (0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)
+    holds: tuple[float, ...] = (0.0, 0.001, 0.01, min(ttl, 0.4) / 3, min(ttl, 0.4) * 1.5)
     cancels: tuple[float | None, ...] = (None, None, None, chance.uniform(0, 0.005), chance.uniform(0, 0.3))
     if theme == "flushing":
         cancels = None, chance.uniform(0, 4e-6 * far_us)

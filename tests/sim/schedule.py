@@ -483,5 +483,5 @@ class _Schedule:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     # The errors of a task that is closed here do not matter.
                     with suppress(BaseException):
-                        task.get_coro().close()  # type: ignore[union-attr]
+                        task.get_coro().close()
             host.end()

@@ -223,7 +223,8 @@ class Told:
     """A connection of the model master that keeps the pushes it gets."""
 
     def __init__(self) -> None:
-        self.reader, self.pushes = Reader(), []
+        self.reader = Reader()
+        self.pushes: list[Any] = []
 
     def answer(self, data: bytes) -> None:
         self.reader.feed(data)

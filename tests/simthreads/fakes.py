@@ -256,7 +256,7 @@ def _open(end: End) -> int:
 
 
 def _file(fd: int) -> End:
-    end = State.files.get(fd)
+    end: End | None = State.files.get(fd)
     if end is None:
         raise OSError(errno.EBADF, "no such descriptor")
     return end
@@ -382,6 +382,12 @@ def is_finalizing() -> bool:
     return _blocks() and _running().host.finalizing
 
 
+def register(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace `atexit.register`."""
+    State.at_exit.append(call)
+    return call
+
+
 def all_of(gates: ModuleType) -> dict[str, Any]:
     """Return the replacement of each module, by name."""
     from .instrument import simulated_events
@@ -414,7 +420,7 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
         ),
         "select": _Instead(real_select, poll=Poll),
         "socket": _Instead(real_socket, socket=Socket, socketpair=socketpair),
-        "atexit": SimpleNamespace(register=lambda call: State.at_exit.append(call) or call),
+        "atexit": SimpleNamespace(register=register),
         "random": _Instead(real_random, uniform=uniform),
         "sys": _Instead(real_sys, is_finalizing=is_finalizing),
     }

@@ -72,7 +72,7 @@ class ThreadHost(Host):
 
     # --- time ----------------------------------------------------------------------------------------------
 
-    @property  # type: ignore[override]
+    @property
     def local(self) -> int:
         """The time that this process has reached, which is the world's time."""
         return self.kernel.now()
@@ -116,7 +116,8 @@ class ThreadHost(Host):
     def interrupted(self) -> None:
         """Let a client close its connections if an operation on them was cut short."""
         for client in self.clients:
-            fleet = client._driver._leader.fleet
+            driver: Any = client._driver
+            fleet = driver._leader.fleet
             if fleet is not None and (fleet.torn or fleet.wires.taken):
                 for connection in self.connections:
                     connection.excused = True
@@ -131,12 +132,12 @@ class ThreadHost(Host):
         self.dead = True
 
 
-def dial(address: Any, timeout: float, tracking: bool = True, extension: Any = None) -> Any:
+def dial(master: Any, timeout: float, tracking: bool = True, extension: Any = None) -> Any:
     """Connect to a simulated master; replaces `redlatch.wire.connect.dial`."""
     kernel = fakes.State.kernel
     assert kernel is not None and kernel.current is not None
     host = kernel.current.host
-    index = int(address.address.partition("-")[2].partition(":")[0])
+    index = int(master.address.partition("-")[2].partition(":")[0])
     sent_ns = host.read_clock()
     kernel.sleep(3 * host.routes[index].there.usual_ns)
     kernel.gates.enter()
@@ -164,7 +165,7 @@ class ThreadClient(Client):
         policies = impl.current.module("quorum.policy")
         host, enter = self._host, self._host.kernel.gates.enter
 
-        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc,name-defined]
+        class HostClock(impl.current.module("votes.units").Clock):  # type: ignore[misc]
             def now(self) -> int:
                 shown = host.read_clock()
                 enter()

@@ -12,7 +12,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Sized
-from types import ModuleType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -91,7 +91,7 @@ class Kernel:
         tick_ns: nanoseconds from one point to the next.
     """
 
-    def __init__(self, world: SimWorld, gates: ModuleType, choice: Choice, tick_ns: int) -> None:
+    def __init__(self, world: SimWorld, gates: Any, choice: Choice, tick_ns: int) -> None:
         self.world = world
         self.gates = gates
         self.choice = choice
@@ -254,12 +254,12 @@ class Kernel:
 
     def _where(self) -> str:
         """Return the line of the package that the running thread executes."""
-        frame = sys._getframe()
+        frame: FrameType | None = sys._getframe()
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
             if name.startswith("redlatch.") and name != "redlatch.drivers.simulated":
                 return f"in {name.removeprefix('redlatch.')}:{frame.f_lineno} ({frame.f_code.co_name})"
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return "outside"
 
     # --- blocking ------------------------------------------------------------------------------------------
@@ -416,9 +416,9 @@ _FINALIZERS = ("__del__", "forget")
 
 def _finalizes() -> bool:
     """Return whether a finalizer runs, in which an exception would only be printed."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name not in _FINALIZERS:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame is not None
 
 

@@ -172,7 +172,8 @@ class _Schedule:
             host.end()
         fakes.State.kernel = None
         for client in self.made:
-            client._driver._connections.forked = True  # so that its finalizer sends nothing
+            driver: Any = client._driver
+            driver._connections.forked = True  # so that its finalizer sends nothing
         for name, made in (("_all_connections", weakref.WeakSet), ("_drivers", weakref.WeakSet)):
             if hasattr(lifetime, name):
                 setattr(lifetime, name, made())
@@ -189,17 +190,17 @@ class _Schedule:
         begun = world.now
         for fault in plan.faults:
             world.at(begun + int(fault.at * SECOND), faults._strike, fault)
-        for number, (client, uses) in enumerate(plan.threads):
-            host = self.hosts[client]
-            thread = self._start(host, f"thread {number}", partial(self._work, f"thread {number}", client, uses))
+        for number, (index, uses) in enumerate(plan.threads):
+            host = self.hosts[index]
+            thread = self._start(host, f"thread {number}", partial(self._work, f"thread {number}", index, uses))
             self.mains.setdefault(host, thread)
-        for client, at in plan.interrupts:
-            main = self.mains.get(self.hosts[client])
+        for index, at in plan.interrupts:
+            main = self.mains.get(self.hosts[index])
             if main is not None:  # else the schedule was made smaller
                 world.at(begun + int(at * SECOND), kernel.interrupt, main)
         if plan.ending is not None:
-            client, at, what = plan.ending
-            world.at(begun + int(at * SECOND), getattr(self, f"_{what}"), client)
+            index, at, what = plan.ending
+            world.at(begun + int(at * SECOND), getattr(self, f"_{what}"), index)
         kernel.run(begun + SPAN_NS, self.working)
         self._look_for_sleepers()
         kernel.run(world.now + REST_NS)  # background work ends
@@ -318,10 +319,11 @@ class _Schedule:
         self._start(host, "child", partial(self._be_child, host, client))
 
     def _be_child(self, host: ThreadHost, client: int) -> None:
-        with _only(lifetime, "_all_connections", self.clients[client]._driver._connections):
+        driver: Any = self.clients[client]._driver
+        with _only(lifetime, "_all_connections", driver._connections):
             for call in fakes.State.at_fork:
                 call()
-        if self.clients[client]._driver._leader.fleet is not None:
+        if driver._leader.fleet is not None:
             try:
                 self.clients[client].lock("of the parent").acquire(timeout=0.1)
             except ClientUnusable:

@@ -68,7 +68,7 @@ def points_of(source: str) -> list[str]:
         noted.append("point")
         return result
 
-    gates = instrument.load_gates()
+    gates: Any = instrument.load_gates()
     gates.left, gates.point = 0, gate
 
     def always(function: Any) -> Any:  # each gate decides

@@ -74,7 +74,7 @@ class Trouble:
         """Send a command to a master; ignore the error of a master that is stopped or down."""
         try:
             with self._ask(index) as server:
-                server.execute_command(*words)  # type: ignore[no-untyped-call]
+                server.execute_command(*words)
         except redis.RedisError as error:
             self.counts[f"({words[0]}: {type(error).__name__})"] += 1
 

@@ -34,8 +34,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def ask(url: str) -> redis.Redis:
-    """Return a client of one master, to read its keys."""
+def ask(url: str) -> Any:
+    """Return a client of one master, to read its keys.
+
+    The types that redis-py gives its replies are too wide: a test knows the type of each reply.
+    """
     return redis.Redis.from_url(url, socket_timeout=PATIENCE, retry=None)
 
 
@@ -175,6 +178,12 @@ def run_script(
     if wait:
         finish(process)
     return process
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a process writes."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 Command = tuple[bytes, ...]
@@ -122,13 +122,15 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
-            passage = Passage(self, client, server)
-            self._passages.append(passage)
-            # Check after the append: either this thread sees `closed`, or `close` sees the passage.
-            if self.closed:
-                passage.end()
-            self._start(passage.carry_requests)
-            self._start(passage.carry_replies)
+            self._carry(Passage(self, client, server))
+
+    def _carry(self, passage: Passage) -> None:
+        self._passages.append(passage)
+        # Check after the append: either this thread sees `closed`, or `close` sees the passage.
+        if self.closed:
+            passage.end()
+        self._start(passage.carry_requests)
+        self._start(passage.carry_replies)
 
     @staticmethod
     def _start(target: Callable[[], None]) -> None:
@@ -201,7 +203,7 @@ class Passage:
                 # The socket is closed already.
                 pass
 
-    def _messages(self, sock: socket.socket):  # type: ignore[no-untyped-def]
+    def _messages(self, sock: socket.socket) -> Iterator[bytes]:
         """Yield whole messages until either side ends the connection."""
         data = b""
         try:

@@ -53,12 +53,12 @@ def restrict() -> None:
     """Create the user on each master at its start, and let clients log in as that user."""
     masters_of, enter, start = config.masters_of, embedded.Masters.__enter__, embedded.Masters.start
 
-    def restricted(masters: Any) -> list[config.Master]:
+    def restricted(masters: Any, by_db: bool = False) -> list[config.Master]:
         if isinstance(masters, str):
             masters = [masters]
         if isinstance(masters, (list, tuple)):
             masters = [_as_user(master) for master in masters]
-        return masters_of(masters)
+        return masters_of(masters, by_db)
 
     def entered(self: embedded.Masters) -> list[str]:
         urls = enter(self)
