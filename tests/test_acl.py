@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import redis
 from support.builds import builds
-from support.faces import ask
-from support.restricted import OPERATIONS, rights
+from support.faces import Face, ask
+from support.restricted import OPERATIONS, USER, rights
 
 from redlatch import Client, QuorumUnavailable
 from redlatch.testing import embedded
 
 TESTS = Path(__file__).parent
-SUITE = ["test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
+SUITE = ["test_acl.py", "test_family.py", "test_batch.py", "test_fair.py", "test_renewal.py"]
 
 
 @pytest.mark.skipif("REDLATCH_TEST_ACL" in os.environ, reason="all of them run so")
@@ -41,6 +41,18 @@ def test_the_locks_need_no_more_rights_than_the_documentation_lists(tmp_path: Pa
     passed = re.search(r"(\d+) passed", ended.stdout)
     assert passed is not None
     assert int(passed[1]) > 100
+
+
+@pytest.mark.skipif("REDLATCH_TEST_ACL" not in os.environ, reason="only then clients are restricted")
+def test_every_client_of_a_restricted_run_logs_in_as_the_restricted_user(
+    connect: Face, three: list[str], name: str
+) -> None:
+    lock = connect(three).lock(name)
+    assert lock.acquire()
+    for url in three:
+        users = {each["user"] for each in ask(url).client_list()}
+        assert users == {USER, "default"}
+    lock.release()
 
 
 def test_plain_and_fenced_locks_need_only_the_line_that_the_documentation_gives(name: str) -> None:

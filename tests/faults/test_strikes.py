@@ -353,7 +353,7 @@ def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch
     kind: str, search: Search, three: list[str], name: str
 ) -> None:
     with Client(three) as holder, Client(three) as client:
-        watches = client._driver.queues.watches  # type: ignore[attr-defined]
+        watches = client._driver.queues.watches
         client.connect()
 
         def lock_of(owner: Client) -> Any:

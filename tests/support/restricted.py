@@ -11,10 +11,11 @@ from typing import Any
 
 import redis
 
-from redlatch import config
+from redlatch.config import Master
+from redlatch.locks.factory import BaseClient
 from redlatch.testing import embedded
 
-OPERATIONS = Path(__file__).parents[1] / "docs/operations.md"
+OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 
 USER, PASSWORD = "lk", "s3cr3t-lk"
 
@@ -51,14 +52,14 @@ def _make(admin: redis.Redis, given: list[str]) -> None:
 
 def restrict() -> None:
     """Create the user on each master at its start, and let clients log in as that user."""
-    masters_of, enter, start = config.masters_of, embedded.Masters.__enter__, embedded.Masters.start
+    masters_of, enter, start = BaseClient._masters_of, embedded.Masters.__enter__, embedded.Masters.start
 
-    def restricted(masters: Any, by_db: bool = False) -> list[config.Master]:
+    def restricted(masters: Any) -> list[Master]:
         if isinstance(masters, str):
             masters = [masters]
         if isinstance(masters, (list, tuple)):
             masters = [_as_user(master) for master in masters]
-        return masters_of(masters, by_db)
+        return masters_of(masters)
 
     def entered(self: embedded.Masters) -> list[str]:
         urls = enter(self)
@@ -70,7 +71,7 @@ def restrict() -> None:
         start(self, index)
         admit(self.urls[index])
 
-    config.masters_of = restricted
+    BaseClient._masters_of = staticmethod(restricted)
     embedded.Masters.__enter__ = entered  # type: ignore[method-assign]
     embedded.Masters.start = started  # type: ignore[method-assign]
 
