@@ -1,6 +1,7 @@
 # The set-up needs python3 >= 3.11 with venv. The compiled half also needs gcc and Python's headers.
 #   make demo   the flash sale            make test   the tests, both implementations
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
+#   make hot    the time of the functions that every lock uses
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
 #   make fuzz SECONDS=600   arbitrary replies
 # Each target makes .venv and installs the packages that it needs. A second run does not repeat this.
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redlatch/_c/*/*/*.p*) \
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) src/redlatch/wire/engine.py
 
-.PHONY: demo test bench lint instructions sanitize soak fuzz clean
+.PHONY: demo test bench hot lint instructions sanitize soak fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -35,6 +36,10 @@ lint: $(VENV)/.with-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$(BIN):$$PATH" cython-lint ext
+
+# Time the functions that every lock uses, in both implementations.
+hot: $(VENV)/.with-test
+	$(BIN)/python -m pytest bench/test_hot_functions.py --benchmark-columns=median,iqr,rounds
 
 # Compare the instructions of a cycle with bench/instructions.json. To accept a higher number: UPDATE=--update
 instructions: $(VENV)/.with-test

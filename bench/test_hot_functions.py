@@ -1,6 +1,6 @@
 """Time the functions that every lock uses, with pytest-benchmark, in both implementations.
 
-    pytest bench/test_hot_functions.py
+    make hot
 
 The sockets are socketpairs without a server. Replies come a hundred at a time, so that system calls cost little.
 `ns_each` in the extra info is the time for one vote, or one command, of one link.
