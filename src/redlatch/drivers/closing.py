@@ -122,11 +122,9 @@ class Closing:
                 leader.await_replies(left if owing else min(left, MILLISECOND))
                 leader.take_all()
         finally:
-            try:
-                self._connections.close()
-            finally:
-                leader.role.clear()
-                self._wake_everybody()
+            self._connections.close()  # if an interrupt strikes here, `_hang_up` finds the role and closes again
+            leader.role.clear()
+            self._wake_everybody()
             self._background.read_later()  # the background thread ends once no lock is held
             try:
                 self._background.attend_by(0)
