@@ -1247,7 +1247,8 @@ def test_a_master_that_is_killed_and_restarted_disturbs_no_client_and_votes_agai
     for index in (0, 1, 2):
         masters.kill(index)
         masters.start(index)
-        await_true(partial(lambda index: calls_of(masters.urls[index], "set") > 0, index))
+        # The guard may set its marker before the master votes again, so a few calls prove nothing.
+        await_true(partial(lambda index: calls_of(masters.urls[index], "set") > 5, index))
     over.set()
     assert all(each.result(PATIENCE) > 0 for each in cycling)
     await_true(lambda: not keys(masters.urls, name))
