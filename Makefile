@@ -2,6 +2,7 @@
 #   make demo   the flash sale            make test   the tests, both implementations
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
+#   make check  the linters and the quick tests, in a minute
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
 #   make fuzz SECONDS=600   arbitrary replies
 # Each target makes .venv and installs the packages that it needs. A second run does not repeat this.
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redlatch/_c/*/*/*.p*) \
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) src/redlatch/wire/engine.py
 
-.PHONY: demo test bench hot lint instructions sanitize soak fuzz clean
+.PHONY: demo test check bench hot lint instructions sanitize soak fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -26,6 +27,12 @@ THREE := -n 3 --dist worksteal
 
 test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(THREE) $(TESTS)
+
+# The tests that need a few seconds: those of the algorithm, and few with servers.
+QUICK := attempt background commands config connect connections docs engine errors faces hold impl lifetime lines net \
+    policy proxy quorum readwrite said scripts secrecy sleeper upkeep
+check: lint
+	$(BIN)/python -m pytest -q $(THREE) tests/guard $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/redlatch bench $(BENCH)
