@@ -498,14 +498,17 @@ def test_row_41_two_threads_may_promote_the_last_sleeper_at_once(world: World, d
 
 def test_a_late_close_does_not_delay_the_upkeep(driver: Any) -> None:
     began, may_end = threading.Event(), threading.Event()
+    ended: list[bool] = []
 
     def close_late() -> None:
         began.set()
         may_end.wait(PATIENCE)
+        ended.append(True)
 
     driver._closing.close_late, driver._closing.overdue = close_late, True
-    driver.read_late_replies()  # returns
+    driver.read_late_replies()
     try:
+        assert not ended  # it did not wait for the close
         assert began.wait(PATIENCE)
     finally:
         may_end.set()
