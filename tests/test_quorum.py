@@ -52,7 +52,10 @@ class Play:
 
     def __init__(self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None) -> None:
         self.build = build = build or impl.current
-        self.quorum_module: ModuleType = build.module("quorum.quorum")
+        self.extending = build.module("quorum.extend").extend
+        self.releasing = build.module("quorum.release").release
+        self.releasing_nowait = build.module("quorum.release").release_nowait
+        self.inquiry: ModuleType = build.module("quorum.inquiry")
         self.effects_module: ModuleType = build.module("quorum.effects")
         self.acquire_module: ModuleType = build.module("quorum.acquire")
         self.contention_module: ModuleType = build.module("quorum.waiting.contention")
@@ -145,10 +148,10 @@ class Play:
         return self.hold.state == self.holds.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
-        return self.run(self.quorum_module.extend(self.policy, self.hold, ttl_ms), *script)
+        return self.run(self.extending(self.policy, self.hold, ttl_ms), *script)
 
     def release(self, *script: Votes) -> Any:
-        return self.run(self.quorum_module.release(self.policy, self.queues, self.hold, SECOND), *script)
+        return self.run(self.releasing(self.policy, self.queues, self.hold, SECOND), *script)
 
     def kinds(self) -> list[str]:
         """Return the names of all effects so far, with their commands."""
@@ -498,14 +501,14 @@ def test_a_hold_is_held_until_just_before_its_deadline(held: Play) -> None:
 
 
 def test_a_claim_during_a_release_is_refused(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     with pytest.raises(AlreadyHeld):
         held.hold.claim(object())
 
 
 def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held: Play) -> None:
-    first = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    first = held.releasing(held.policy, held.queues, held.hold, SECOND)
     ballot = next(first)
     with pytest.raises(NotOwned):
         held.release("yyy")
@@ -651,7 +654,7 @@ def test_a_shorter_ttl_that_some_masters_may_have_set_shortens_the_validity(held
 
 
 def test_a_shorter_ttl_counts_from_before_its_first_byte_leaves(held: Play) -> None:
-    steps = held.quorum_module.extend(held.policy, held.hold, 200)
+    steps = held.extending(held.policy, held.hold, 200)
     started = held.now
     next(steps)
     assert held.hold.deadline_ns == started + held.policy.validity_ns(200)
@@ -686,9 +689,9 @@ def test_an_extension_overtaken_by_another_acquire_leaves_that_ones_deadline_alo
 
 
 def test_an_extension_waits_for_the_one_that_is_under_way(held: Play) -> None:
-    first = held.quorum_module.extend(held.policy, held.hold, 10_000)
+    first = held.extending(held.policy, held.hold, 10_000)
     ballot = next(first)
-    second = held.quorum_module.extend(held.policy, held.hold, 100)
+    second = held.extending(held.policy, held.hold, 100)
     assert type(next(second)).__name__ == "Pause"
     held.vote(ballot, "yyy")
     assert list(first) == []
@@ -706,7 +709,7 @@ def test_a_late_answer_to_an_extension_does_not_undo_a_later_shorter_ttl(held: P
 
 
 def test_an_abandoned_extension_does_not_delay_the_next_one(held: Play) -> None:
-    first = held.quorum_module.extend(held.policy, held.hold, TTL_MS)
+    first = held.extending(held.policy, held.hold, TTL_MS)
     next(first)
     first.close()
     held.extend("yyy")
@@ -719,7 +722,7 @@ def test_an_abandoned_extension_does_not_delay_the_next_one(held: Play) -> None:
 def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Play) -> None:
     token = held.hold.token
     lock = object()
-    held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, lock))
+    held.run(held.releasing_nowait(held.policy, held.queues, held.hold, lock))
     [tell] = held.effects
     [ballot] = tell.ballots
     assert held.kinds() == ["Tell Release"]
@@ -730,7 +733,7 @@ def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Pla
 def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(held: Play) -> None:
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
-        held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
+        held.run(held.releasing_nowait(held.policy, held.queues, held.hold, object()))
     assert held.kinds() == ["Tell Release"]
     # The loss is not reported a second time.
     assert held.effects[0].ballots[0].released_lock is None
@@ -738,17 +741,17 @@ def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(h
 
 
 def test_release_nowait_after_an_interrupted_release_reports_no_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     held.hold.resend_release(held.hold.ticket)
-    held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
+    held.run(held.releasing_nowait(held.policy, held.queues, held.hold, object()))
     assert held.effects[0].ballots[0].released_lock is None
 
 
 def test_release_nowait_needs_a_held_lock(held: Play) -> None:
     held.release("yyy")
     with pytest.raises(NotOwned):
-        held.run(held.quorum_module.release_nowait(held.policy, held.queues, held.hold, object()))
+        held.run(held.releasing_nowait(held.policy, held.queues, held.hold, object()))
 
 
 # --- many at once ------------------------------------------------------------------------------------
@@ -838,7 +841,7 @@ def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(pla
 
 
 def test_a_lock_of_a_batch_with_a_pending_operation_is_waited_for(held: Play) -> None:
-    extensions = [held.quorum_module.extend(held.policy, held.hold, TTL_MS) for _ in range(2)]
+    extensions = [held.extending(held.policy, held.hold, TTL_MS) for _ in range(2)]
     errors: dict[int, Any] = {}
     held.run(held.batch.together(extensions, errors), "yyy", "yyy")
     assert held.kinds() == ["Tell Extend", "list Extend", "Pause", "Tell Extend", "list Extend"]
@@ -849,7 +852,7 @@ def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_release
     command = held.commands.Look(held.hold.key)
     look = held.ballots.Ballot(command, held.policy.size, held.policy.quorum, BEGINNING + VALIDITY)
     held.queues.watches.add(held.hold.key, look)
-    steps = held.batch.together([held.quorum_module.release_nowait(held.policy, held.queues, held.hold, None)], {})
+    steps = held.batch.together([held.releasing_nowait(held.policy, held.queues, held.hold, None)], {})
     sent = next(steps)
     assert [type(ballot.command).__name__ for ballot in sent.ballots] == ["Release"]
     assert not look.decided
@@ -893,7 +896,7 @@ def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
         # Another thread runs at this moment.
         if not others:
             others.append(None)
-            others[0] = held.quorum_module.release(policy, held.queues, held.hold, SECOND)
+            others[0] = held.releasing(policy, held.queues, held.hold, SECOND)
             next(others[0])
         return held.now
 
@@ -903,7 +906,7 @@ def test_only_one_of_two_concurrent_releases_continues(held: Play) -> None:
     }
     policy = type(held.policy)(clock=clock_of(held.build, clock), random=lambda: 0.5, **rest)
     with pytest.raises(NotOwned):
-        next(held.quorum_module.release(policy, held.queues, held.hold, SECOND))
+        next(held.releasing(policy, held.queues, held.hold, SECOND))
 
 
 def test_releasing_a_lock_that_was_never_held_raises_not_owned(play: Play) -> None:
@@ -954,12 +957,12 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
 
 
 def test_a_lock_that_is_being_released_is_no_longer_held(held: Play) -> None:
-    next(held.quorum_module.release(held.policy, held.queues, held.hold, SECOND))
+    next(held.releasing(held.policy, held.queues, held.hold, SECOND))
     assert not held.hold.held(held.now)
 
 
 def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -970,7 +973,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
 
 
 def test_resend_release_returns_the_same_command_after_an_interrupt(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     first = next(steps).command
     steps.close()
     again = held.hold.resend_release(held.hold.ticket)
@@ -983,7 +986,7 @@ def test_resend_release_returns_nothing_if_no_lock_is_held(play: Play) -> None:
 
 
 def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -> None:
-    steps = held.quorum_module.release(held.policy, held.queues, held.hold, SECOND)
+    steps = held.releasing(held.policy, held.queues, held.hold, SECOND)
     next(steps)
     steps.close()
     held.hold.resend_release(held.hold.ticket)
@@ -994,11 +997,11 @@ def test_an_object_whose_release_was_interrupted_may_acquire_again(held: Play) -
 
 
 def locked(play: Play, *script: Votes) -> Any:
-    return play.run(play.quorum_module.locked(play.policy, play.hold, SECOND), *script)
+    return play.run(play.inquiry.locked(play.policy, play.hold, SECOND), *script)
 
 
 def owned(play: Play, *script: Votes) -> Any:
-    return play.run(play.quorum_module.owned(play.policy, play.hold, SECOND), *script)
+    return play.run(play.inquiry.owned(play.policy, play.hold, SECOND), *script)
 
 
 @pytest.mark.parametrize(("votes", "verdict"), [("yyy", True), ("nnn", False), ("yynnn", False), ("!!yyy", True)])
@@ -1115,7 +1118,7 @@ def test_a_refused_acquire_has_nothing_to_undo(play: Play) -> None:
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
 def test_an_interrupted_extension_leaves_the_lock_held_until_its_old_deadline(held: Play, how: str) -> None:
-    steps = held.quorum_module.extend(held.policy, held.hold, 4000)
+    steps = held.extending(held.policy, held.hold, 4000)
     next(steps)
     try:
         INTERRUPTIONS[how](steps)

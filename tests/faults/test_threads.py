@@ -160,7 +160,7 @@ def test_row_40_a_lease_that_was_passed_on_is_not_released_when_its_hold_is_want
         refused.append(head)
 
     world.queues.called = world.queues.watches.called = interpose(deque, "append", claim)()
-    steps = world.play.quorum_module.release(world.policy, world.queues, head, SECOND)
+    steps = world.play.releasing(world.policy, world.queues, head, SECOND)
     assert not list(steps)  # nothing is sent
     assert refused and turn.lease.token == b"token"
 

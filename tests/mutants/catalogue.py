@@ -30,7 +30,8 @@ class Mutant:
 
 
 BATCH, SEMAPHORE = "quorum/batch.py", "quorum/kinds/semaphore.py"
-QUORUM, HOLD, POLICY, BALLOT = "quorum/quorum.py", "quorum/hold.py", "quorum/policy.py", "votes/ballot.py"
+EXTEND, RELEASE, HOLD = "quorum/extend.py", "quorum/release.py", "quorum/hold.py"
+POLICY, BALLOT = "quorum/policy.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
@@ -73,14 +74,14 @@ MUTANTS = (
     Mutant(
         "an extension that came too late counts",
         "17, 33, 37, D6",
-        QUORUM,
+        EXTEND,
         "            if settled >= limit or ballot.refused() or",
         "            if ballot.refused() or",
     ),
     Mutant(
         "an extension adds to what is left",
         "40, rule 4",
-        QUORUM,
+        EXTEND,
         "                hold.prolong(token, started, 0 if overtaken else deadline)\n",
         "                hold.prolong(token, started, max(hold.deadline_ns, limit) + policy.validity_ns(ttl_ms))\n",
     ),
@@ -263,7 +264,7 @@ MUTANTS = (
     Mutant(
         "who passes a lease on releases it, too",
         "D5",
-        QUORUM,
+        RELEASE,
         "queues.pass_on(policy, hold, started):\n        hold.free()\n        return\n    command",
         "queues.pass_on(policy, hold, started):\n        pass\n    command",
     ),
@@ -503,7 +504,7 @@ return 1""",
     Mutant(
         "an extension outlives the deletion of its key",
         "python-redis-lock's reset",
-        QUORUM,
+        EXTEND,
         " or ballot.refused() or hold.lost_ns >= started:",
         " or ballot.refused():",
         foreign=True,

@@ -12,11 +12,13 @@ from redlatch.drivers.connections import Connections, MakeDialler, MakeGate, wea
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep import UpkeepSchedule
 
-from ..quorum import batch, quorum
+from ..quorum import batch, inquiry
 from ..quorum.acquire import acquire
 from ..quorum.effects import Steps
+from ..quorum.extend import extend
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
+from ..quorum.release import release, release_nowait
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 from ..votes.units import SECOND
@@ -66,23 +68,23 @@ class Session:
 
     def extending(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of an extension."""
-        return quorum.extend(self._policy, hold, ttl_ms)
+        return extend(self._policy, hold, ttl_ms)
 
     def releasing(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of a release that waits for the answer."""
-        return quorum.release(self._policy, self.queues, hold, self._policy.patience_ns(ttl_ms))
+        return release(self._policy, self.queues, hold, self._policy.patience_ns(ttl_ms))
 
     def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps:
         """Return the steps of a release that does not wait; the lock is notified if it had been lost before."""
-        return quorum.release_nowait(self._policy, self.queues, hold, released_lock)
+        return release_nowait(self._policy, self.queues, hold, released_lock)
 
     def locked(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether anybody holds a name."""
-        return quorum.locked(self._policy, hold, self._policy.patience_ns(ttl_ms))
+        return inquiry.locked(self._policy, hold, self._policy.patience_ns(ttl_ms))
 
     def owned(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether this holder has the lock."""
-        return quorum.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
+        return inquiry.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
 
     def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
         """Return the steps that try once to win each of many locks."""
@@ -151,4 +153,4 @@ class Session:
 
 def extending_all(policy: Policy, wanted: list[tuple[Hold, int]], errors: dict[int, LockError]) -> Steps:
     """Return the steps that extend each hold to its ttl in ms; errors go into a dict by place."""
-    return batch.together([quorum.extend(policy, hold, ttl_ms) for hold, ttl_ms in wanted], errors)
+    return batch.together([extend(policy, hold, ttl_ms) for hold, ttl_ms in wanted], errors)

@@ -1,6 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Many locks in one round: the generators of `quorum` for a list of holds.
+"""Many locks in one round: the generators of a single lock for a list of holds.
 
 Each name has its own result. The commands leave in parts, so that the masters work on the first part while the client
 makes the next one. Compiled as `redlatch._c.quorum.batch`, too (see `redlatch._c`).
@@ -171,7 +171,7 @@ def release_many(
         queues: the queues of this client.
         holds: the holds to release.
         patience_ns: how long to wait for answers.
-        errors: receives the errors that `quorum.release` would raise, by place in `holds`.
+        errors: receives the errors that `release` would raise, by place in `holds`.
     """
     hold: Hold
     for first in range(0, len(holds), BATCH):

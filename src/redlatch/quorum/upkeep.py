@@ -2,8 +2,8 @@
 
 All locks of a client that are cared for stand in one heap, by the time at which something is due. Locks that are due at
 about the same time are renewed together, with one batch of commands for each master. A renewal is an ordinary extension
-(`quorum.extend`): it counts if a quorum has answered before the old deadline, and it never brings back a key that is
-gone. A renewal that fails is tried again until the old deadline.
+(`extend`): it counts if a quorum has answered before the old deadline, and it never brings back a key that is gone. A
+renewal that fails is tried again until the old deadline.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from ...votes.ballot import Ballot
 from ...votes.commands import Look
 from ...votes.units import MILLISECOND
 from ..effects import Effect, Pause, Steps, Tell
+from ..extend import extend
 from ..hold import HELD, Hold
 from ..policy import Policy
-from ..quorum import extend
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry, WaitQueues
 

@@ -1,25 +1,23 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Extend, release, `locked` and `owned`, as generators that yield effects (see `effects`).
+"""Extend, as a generator that yields effects (see `effects`).
 
-Compiled as `redlatch._c.quorum.quorum`, too (see `redlatch._c`).
+A hold has one extension at a time. Compiled as `redlatch._c.quorum.extend`, too (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from redlatch.errors import NotOwned
 
 from ..votes.ballot import Ballot
-from ..votes.commands import Command
 from ..votes.units import MILLISECOND
-from .effects import Answer, Effect, Pause, Steps, Tell
+from .effects import Effect, Pause, Steps
 from .hold import HELD, WANTED_NS, Hold
-from .outcome import RAN_OUT, end_release, is_final, loss, lost_before, no_quorum
+from .outcome import RAN_OUT, is_final, loss, lost_before, no_quorum
 from .policy import Policy
-from .waiting.queues import WaitQueues
 
 
 def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) -> Steps:
@@ -107,97 +105,3 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, sta
         hold.extending = None
         raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
     return ballot
-
-
-def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> Steps:
-    """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
-
-    A release that was interrupted or that failed may be called again. The command reaches every master that may have
-    the key, even if the connection must be made anew.
-
-    Args:
-        queues: the queues of this client.
-        patience_ns: how long to wait for answers.
-
-    Raises:
-        NotOwned: the lock is not held, or another thread is releasing it.
-        LockLost: before the release the validity was over, or a quorum had forgotten the token.
-        QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
-    """
-    started = policy.clock.now()
-    late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
-        hold.free()
-        return
-    command = hold.releasing()
-    while True:
-        ballot = policy.ballot(command, started + patience_ns)
-        # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
-        if queues.by_key:
-            yield Tell([ballot])
-            queues.leave(hold, started, not late)
-            yield [ballot]
-        else:
-            yield ballot
-            queues.leave(hold, started, False)
-        if end_release(policy, hold, ballot, late, resent, started):
-            return
-        resent = True
-
-
-def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
-    """Release without waiting for answers: `release(wait=False)`.
-
-    Args:
-        queues: the queues of this client.
-        released_lock: the lock object. The driver reports it as lost if a quorum refuses the release.
-
-    Raises:
-        NotOwned: the lock is not held, or another thread is releasing it.
-        LockLost: the validity was over before the release.
-    """
-    started = policy.clock.now()
-    late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
-        hold.free()
-        return
-    ballot = policy.ballot(hold.releasing())
-    if not late and not resent:
-        ballot.released_lock = released_lock
-    yield Tell([ballot])
-    queues.leave(hold, started, not late)
-    hold.free()
-    if late:
-        raise loss(RAN_OUT, hold, policy.clock.now() - started)
-
-
-def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
-    """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
-    question = hold.kind.locked(hold.key)
-    for ballot in _inquiry(policy, hold, question, patience_ns):
-        yield ballot
-    yield Answer(ballot.yes >= ballot.quorum)
-
-
-def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
-    """Answer whether this holder has the lock: its deadline has not passed, and a quorum of masters has its token."""
-    mine = hold.held(policy.clock.now())
-    if mine:
-        token = hold.lease.token
-        question = hold.kind.owned(hold.key, hold.lease)
-        for ballot in _inquiry(policy, hold, question, patience_ns):
-            yield ballot
-        mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())
-    yield Answer(mine)
-
-
-def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
-    """Ask the masters, and ask again if connections broke; the last ballot has the answer."""
-    started = policy.clock.now()
-    for failures in (1, 2):
-        ballot = policy.ballot(command, started + patience_ns)
-        yield ballot
-        if not ballot.unavailable():
-            return
-        if is_final(ballot, failures):
-            raise no_quorum("query", policy, hold, ballot, policy.clock.now() - started)

@@ -1,0 +1,11 @@
+# Types for src/redlatch/quorum/inquiry.py when it is compiled. Its annotations give the other types and use the classes
+# imported here.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.quorum.effects cimport Answer
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.outcome cimport is_final
+from redlatch._c.quorum.policy cimport Policy

@@ -1,0 +1,12 @@
+# Types for src/redlatch/quorum/release.py when it is compiled. Its annotations give the other types and use the classes
+# imported here.
+
+cimport cython
+
+from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+from redlatch._c.quorum.effects cimport Tell
+from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.outcome cimport end_release
+from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.waiting.queues cimport WaitQueues
