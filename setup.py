@@ -23,6 +23,7 @@ TEXTS = (
     "quorum.acquire",
     "quorum.attempt",
     "quorum.batch",
+    "quorum.claim",
     "quorum.effects",
     "quorum.extend",
     "quorum.hold",
@@ -67,6 +68,7 @@ BOTH = NO_GC | FREELIST
 OF_CLASSES = (NO_GC, FREELIST, BOTH)
 OF_CLASSES_BY_NAME = {
     "votes.commands": NO_GC,
+    "quorum.claim": NO_GC,
     "quorum.hold": NO_GC,
     "votes.ballot": FREELIST,
     "quorum.lease": BOTH,
@@ -82,6 +84,7 @@ FAST = {
     "quorum.acquire",
     "quorum.attempt",
     "quorum.batch",
+    "quorum.claim",
     "quorum.hold",
     "quorum.release",
     "wire.engine",

@@ -46,7 +46,7 @@ def test_a_yes_of_the_first_master_leads_to_a_ballot_of_the_others(play: Play) -
     assert not attempt.won()
     others.yes = 1
     assert attempt.won()
-    assert play.hold.state == play.holds.HELD
+    assert play.hold.state == play.claims.HELD
 
 
 def split_votes(play: Play) -> Any:

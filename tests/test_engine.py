@@ -30,6 +30,7 @@ class Rig:
     def __init__(self, build: impl.Implementation, masters: int, dialect: int = DELIFEQ, up: bool = True) -> None:
         self.engine = build.module("wire.engine")
         self.ballot: Any = build.module("votes.ballot").Ballot
+        self.watch: Any = build.module("quorum.waiting.watches").Watch
         self.commands = build.module("votes.commands")
         self.now_ns = build.module("wire.net").now_ns
         addresses = [f"master-{index}:1" for index in range(masters)]
@@ -688,7 +689,7 @@ def look(rig: Rig, tracking: bool) -> Any:
     """Ask every master for the key; with `tracking` the masters also track it."""
     for link in rig.fleet.links:
         link.traits.tracking = tracking
-    ballot = rig.ballot(rig.commands.Look(b"the-key"), rig.fleet.size, rig.fleet.quorum)
+    ballot = rig.watch(rig.commands.Look(b"the-key"), rig.fleet.size, rig.fleet.quorum)
     ballot.waiter = object()
     rig.fleet.submit(ballot)
     rig.fleet.flush()
@@ -1025,7 +1026,7 @@ def test_row_44_a_master_that_pushes_more_than_it_should_is_dropped(rig: Rig) ->
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nthe-key\r\n"
     most = rig.engine.PUSHES_AHEAD
     rig.adopt(0, tracking=True)
-    look = rig.ballot(rig.commands.Look(b"the-key"), 3, 2)
+    look = rig.watch(rig.commands.Look(b"the-key"), 3, 2)
     for _ in range(3):
         rig.fleet.submit(look)
         rig.fleet.flush()

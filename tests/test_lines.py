@@ -29,9 +29,11 @@ class World:
         self.play = Play(masters, build=build)
         self.queues: Any = self.play.queues
         self.waiting = build.module("quorum.waiting.queues")
+        self.claims: ModuleType = self.play.claims
         self.holds: ModuleType = self.play.holds
         self.lease = build.module("quorum.lease").new_lease
         self.ballots: ModuleType = self.play.ballots
+        self.watches: ModuleType = self.play.watches
         self.now = BEGINNING
         self.policy = self.policy_of(build, self.play.policy.masters, **options)
 
@@ -54,7 +56,7 @@ class World:
 
     def hold(self, key: bytes = KEY) -> Any:
         hold = self.holds.Hold(NAME, key, self.play.plain)
-        hold.state = self.holds.WAITING
+        hold.state = self.claims.WAITING
         return hold
 
     def holder(self, key: bytes = KEY) -> Any:
@@ -113,14 +115,14 @@ def test_the_first_hold_is_the_head_and_all_others_queue(world: World) -> None:
 @pytest.mark.parametrize("state", ["WAITING", "ASKING", "RELEASING", "HELD"])
 def test_a_head_that_is_active_stays_the_head(world: World, state: str) -> None:
     head = world.holder()
-    head.state = getattr(world.holds, state)
+    head.state = getattr(world.claims, state)
     assert not world.queues.enter(world.hold(), world.now)
 
 
 @pytest.mark.parametrize("state", ["FREE", "SETTLING"])
 def test_the_next_hold_replaces_a_head_that_has_finished(world: World, state: str) -> None:
     head, hold = world.holder(), world.hold()
-    head.state = getattr(world.holds, state)
+    head.state = getattr(world.claims, state)
     assert world.queues.enter(hold, world.now)
     assert world.head() is hold
 
@@ -138,15 +140,15 @@ def test_a_replaced_head_neither_passes_its_lease_on_nor_calls_a_waiter(world: W
     entry = world.waiter()
     assert not world.pass_on(lost)
     world.leave(lost)
-    assert not entry.ballot.decided and world.head() is hold
+    assert not entry.decided and world.head() is hold
 
 
 def test_the_queues_of_two_names_are_independent(world: World) -> None:
     mine, theirs = world.holder(), world.holder(OTHER)
     entry, other = world.waiter(), world.waiter(OTHER)
     world.leave(mine)
-    assert world.called() == [entry.ballot]
-    assert world.head(OTHER) is theirs and not other.ballot.decided
+    assert world.called() == [entry]
+    assert world.head(OTHER) is theirs and not other.decided
 
 
 def test_waiters_are_called_in_the_order_of_arrival(world: World) -> None:
@@ -154,7 +156,7 @@ def test_waiters_are_called_in_the_order_of_arrival(world: World) -> None:
     entries = [world.waiter() for _ in range(5)]
     for entry in entries:
         world.leave(head)
-        assert world.called() == [entry.ballot]
+        assert world.called() == [entry]
         assert (entry.lease, world.head()) == (None, entry.hold)
         head = entry.hold
     world.leave(head)
@@ -174,14 +176,14 @@ def test_a_waiter_that_left_the_queue_is_not_called(world: World) -> None:
     assert world.queues.step_out(second, world.now) is None
     assert world.queues.step_out(first, world.now) is None
     world.leave(head)
-    assert world.called() == [third.ballot]
+    assert world.called() == [third]
 
 
 def test_a_called_waiter_that_leaves_calls_the_next_one(world: World) -> None:
     head, first, second = world.holder(), world.waiter(), world.waiter()
     world.leave(head)
     assert world.queues.step_out(first, world.now) is None
-    assert world.called() == [first.ballot, second.ballot]
+    assert world.called() == [first, second]
     assert world.head() is second.hold
 
 
@@ -243,7 +245,7 @@ def test_no_waiter_is_refused_for_being_late_by_default(implementation: impl.Imp
 def test_a_lease_passes_with_all_of_its_attributes(world: World) -> None:
     head, entry = world.holder(), world.waiter()
     assert world.pass_on(head)
-    assert world.called() == [entry.ballot]
+    assert world.called() == [entry]
     lease = entry.lease
     assert (lease.token, lease.since_ns, lease.deadline_ns, lease.passed) == (
         head.token,
@@ -307,7 +309,7 @@ def test_a_key_that_is_deleted_during_a_hand_off_is_lost_for_the_next_holder(wor
     entry.inherit()
     if when == "when it was passed on":
         world.queues.lose(KEY, world.now)
-    assert entry.hold.state == world.holds.HELD
+    assert entry.hold.state == world.claims.HELD
     assert not entry.hold.held(world.now)
 
 
@@ -351,7 +353,7 @@ def test_a_lease_passes_until_its_tenure_is_over(implementation: impl.Implementa
     entry = world.waiter()
     world.now = head.lease.since_ns + SECOND // 4
     assert not world.pass_on(head)
-    assert not entry.ballot.decided and entry.lease is None
+    assert not entry.decided and entry.lease is None
     world.now -= 1
     assert world.pass_on(head)
 
@@ -387,7 +389,7 @@ def test_a_waiter_that_left_before_the_hand_off_is_skipped(world: World) -> None
     head, first, second = world.holder(), world.waiter(), world.waiter()
     assert world.queues.step_out(first, world.now) is None
     assert world.pass_on(head)
-    assert (first.lease, world.called()) == (None, [second.ballot])
+    assert (first.lease, world.called()) == (None, [second])
 
 
 def test_a_waiter_that_leaves_after_the_hand_off_has_to_release_the_lease(world: World) -> None:
@@ -397,7 +399,7 @@ def test_a_waiter_that_leaves_after_the_hand_off_has_to_release_the_lease(world:
     assert lease is not None and lease.token == head.token
     # The waiter leaves when the lease is released.
     world.leave(first.hold)
-    assert world.called() == [first.ballot, second.ballot]
+    assert world.called() == [first, second]
     assert (second.lease, world.head()) == (None, second.hold)
 
 
@@ -431,7 +433,7 @@ def test_a_lease_that_meets_a_leaving_waiter_is_released_by_exactly_one_of_both(
         # The waiter leaves when the lease is released.
         meeting.leave(first.hold)
     assert (second.lease, meeting.head()) == (None, second.hold)
-    assert meeting.called().count(second.ballot) == 1
+    assert meeting.called().count(second) == 1
 
 
 def test_a_waiter_that_leaves_while_it_is_called_causes_one_call_of_the_next(meeting: Any) -> None:
@@ -439,7 +441,7 @@ def test_a_waiter_that_leaves_while_it_is_called_causes_one_call_of_the_next(mee
     meeting.meets = lambda: meeting.queues.step_out(first, meeting.now)
     meeting.leave(head)
     assert meeting.head() is second.hold
-    assert second.ballot.decided and not third.ballot.decided
+    assert second.decided and not third.decided
 
 
 def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
@@ -463,7 +465,7 @@ def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
                     play.vote(ballot, "nnn" if released else "yyy")
     except LockLost:
         pytest.fail("it was held to its end")
-    assert head.state == play.holds.FREE
+    assert head.state == play.claims.FREE
 
 
 def test_a_hold_that_joins_while_the_head_leaves_becomes_the_head(world: World) -> None:
@@ -483,7 +485,7 @@ def test_a_hold_that_joined_before_the_head_leaves_is_called_before_it_looks(wor
     assert not world.queues.enter(hold, world.now)
     entry = world.join(hold)
     world.leave(head)
-    assert world.called() == [entry.ballot]
+    assert world.called() == [entry]
     assert world.queues.enter(hold, world.now)
 
 
@@ -503,7 +505,7 @@ def test_two_holds_that_join_without_a_head_do_not_both_become_the_head(world: W
     assert [world.queues.enter(hold, world.now) for hold in (first, second)] == [True, False]
     world.queues.drop(entries[0])
     world.leave(first)
-    assert world.called() == [entries[1].ballot]
+    assert world.called() == [entries[1]]
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -542,10 +544,10 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
 def test_expire_calls_the_next_waiter_after_a_head_that_is_lost_or_gone(world: World, state: str) -> None:
     head, entry = world.holder(), world.waiter()
     world.queues.expire(world.now)
-    assert not entry.ballot.decided
-    head.state = getattr(world.holds, state)
+    assert not entry.decided
+    head.state = getattr(world.claims, state)
     world.queues.expire(head.deadline_ns)
-    assert world.called() == [entry.ballot]
+    assert world.called() == [entry]
     assert world.head() is entry.hold
 
 
@@ -572,7 +574,7 @@ class Crowd(World):
         hold = self.all[number]
         entry = self.entries.get(number)
         if what == "come" and number not in self.busy and entry is None:
-            hold.state = self.holds.WAITING
+            hold.state = self.claims.WAITING
             if self.queues.enter(hold, self.now):
                 self.win(number)
             else:
@@ -582,10 +584,10 @@ class Crowd(World):
         elif what == "pass" and number in self.busy and self.pass_on(hold):
             self.rest(number)
         elif what in ("pass", "leave") and number in self.busy:
-            hold.state = self.holds.RELEASING
+            hold.state = self.claims.RELEASING
             self.leave(hold)
             self.rest(number)
-        elif what == "wake" and entry is not None and entry.ballot.decided:
+        elif what == "wake" and entry is not None and entry.decided:
             self.line_up_to(number)
             if entry.lease is None:
                 assert self.head(hold.key) is hold
@@ -594,7 +596,7 @@ class Crowd(World):
         elif what == "step out" and entry is not None:
             given = entry.lease
             assert self.queues.step_out(entry, self.now) is given
-            assert given is None or entry.ballot.decided
+            assert given is None or entry.decided
             if given is not None:
                 self.leave(hold)
             del self.entries[number]
@@ -619,7 +621,7 @@ class Crowd(World):
     def check(self) -> None:
         for key in KEYS:
             mine = [number for number in range(12) if self.all[number].key == key]
-            called = [n for n in mine if n in self.entries and self.entries[n].ballot.decided]
+            called = [n for n in mine if n in self.entries and self.entries[n].decided]
             busy = [n for n in mine if n in self.busy]
             standing = [n for n in mine if n in self.entries]
             assert len(called) + len(busy) <= 1, "two at once"
@@ -701,7 +703,7 @@ def test_a_single_master_is_not_asked_before_the_others(implementation: impl.Imp
 
 def look(world: World, *answers: int) -> Any:
     """Return a look that is decided: -2 means that the key is gone, other answers are its remaining milliseconds."""
-    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), world.policy.size, world.policy.quorum)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), world.policy.size, world.policy.quorum)
     world.queues.watches.add(ballot.command.key, ballot)
     for index, answer in enumerate(answers):
         if answer == -2:
@@ -715,7 +717,7 @@ def look(world: World, *answers: int) -> Any:
 
 def test_a_watch_ends_when_a_quorum_has_pushed_the_change(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     world.queues.watches.changed(0, KEY)
     assert not ballot.decided
     world.queues.watches.changed(2, KEY)
@@ -724,7 +726,7 @@ def test_a_watch_ends_when_a_quorum_has_pushed_the_change(world: World) -> None:
 
 def test_a_master_that_pushes_twice_counts_once(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     world.queues.watches.changed(0, KEY)
     world.queues.watches.changed(0, KEY)
     assert not ballot.decided
@@ -732,7 +734,7 @@ def test_a_master_that_pushes_twice_counts_once(world: World) -> None:
 
 def test_another_key_ends_no_watch_and_all_keys_end_each(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     for index in range(3):
         world.queues.watches.changed(index, OTHER)
     assert not ballot.decided
@@ -745,7 +747,7 @@ def test_a_push_before_the_watch_begins_is_not_lost(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
     world.queues.watches.changed(0, KEY)
     world.queues.watches.changed(1, KEY)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     assert ballot.decided
 
 
@@ -763,7 +765,7 @@ def test_a_look_is_not_watchable_if_too_few_masters_push(world: World) -> None:
 
 def test_a_change_by_this_client_notifies_its_own_watchers(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     # Whatever the hold was, it has just sent a release.
     world.leave(world.hold())
     assert ballot.decided and world.called() == [ballot]
@@ -772,14 +774,14 @@ def test_a_change_by_this_client_notifies_its_own_watchers(world: World) -> None
 def test_a_broken_connection_calls_all_watchers(world: World) -> None:
     ballots = [look(world, 1000, 2000, 3000) for _ in range(2)]
     for ballot in ballots:
-        ballot.watch(FOR_EVER)
+        ballot.wait_anew(FOR_EVER)
     world.queues.watches.notify_all()
     assert world.called() == ballots
 
 
 def test_a_watcher_that_stopped_watching_is_not_called(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     world.queues.watches.remove(ballot.command.key, ballot)
     world.queues.watches.changed(0, None)
     world.queues.watches.notify_all()
@@ -827,7 +829,7 @@ def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
     world.holder()
     entries = [world.waiter(), world.waiter()]
     ballot = look(world, 1000, 2000, 3000)
-    assert world.queues.everybody() == [entries[0].ballot, entries[1].ballot, ballot]
+    assert world.queues.everybody() == [entries[0], entries[1], ballot]
 
 
 def test_a_watch_does_not_hide_the_deadlines_of_other_ballots(implementation: impl.Implementation) -> None:
@@ -837,10 +839,10 @@ def test_a_watch_does_not_hide_the_deadlines_of_other_ballots(implementation: im
     ballot.until_ns = BEGINNING + SECOND // 10
     # This is the deadline of the look.
     deadlines.add(ballot, BEGINNING)
-    ballot.watch(BEGINNING + 1000 * SECOND)
+    ballot.wait_anew(BEGINNING + 1000 * SECOND)
     # The watch changes the deadline.
     deadlines.add(ballot, BEGINNING)
-    later = world.ballots.Ballot(world.play.commands.Look(OTHER), 3, 2, BEGINNING + SECOND // 10 + 1)
+    later = world.watches.Watch(world.play.commands.Look(OTHER), 3, 2, BEGINNING + SECOND // 10 + 1)
     deadlines.add(later, BEGINNING + 1)
     assert deadlines.earliest() == later.until_ns
     assert deadlines.due(later.until_ns) == [later]
@@ -853,13 +855,13 @@ def test_a_watch_does_not_hide_the_deadlines_of_other_ballots(implementation: im
 def test_row_57_a_call_also_decides_the_watch_of_a_waiter(world: World, how: str) -> None:
     head = world.holder()
     entry = world.waiter()
-    entry.watch = look = world.ballots.Ballot(head.releasing(), 3, 2)
+    entry.watch = look = world.watches.Watch(head.releasing(), 3, 2)
     head.begin_release(world.now)
     if how == "pass_on":
         assert world.pass_on(head)
     else:
         world.leave(head)
-    assert entry.ballot.decided and look.decided
+    assert entry.decided and look.decided
     assert look in world.called()
 
 
@@ -892,7 +894,7 @@ def test_finished_ballots_are_dropped_behind_one_with_a_late_deadline(
     world = World(implementation)
     deadlines = implementation.module("drivers.deadlines").Deadlines()
     for number in range(10_000):
-        ballot = world.ballots.Ballot(world.play.commands.Look(OTHER), 3, 2, BEGINNING + 1000 * SECOND + number)
+        ballot = world.watches.Watch(world.play.commands.Look(OTHER), 3, 2, BEGINNING + 1000 * SECOND + number)
         ballot.waiter = SimpleNamespace(done=bool(number) and over == "cancelled")
         ballot.decided = bool(number) and over == "decided"
         deadlines.add(ballot, BEGINNING + number)

@@ -63,6 +63,8 @@ class Play:
         self.new_attempt = build.module("quorum.attempt").new_attempt
         self.commands: ModuleType = build.module("votes.commands")
         self.ballots: ModuleType = build.module("votes.ballot")
+        self.watches: ModuleType = build.module("quorum.waiting.watches")
+        self.claims: ModuleType = build.module("quorum.claim")
         self.holds: ModuleType = build.module("quorum.hold")
         self.queues = build.module("quorum.waiting.queues").WaitQueues()
         self.policies = policies = build.module("quorum.policy")
@@ -145,7 +147,7 @@ class Play:
         self.ticket = object()
         self.hold.claim(self.ticket)
         self.run(self.acquire_module.acquire(self.policy, self.queues, self.hold, TTL_MS, give_up_ns), *script)
-        return self.hold.state == self.holds.HELD
+        return self.hold.state == self.claims.HELD
 
     def extend(self, *script: Votes, ttl_ms: int = TTL_MS) -> Any:
         return self.run(self.extending(self.policy, self.hold, ttl_ms), *script)
@@ -226,7 +228,7 @@ def test_an_attempt_succeeds_if_and_only_if_a_quorum_said_yes(build: impl.Implem
     except QuorumUnavailable:
         pass
     won = counted(votes).count("y") >= quorum
-    assert play.hold.state == (play.holds.HELD if won else play.holds.FREE)
+    assert play.hold.state == (play.claims.HELD if won else play.claims.FREE)
 
 
 @given(votes=votes_without_failures)
@@ -260,7 +262,7 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
         play.follow(steps, itertools.chain(attempts, itertools.repeat(last)))
     except QuorumUnavailable:
         pass
-    won = play.hold.state == play.holds.HELD
+    won = play.hold.state == play.claims.HELD
     asked = [effect for effect in play.of("Ballot") if type(effect.command).__name__ == "Acquire"]
     tokens = [ballot.command.token for ballot in asked if ballot.asked >= -1]
     assert len(set(tokens)) == len(tokens)
@@ -338,7 +340,7 @@ def test_a_quorum_one_nanosecond_before_the_deadline_wins(play: Play) -> None:
 def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + VALIDITY, "yyyyy"))
     assert play.kinds() == ["Ballot Acquire", "Tell Release"]
-    assert play.hold.state == play.holds.FREE
+    assert play.hold.state == play.claims.FREE
 
 
 def test_a_process_that_was_stopped_beyond_its_ttl_with_votes_in_flight_gets_no_lock(play: Play) -> None:
@@ -407,14 +409,14 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
     assert play.kinds() == [
         "Ballot Acquire",
         "Tell Release",
-        "Ballot Look",
+        "Watch Look",
         "Pause",
         # First only one master is asked.
         "Ballot Acquire",
         # The others are asked after the first one granted.
         "Ballot Acquire",
     ]
-    _, _, first, others = (effect for effect in play.of("Ballot"))
+    _, first, others = (effect for effect in play.of("Ballot"))
     assert first.asked == ~others.asked == 1 << play.policy.order[crc32(KEY) % 5]
     assert (others.size, others.quorum) == (4, 2)
 
@@ -469,7 +471,7 @@ def test_a_lock_is_busy_if_one_silent_master_keeps_the_ballot_open(play: Play) -
 def test_after_quorum_unavailable_the_same_object_may_acquire_again(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         play.acquire("!!!", "!!!")
-    assert play.hold.state == play.holds.FREE
+    assert play.hold.state == play.claims.FREE
     assert play.acquire("yyy")
 
 
@@ -568,12 +570,12 @@ def test_an_extension_at_the_old_deadline_is_lost_however_many_said_yes(held: Pl
 
 def test_an_extension_during_which_a_master_may_have_forgotten_is_verified_by_another(held: Play) -> None:
     def forgets(ballot: Any) -> str:
-        held.policy.doubt(held.now)
+        held.policy.doubts.add(held.now)
         return "yyy"
 
     started = held.now
     held.extend(forgets, "yyy", ttl_ms=4000)
-    assert not held.policy.doubts(held.hold.lease.asked_ns)
+    assert not held.policy.doubts.cover(held.hold.lease.asked_ns)
     assert [ask.command.ttl_ms for ask in held.effects] == [4000, 4000 - LATENCY // MS]
     assert held.hold.deadline_ns <= started + held.policy.validity_ns(4000) + MS
 
@@ -581,7 +583,7 @@ def test_an_extension_during_which_a_master_may_have_forgotten_is_verified_by_an
 def test_an_extension_in_doubt_that_a_later_one_has_overtaken_is_not_repeated(held: Play) -> None:
     def stalls(ballot: Any) -> str:
         held.now = ballot.until_ns + 1
-        held.policy.doubt(held.now)
+        held.policy.doubts.add(held.now)
         held.now += 1
         held.extend("yyy", ttl_ms=30_000)
         return "yyy"
@@ -590,7 +592,7 @@ def test_an_extension_in_doubt_that_a_later_one_has_overtaken_is_not_repeated(he
     held.extend(stalls, ttl_ms=4000)
     assert [ask.command.ttl_ms for ask in held.effects] == [30_000, 4000, 30_000]
     assert held.hold.deadline_ns > held.now + 20 * SECOND
-    assert not held.policy.doubts(held.hold.lease.asked_ns)
+    assert not held.policy.doubts.cover(held.hold.lease.asked_ns)
 
 
 def test_an_extension_waits_no_longer_than_the_old_deadline(held: Play) -> None:
@@ -673,7 +675,7 @@ def test_an_extension_overtaken_by_a_release_does_not_bring_the_lock_back(held: 
 
     with pytest.raises(NotOwned):
         held.extend(meanwhile)
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
     assert held.hold.deadline_ns == 0
 
 
@@ -727,7 +729,7 @@ def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Pla
     [ballot] = tell.ballots
     assert held.kinds() == ["Tell Release"]
     assert (ballot.command.token, ballot.released_lock) == (token, lock)
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(held: Play) -> None:
@@ -737,7 +739,7 @@ def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(h
     assert held.kinds() == ["Tell Release"]
     # The loss is not reported a second time.
     assert held.effects[0].ballots[0].released_lock is None
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_release_nowait_after_an_interrupted_release_reports_no_loss(held: Play) -> None:
@@ -776,7 +778,7 @@ def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
     holds = names(play, 3)
     acquire_many(play, holds, "yyy", "nnn", "ynyy")
     assert play.kinds() == ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release"]
-    assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.FREE, play.holds.HELD]
+    assert [hold.state for hold in holds] == [play.claims.HELD, play.claims.FREE, play.claims.HELD]
     assert play.effects[2].ballots[0].command.key == holds[1].key
     assert len({ballot.command.token for ballot in play.effects[0].ballots}) == 3
     assert {hold.deadline_ns for hold in holds} == {0, BEGINNING + VALIDITY}
@@ -788,7 +790,7 @@ def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None
         acquire_many(play, holds, "yyy", "!!!", "!!!", "yyy", "!!!")
     first = ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release Release"]
     assert play.kinds() == [*first, "Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
-    assert [hold.state for hold in holds] == [play.holds.HELD, play.holds.HELD, play.holds.FREE]
+    assert [hold.state for hold in holds] == [play.claims.HELD, play.claims.HELD, play.claims.FREE]
     undone = [undo(hold, play.ticket) for hold in holds]
     assert [command and command.key for command in undone] == [holds[0].key, holds[1].key, None]
 
@@ -803,7 +805,7 @@ def test_a_batch_undoes_grants_that_come_after_the_validity(play: Play) -> None:
     holds = names(play, 2)
     acquire_many(play, holds, "yyy", play.jump(BEGINNING + VALIDITY, "yyy"))
     assert play.kinds()[2:] == ["Tell Release Release"]
-    assert [hold.state for hold in holds] == [play.holds.FREE, play.holds.FREE]
+    assert [hold.state for hold in holds] == [play.claims.FREE, play.claims.FREE]
 
 
 def test_a_large_batch_is_split_into_rounds_and_parts(play: Play) -> None:
@@ -812,9 +814,9 @@ def test_a_large_batch_is_split_into_rounds_and_parts(play: Play) -> None:
     acquire_many(play, holds, *["yyy"] * len(holds))
     assert [len(effect) for effect in play.of("list")] == [size, size, 1]
     assert [len(effect.ballots) for effect in play.of("Tell")] == [part] * (2 * size // part) + [1]
-    assert all(hold.state == play.holds.HELD for hold in holds)
+    assert all(hold.state == play.claims.HELD for hold in holds)
     assert release_many(play, holds, *["yyy"] * len(holds)) == {}
-    assert all(hold.state == play.holds.FREE for hold in holds)
+    assert all(hold.state == play.claims.FREE for hold in holds)
 
 
 def test_each_of_many_releases_has_a_result_of_its_own(play: Play) -> None:
@@ -828,7 +830,7 @@ def test_each_of_many_releases_has_a_result_of_its_own(play: Play) -> None:
         (3, QuorumUnavailable),
         (4, NotOwned),
     ]
-    assert [hold.state for hold in holds] == [*[play.holds.FREE] * 3, play.holds.SETTLING, play.holds.FREE]
+    assert [hold.state for hold in holds] == [*[play.claims.FREE] * 3, play.claims.SETTLING, play.claims.FREE]
 
 
 def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(play: Play) -> None:
@@ -850,7 +852,7 @@ def test_a_lock_of_a_batch_with_a_pending_operation_is_waited_for(held: Play) ->
 
 def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_releases(held: Play) -> None:
     command = held.commands.Look(held.hold.key)
-    look = held.ballots.Ballot(command, held.policy.size, held.policy.quorum, BEGINNING + VALIDITY)
+    look = held.watches.Watch(command, held.policy.size, held.policy.quorum, BEGINNING + VALIDITY)
     held.queues.watches.add(held.hold.key, look)
     steps = held.batch.together([held.releasing_nowait(held.policy, held.queues, held.hold, None)], {})
     sent = next(steps)
@@ -863,10 +865,10 @@ def test_a_waiter_that_watches_a_key_is_woken_after_a_batch_has_sent_its_release
 def test_acquire_all_that_gives_up_notifies_the_watchers_of_undone_keys(play: Play) -> None:
     """The masters push no change to the client that made it."""
     [hold] = names(play, 1)
-    look = play.ballots.Ballot(play.commands.Look(hold.key), 5, 3, BEGINNING + SECOND)
+    look = play.watches.Watch(play.commands.Look(hold.key), 5, 3, BEGINNING + SECOND)
     play.queues.watches.add(hold.key, look)
     play.run(play.batch.acquire_all(play.policy, play.queues, [hold], play.ticket, TTL_MS, 0), "ynnnn")
-    assert hold.state == play.holds.FREE
+    assert hold.state == play.claims.FREE
     assert look.decided
 
 
@@ -879,7 +881,7 @@ def test_a_release_asks_once_with_the_token_and_frees_the_object(held: Play) -> 
     [ask] = held.effects
     assert isinstance(ask.command, held.commands.Release)
     assert (ask.command.key, ask.command.token, ask.command.since_ns) == (KEY, token, BEGINNING)
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_releasing_twice_is_not_owned(held: Play) -> None:
@@ -919,19 +921,19 @@ def test_releasing_at_the_deadline_is_lost_and_still_deletes_the_key(held: Play)
     with pytest.raises(LockLost, match="validity ran out"):
         held.release("yyy")
     assert held.kinds() == ["Ballot Release"]
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_releasing_one_nanosecond_before_the_deadline_is_in_time(held: Play) -> None:
     held.now = BEGINNING + VALIDITY - 1
     held.release("yyy")
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_releasing_a_lock_that_a_quorum_has_forgotten_raises_lock_lost(held: Play) -> None:
     with pytest.raises(LockLost, match="forgotten"):
         held.release("nnn")
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_a_minority_that_forgot_the_token_does_not_fail_a_release(held: Play) -> None:
@@ -945,7 +947,7 @@ def test_a_release_that_fails_once_is_sent_again(held: Play) -> None:
 
 def test_a_no_to_a_repeated_release_is_no_loss(held: Play) -> None:
     held.release("!!!", "nnn")
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(held: Play) -> None:
@@ -953,7 +955,7 @@ def test_a_release_that_fails_twice_raises_with_causes_and_may_be_called_again(h
         held.release("!!!", "!!!")
     assert len(caught.value.causes) == 3
     held.release("nnn")
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_a_lock_that_is_being_released_is_no_longer_held(held: Play) -> None:
@@ -969,7 +971,7 @@ def test_an_interrupted_release_may_be_called_again_and_a_no_is_then_no_loss(hel
     # Lock.release does this after any interrupt.
     held.hold.resend_release(held.hold.ticket)
     held.release("nnn")
-    assert held.hold.state == held.holds.FREE
+    assert held.hold.state == held.claims.FREE
 
 
 def test_resend_release_returns_the_same_command_after_an_interrupt(held: Play) -> None:

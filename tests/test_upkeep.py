@@ -25,6 +25,7 @@ class Play:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         build = impl.load("python")
+        self.claims = build.module("quorum.claim")
         self.holds = holds = build.module("quorum.hold")
         self.lease = build.module("quorum.lease").new_lease(b"token", NOW - SECOND, NOW + SECOND)
         self.hold = hold = holds.Hold("name", b"name", build.module("quorum.kinds.plain").PLAIN)
@@ -34,7 +35,7 @@ class Play:
         self.lock = Lock()
         self.upkeep = Upkeep(self.lock, hold, TTL_MS, renews=True)
         self.upkeep.begin(NOW)
-        policy: Any = SimpleNamespace(doubted_ns=0, doubts=lambda asked_ns: False, random=lambda: 0.5)
+        policy: Any = SimpleNamespace(doubts=build.module("quorum.policy").Doubts(), random=lambda: 0.5)
         self.schedule = UpkeepSchedule(policy)
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease
@@ -59,7 +60,7 @@ class Play:
         """Pass the lease on, and get it back from the next holder: the same token, with a later deadline."""
         self.released()
         self.hold.claim(object())
-        self.hold.wait()
+        self.hold.to_waiting()
         self.hold.inherit(self.lease.until(NOW + 60 * SECOND), self.hold)
 
 

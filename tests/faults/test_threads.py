@@ -78,10 +78,10 @@ def change(world: World, head: Any) -> None:
 
 def watch(world: World) -> Any:
     """Return a ballot that waits for a change of the key; all three masters have the key."""
-    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
     for index in range(3):
         ballot.tell(index, 50, True)
-    ballot.watch(FOR_EVER)
+    ballot.wait_anew(FOR_EVER)
     world.queues.watches.add(KEY, ballot)
     return ballot
 
@@ -89,7 +89,7 @@ def watch(world: World) -> Any:
 @pytest.mark.parametrize("call", [pass_on, leave, notify_watchers, change])
 def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: World, call: Any) -> None:
     head = world.holder()
-    ballot = watch(world) if call in (notify_watchers, change) else world.waiter().ballot
+    ballot = watch(world) if call in (notify_watchers, change) else world.waiter()
     found: list[bool] = []
     world.queues.called = world.queues.watches.called = interpose(
         deque, "append", lambda called: found.append(called[0].decided)
@@ -102,7 +102,7 @@ def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: Wor
 def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
     head = world.holder()
     turn = None if call in (notify_watchers, change) else world.waiter()
-    ballot = watch(world) if turn is None else turn.ballot
+    ballot = watch(world) if turn is None else turn
 
     def strike(_: object) -> None:
         raise KeyboardInterrupt
@@ -130,7 +130,7 @@ def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
     def meanwhile(line: Any, now_ns: int) -> None:
         monkeypatch.setattr(kind, "move", move)
         assert world.queues._call_next(line, now_ns, False)
-        assert turn.ballot.decided and world.head() is turn.hold
+        assert turn.decided and world.head() is turn.hold
         world.queues.drop(turn)
 
     monkeypatch.setattr(kind, "move", meanwhile)
@@ -243,7 +243,7 @@ def test_row_37_a_lease_for_which_a_release_was_sent_meanwhile_is_not_passed_on(
 
     monkeypatch.setattr(kind, "move", meanwhile)
     assert not world.pass_on(head)
-    assert turn.lease is None and head.state == world.holds.SETTLING
+    assert turn.lease is None and head.state == world.claims.SETTLING
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
@@ -272,7 +272,7 @@ def test_row_37_an_acquire_is_not_undone_once_another_thread_releases_its_lock_a
         assert not world.pass_on(head)
         assert head.undoing(ticket) is not None  # once more, after a second interrupt
     head.end_undoing(ticket)
-    assert head.state == (world.holds.FREE if when == "after" else world.holds.RELEASING)
+    assert head.state == (world.claims.FREE if when == "after" else world.claims.RELEASING)
     if when != "after":  # the other thread goes on as if nothing had happened
         assert world.pass_on(head)
         assert turn.lease is not None
@@ -317,7 +317,7 @@ def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_dur
     else:
         world.queues.expire(world.now)
     assert world.head() is first.hold
-    assert not second.ballot.decided
+    assert not second.decided
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -343,11 +343,11 @@ def test_row_40_a_waiter_that_joins_a_line_during_its_removal_is_called(world: W
     if not joined:
         joined.append(world.waiter())
     world.leave(head)
-    assert world.called() == [joined[0].ballot]
+    assert world.called() == [joined[0]]
 
 
 def test_row_40_a_watch_that_begins_while_another_one_ends_is_kept(world: World) -> None:
-    first, second, third = watch(world), watch(world), world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+    first, second, third = watch(world), watch(world), world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)
 
     def meanwhile(_: object) -> None:
         world.queues.watches.remove(KEY, second)
@@ -380,7 +380,7 @@ def driver(world: World, three: list[str]) -> Any:
 def test_row_40_a_second_call_of_a_ballot_wakes_it_although_the_first_one_is_being_removed(
     world: World, driver: Any
 ) -> None:
-    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)
     ballot.waiter, second = Asleep(), Asleep()
 
     def meanwhile(called: Any) -> None:
@@ -425,7 +425,7 @@ def test_row_40_a_waiter_whose_call_another_thread_takes_at_once_goes_on(
 
 
 def test_row_40_a_driver_that_is_called_right_before_it_polls_does_not_poll(world: World, driver: Any) -> None:
-    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, driver._clock.now() + 3600 * SECOND)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, driver._clock.now() + 3600 * SECOND)
     driver.queues.watches.add(KEY, ballot)
     leader = driver._leader
     clock = leader._clock
@@ -531,7 +531,7 @@ def test_row_41_two_threads_may_report_the_last_loss_at_once(world: World, drive
         def tell_lost(self) -> None:
             told.append("lost")
 
-    ballot = world.ballots.Ballot(world.play.commands.Look(KEY), 3, 2, 0)
+    ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, 0)
     ballot.released_lock = Farewell()
     notify_lost = driver._connections.notify_lost
     driver._leader.fleet.lost = interpose(list, "pop", lambda _: notify_lost(), before=True)([ballot])
@@ -556,7 +556,7 @@ held = other.lock(name, ttl=60)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
 waiting = service.client._driver.queues.everybody
-while not any(ballot.waits_for for ballot in waiting()):  # then it polls the sockets, and does not return
+while not any(ballot.anew for ballot in waiting()):  # then it polls the sockets, and does not return
     time.sleep(0.001)
 """
 
@@ -624,7 +624,7 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
     client = Client(urls)
     client.connect()
     waiting = in_thread(client.lock(name, ttl=LONG).acquire)
-    await_true(lambda: any(ballot.waits_for for ballot in client._driver.queues.everybody()))
+    await_true(lambda: any(ballot.anew for ballot in client._driver.queues.everybody()))
     ask(urls[0]).client_kill_filter(_type="normal", skipme=True)
     assert stuck.entered.wait(PATIENCE)
     try:

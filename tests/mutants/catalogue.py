@@ -243,7 +243,7 @@ MUTANTS = (
         "rounds wait for silent masters",
         "row 42",
         BALLOT,
-        "        if self.waits_for or not 0 < self.missing() <= suspects:\n",
+        "        if self.anew or not 0 < self.missing() <= suspects:\n",
         "        if True:\n",
     ),
     Mutant(
@@ -280,8 +280,8 @@ MUTANTS = (
         "no look but by a push",
         "26, 27, row 32",
         CONTENTION,
-        "    look.watch(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))\n",
-        "    look.watch(until_ns)\n",
+        "    look.wait_anew(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))\n",
+        "    look.wait_anew(until_ns)\n",
     ),
     # --- renewal and loss ------------------------------------------------------------------------------------
     Mutant(
@@ -497,8 +497,8 @@ return 1""",
         "an attempt outlives the deletion of its key",
         "python-redis-lock's reset",
         OUTCOME,
-        " and not (policy.doubts(hold.lease.since_ns) or queues.deleted(hold))",
-        " and not policy.doubts(hold.lease.since_ns)",
+        " and not (policy.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))",
+        " and not policy.doubts.cover(hold.lease.since_ns)",
         foreign=True,
     ),
     Mutant(

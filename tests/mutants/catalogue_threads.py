@@ -98,8 +98,8 @@ THREADS = (
         "an interrupted acquire leaves its key",
         "interrupt",
         HOLD,
-        "        return command\n\n    def end_undoing(",
-        "        return None\n\n    def end_undoing(",
+        "        return command if self.to_undoing(ticket) else None",
+        "        self.to_undoing(ticket)\n        return None",
         threads="interrupts",
     ),
     _bug(

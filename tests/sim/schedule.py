@@ -14,7 +14,7 @@ from typing import Any
 from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
 from redlatch.compat.shared import shown_token
 from redlatch.guard.marker import KEPT_MS, MARKER, Marker
-from redlatch.quorum.hold import HELD
+from redlatch.quorum.claim import HELD
 
 from .checker import Checker
 from .faults import Faults

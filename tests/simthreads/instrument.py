@@ -27,6 +27,7 @@ HOT = (
     "redlatch.drivers.sleeper",
     "redlatch.drivers.threads",
     "redlatch.drivers.wake_chain",
+    "redlatch.quorum.claim",
     "redlatch.quorum.hold",
     "redlatch.quorum.waiting.queues",
 )

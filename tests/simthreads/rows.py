@@ -51,9 +51,9 @@ _LINES_CALL_NEXT = '''\
                 return False
             queue.move(now_ns)
             entry.courteous = courteous
-            self.called.append(entry.ballot)
+            self.called.append(entry)
             self.heads[entry.hold.key] = entry.hold  # and no call until it is decided, too
-            entry.ballot.decided = True
+            entry.decided = True
             _discard(queue, entry)
             if not entry.left or self.heads.get(entry.hold.key) is not entry.hold:  # else its owner has called nobody
                 return True
@@ -71,14 +71,14 @@ _LINES_PASS_ON = '''\
         # An extension may reach the masters behind the next one's own.
         busy = hold.extending is not None
         over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.passed >= policy.tenure_count
-        if busy or over or policy.doubts(hold.lease.asked_ns):
+        if busy or over or policy.doubts.cover(hold.lease.asked_ns):
             return False
         entry = _next(queue)
         if entry is None or not hold.may_pass_to(entry.hold):
             return False
         queue.move(now_ns)
         lease = hold.lease.handed_on()
-        self.called.append(entry.ballot)
+        self.called.append(entry)
         hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
         if hold.token_exposed:  # since we looked
             hold.state = RELEASING
@@ -86,7 +86,7 @@ _LINES_PASS_ON = '''\
         self.heads[hold.key] = entry.hold
         entry.giver = hold
         entry.lease = lease
-        entry.ballot.decided = True
+        entry.decided = True
         _discard(queue, entry)
         if entry.left and entry.take() is not None:  # its owner has left while we gave it, and will not find it
             hold.state = RELEASING

@@ -19,12 +19,13 @@ from typing import Any
 from redlatch.bench.contender import Contender, contender
 from redlatch.bench.order import Answer, Order, cpu_seconds, percentiles
 from redlatch.quorum.acquire import acquire
+from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Steps, Tell
-from redlatch.quorum.hold import HELD, Hold
+from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
 from redlatch.quorum.policy import Fences, Policy, Retry, Tokens
 from redlatch.quorum.waiting.queues import WaitQueues
-from redlatch.votes.ballot import Ballot
+from redlatch.votes.ballot import Ballot, Wait
 from redlatch.votes.commands import Acquire, Look, Release
 from redlatch.votes.units import SECOND, Clock
 
@@ -187,8 +188,8 @@ class Rival:
         while self.queues.called:
             self._wake(self.queues.called.popleft())
 
-    def _wake(self, ballot: Ballot) -> None:
-        if ballot is self._awaited and ballot.decided:
+    def _wake(self, wait: Wait) -> None:
+        if wait is self._awaited and wait.decided:
             self.go_on()
 
 

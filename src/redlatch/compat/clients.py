@@ -22,7 +22,7 @@ from ..aio import AsyncClient
 from ..client import Client
 from ..config import masters_of, ttl_ms_of
 from ..locks.factory import BaseClient
-from ..quorum.hold import HELD
+from ..quorum.claim import HELD
 from ..quorum.policy import Policy
 from ..votes.key import key_as_it_is
 from .lease import AsyncLease, Lease

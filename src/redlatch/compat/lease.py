@@ -6,7 +6,7 @@ from typing import Any
 
 from ..aio import AsyncLock
 from ..client import Lock
-from ..quorum.hold import HELD
+from ..quorum.claim import HELD
 
 
 class _Forgotten:

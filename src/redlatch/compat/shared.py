@@ -16,7 +16,7 @@ import redis.utils
 
 from ..errors import LockError, QuorumUnavailable
 from ..locks.lock import note_failure
-from ..quorum.hold import HELD, RELEASING, SETTLING
+from ..quorum.claim import HELD, RELEASING, SETTLING
 
 logger = logging.getLogger("redlatch")
 

@@ -34,11 +34,12 @@ from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
 from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
 
+from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Pause, Steps, Tell
-from ..quorum.hold import HELD, Hold
+from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
-from ..votes.ballot import Ballot
+from ..votes.ballot import Ballot, Wait
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .deadlines import Deadlines
@@ -184,7 +185,7 @@ class Driver(Session):
         elif isinstance(effect, QueueEntry):
             if self._attending is None:
                 self._attend_at(self._clock.now() + LONGEST_NS)
-            await self._future(effect.ballot)
+            await self._future(effect)
             if not self._connections.usable:
                 self._connections.check()
         else:
@@ -334,8 +335,8 @@ class Driver(Session):
         next_ns = self._schedule.next_ns(self._clock.now())
         if next_ns:  # the loss of locks that are still held is reported
             self._attend_at(next_ns)
-        for ballot in self._deadlines.clear() + self.queues.everybody():
-            self._wake_soon(ballot)
+        for wait in self._deadlines.clear() + self.queues.everybody():
+            self._wake_soon(wait)
 
     # --- ballots -----------------------------------------------------------------------------------
 
@@ -368,17 +369,17 @@ class Driver(Session):
             if not ballot.decided:
                 self._connections.record_silent(ballot)
 
-    def _future(self, ballot: Ballot) -> LightFuture:
+    def _future(self, wait: Wait) -> LightFuture:
         assert self._loop is not None
-        ballot.waiter = future = LightFuture(self._loop)
-        if not ballot.size and ballot.until_ns == UNBOUNDED:  # a turn in a queue, without a time limit
+        wait.waiter = future = LightFuture(self._loop)
+        if wait.until_ns == UNBOUNDED:  # a place in a queue, without a time limit
             return future
         now = self._clock.now()
-        if ballot.waits_for:  # it is among the deadlines with an earlier time already, and must not disturb their order
-            self._loop.call_later(max(0, ballot.until_ns - now) / SECOND, self._wake_soon, ballot)
+        if wait.anew:  # it is among the deadlines with an earlier time already, and must not disturb their order
+            self._loop.call_later(max(0, wait.until_ns - now) / SECOND, self._wake_soon, wait)
             return future
-        self._deadlines.add(ballot, now)
-        if self._timer is None or ballot.until_ns < self._timer_ns:
+        self._deadlines.add(wait, now)
+        if self._timer is None or wait.until_ns < self._timer_ns:
             self._arm(now)
         return future
 
@@ -468,7 +469,7 @@ class Driver(Session):
                 sock.close()
             doubted_ns = self._connections.redial(link.index, link.cause)
             if doubted_ns:
-                self._policy.doubt(doubted_ns)
+                self._policy.doubts.add(doubted_ns)
                 self._attend_at(self._clock.now())  # leases that stand on void votes are verified
         if self.queues.called:
             self.wake_called()
@@ -479,9 +480,9 @@ class Driver(Session):
         while called:
             self._wake_soon(called.popleft())
 
-    def _wake_soon(self, ballot: Ballot) -> None:
-        if ballot.waiter is not None:  # else its task is awake already
-            ballot.waiter.wake_soon()
+    def _wake_soon(self, wait: Wait) -> None:
+        if wait.waiter is not None:  # else its task is awake already
+            wait.waiter.wake_soon()
 
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
@@ -524,8 +525,8 @@ class Driver(Session):
         self._timer = None
         self._look()
         now = self._clock.now()
-        for ballot in self._deadlines.due(now):
-            self._wake_soon(ballot)
+        for wait in self._deadlines.due(now):
+            self._wake_soon(wait)
         self._arm(now)
 
     # --- held locks --------------------------------------------------------------------------------
@@ -616,7 +617,7 @@ class Driver(Session):
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
             self._connections.arrive(index, outcome)
-            self._policy.polls = not self._fleet.quorum_pushes()
+            self.queues.watches.polls = not self._fleet.quorum_pushes()
             if self._fleet.links[index].up:
                 self._listen(index)
         self._flush()

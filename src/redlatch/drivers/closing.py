@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.lifetime import DRAIN_NS, nested
-from redlatch.quorum.hold import ASKING
+from redlatch.quorum.claim import ASKING
 from redlatch.votes.units import MILLISECOND, Clock
 
 if TYPE_CHECKING:  # at run time they are of the driver's build
@@ -144,9 +144,9 @@ class Closing:
 
     def _wake_waiters(self) -> None:
         """Wake every thread that waits in a queue or for a change."""
-        for ballot in self._queues.everybody():
-            if ballot.waiter is not None:
-                ballot.waiter.wake()
+        for wait in self._queues.everybody():
+            if wait.waiter is not None:
+                wait.waiter.wake()
 
     def close_late(self) -> None:
         """Close the connections that `close` left open; while another thread leads, wake it and try again later."""

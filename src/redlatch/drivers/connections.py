@@ -14,7 +14,8 @@ from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
 from ..guard.admission import Admissions
 from ..guard.handshake import HandshakeReport
-from ..quorum.hold import RELEASING, SETTLING, Hold
+from ..quorum.claim import RELEASING, SETTLING
+from ..quorum.hold import Hold
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler

@@ -11,6 +11,7 @@ from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
 from redlatch.quorum.upkeep import LONGEST_NS
 
+from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.units import Clock
 from .leader import Leader
@@ -68,17 +69,17 @@ class Followers:
             if not ballot.decided:
                 self._connections.record_silent(ballot)
 
-    def await_turn(self, ballot: Ballot) -> None:
+    def await_turn(self, entry: QueueEntry) -> None:
         """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.
 
         Raises:
             ClientClosed, ConfigurationError: the client cannot be used any more.
         """
-        ballot.waiter = sleeper = Sleeper()
+        entry.waiter = sleeper = Sleeper()
         self._background.attend_by(self._clock.now() + LONGEST_NS)
         try:
-            while not ballot.decided and self._connections.usable:
-                left = ballot.until_ns - self._clock.now()
+            while not entry.decided and self._connections.usable:
+                left = entry.until_ns - self._clock.now()
                 if left <= 0:
                     break
                 self._sleep(sleeper, left)

@@ -214,7 +214,7 @@ class Leader:
             self._taken = None
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             self._connections.arrive(*self._arrivals[0])
-            self._policy.polls = not fleet.quorum_pushes()
+            self._queues.watches.polls = not fleet.quorum_pushes()
             self._watchers.notify()
             self._arrivals.popleft()
         if self._connections.undialled:
@@ -244,7 +244,7 @@ class Leader:
                 sock.close()
             doubted_ns = self._connections.redial(link.index, link.cause)
             if doubted_ns:
-                self._policy.doubt(doubted_ns)
+                self._policy.doubts.add(doubted_ns)
                 self._background.attend_soon()  # locks that stand on void votes are verified
             fleet.fallen.pop()
         if fleet.decided:
@@ -337,14 +337,14 @@ class Leader:
         called = self._queues.called
         while called:  # taken off when it is done, so that an interrupt loses none
             try:
-                ballot = called[0]
-                waiter = ballot.waiter
+                wait = called[0]
+                waiter = wait.waiter
                 if waiter is not None:  # else its thread is awake and looks itself
                     waiter.wake()
-                if ballot.size and self.polling:  # the thread that watches a key may be the one that polls
+                if self.polling and isinstance(wait, Ballot):  # the thread that watches a key may be the one that polls
                     self.fleet.wires.wake()
-                called.remove(ballot)
-                if ballot.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
-                    ballot.waiter.wake()
+                called.remove(wait)
+                if wait.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
+                    wait.waiter.wake()
             except (IndexError, ValueError):
                 pass  # another thread was faster

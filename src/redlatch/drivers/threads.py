@@ -27,8 +27,9 @@ from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
 
+from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Steps, Tell
-from ..quorum.hold import HELD, Hold
+from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
@@ -135,7 +136,7 @@ class Driver(Session):
             elif isinstance(effect, Answer):
                 return effect.value
             elif isinstance(effect, QueueEntry):
-                self._followers.await_turn(effect.ballot)
+                self._followers.await_turn(effect)
             else:
                 self._watchers.wait(self._connections.is_closing, effect.until_ns)
         if called:

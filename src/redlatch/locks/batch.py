@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
+from ..quorum.claim import HELD, RELEASING, SETTLING
 from ..quorum.effects import Steps
-from ..quorum.hold import HELD, RELEASING, SETTLING, Hold
+from ..quorum.hold import Hold
 from ..quorum.upkeep import Upkeep
 from ..votes.commands import Command
 from .driver import Driver

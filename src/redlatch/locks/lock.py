@@ -14,8 +14,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from .. import config
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
-from ..quorum.hold import FREE, HELD, Hold
+from ..quorum.hold import Hold
 from ..quorum.outcome import RAN_OUT, loss
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Upkeep
@@ -131,7 +132,7 @@ class BaseLock:
         """
         hold = self._hold
         policy = self._shared.policy
-        if hold.state != HELD or policy.doubts(hold.lease.asked_ns) or self._shared.driver.forked:
+        if hold.state != HELD or policy.doubts.cover(hold.lease.asked_ns) or self._shared.driver.forked:
             return 0.0
         return max(0, hold.deadline_ns - policy.clock.now()) / SECOND
 
@@ -206,7 +207,7 @@ class BaseLock:
         """Return the error for the loss of this lock."""
         policy, upkeep = self._shared.policy, self._upkeep
         reason = upkeep.reason if upkeep is not None else None
-        if reason is None and policy.doubts(self._hold.lease.asked_ns):
+        if reason is None and policy.doubts.cover(self._hold.lease.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         if reason is None:
             reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())

@@ -7,8 +7,8 @@ from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
 from ..errors import ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
+from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
-from ..quorum.hold import FREE, HELD
 from .batch import Batch
 from .driver import Driver
 from .lock import BaseLock, Shared, note_failure

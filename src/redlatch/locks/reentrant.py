@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Self
 
 from ..errors import AlreadyHeld, LockError, NotOwned
-from ..quorum.hold import HELD
+from ..quorum.claim import HELD
 from .batch import AnyLock
 from .lock import BaseLock, note_failure
 from .owner import coroutine_function, of_threads, running_task

@@ -49,7 +49,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
     Longer than a function should be: a generator inside this one would cost instructions in every acquire.
     """
     kind: Kind = hold.kind
-    hold.wait()
+    hold.to_waiting()
     kind.begin(policy, hold, caller)
     started = policy.clock.now()
     attempt: Attempt = new_attempt(policy, queues, hold, ttl_ms, until, started)

@@ -139,7 +139,7 @@ class Attempt:
             self._failures = self._failures + 1 if ballot.unavailable() else 0
         if not self._kind.settles or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
             return False
-        ballot.wait_for_all(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
+        ballot.wait_anew(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
         self._settling = True
         return True
 

@@ -14,8 +14,9 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
+from .claim import HELD
 from .effects import Effect, Pause, Steps, Tell
-from .hold import HELD, Hold
+from .hold import Hold
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Policy
 from .waiting.contention import wait_for_change

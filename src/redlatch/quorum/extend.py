@@ -14,8 +14,9 @@ from redlatch.errors import NotOwned
 
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
+from .claim import HELD
 from .effects import Effect, Pause, Steps
-from .hold import HELD, WANTED_NS, Hold
+from .hold import WANTED_NS, Hold
 from .outcome import RAN_OUT, is_final, loss, lost_before, no_quorum
 from .policy import Policy
 
@@ -67,7 +68,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         if hold.extending is ballot:
             hold.extending = None
     # One of the votes may be from a master that has forgotten the lock since.
-    if policy.doubts(started) and not overtaken and hold.lease.token is token:
+    if policy.doubts.cover(started) and not overtaken and hold.lease.token is token:
         left_ms: int = (ttl_ms * MILLISECOND - (policy.clock.now() - started)) // MILLISECOND
         # This raises LockLost if no time is left.
         yield from extend(policy, hold, left_ms, token)

@@ -1,6 +1,4 @@
-"""The state of one lock object: its claim and its lease.
-
-Longer than a module should be: the states, their table and the only functions that change them belong together.
+"""One lock object in the algorithm: its claim, and the lease that it has or asks for.
 
 Compiled as `redlatch._c.quorum.hold`, too (see `redlatch._c`).
 """
@@ -9,78 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from redlatch.errors import AlreadyHeld, NotOwned
-
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, UNBOUNDED
+from .claim import ASKING, FREE, HELD, PASSED, RELEASING, SETTLING, UNDOING, WAITING, Claim
 from .kinds.kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
 from .policy import Policy
-
-# The states of a Hold.
-#
-# FREE       No attempt is under way. An acquire may have claimed the hold already (`ticket`).
-# WAITING    An acquire waits, in the queue of this client or between two attempts. Nothing is on the masters.
-# ASKING     An attempt or its undo is under way: the masters may have the key.
-# HELD       The lease counts until its deadline.
-# RELEASING  A release is under way.
-# SETTLING   A release failed or was interrupted. It may be called again.
-# PASSED     Another hold has the lease. The claim is about to end.
-# UNDOING    An interrupted acquire is being undone. The claim is about to end.
-FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
-
-# The states that may follow each state, each with the method that makes the change and the reason. Only this file
-# writes `state`, with one exception: `WaitQueues.pass_on` must not call anything between its check and its last step.
-# The simulations check every change against this table.
-TRANSITIONS = {
-    FREE: {
-        FREE: "claim, free: an acquire claims the hold, or its claim ends",
-        WAITING: "wait: an acquire begins",
-        ASKING: "ask: an attempt of a batch begins",
-    },
-    WAITING: {
-        WAITING: "wait: the acquire goes on waiting",
-        ASKING: "ask: an attempt begins",
-        HELD: "inherit: another hold has passed its lease on",
-        FREE: "free: the timeout is over",
-    },
-    ASKING: {
-        ASKING: "ask: the next attempt begins",
-        HELD: "keep: a quorum has granted the lease",
-        WAITING: "wait: the hold has released a lease that it could not use",
-        UNDOING: "undoing: an interrupt ended the acquire",
-        FREE: "free: the attempt was lost and is undone",
-    },
-    HELD: {
-        RELEASING: "begin_release: the holder releases the lock",
-        PASSED: "pass_on: a waiter of this client gets the lease",
-        ASKING: "give_back: the hold cannot use the lease that it inherited",
-        WAITING: "wait: the giver has taken the lease back",
-        SETTLING: "resend_release: an interrupt ended the release before its first step",
-        UNDOING: "undoing: an interrupt ended the acquire just after it won",
-        FREE: "free: the release was sent without waiting, or the key is known to be gone",
-    },
-    RELEASING: {
-        FREE: "free: a quorum has answered",
-        PASSED: "pass_on: a waiter of this client gets the lease",
-        SETTLING: "settle, resend_release: no quorum has answered, or an interrupt ended the release",
-    },
-    SETTLING: {
-        RELEASING: "begin_release: the release is called again",
-        SETTLING: "resend_release: another interrupt",
-        UNDOING: "undoing: an interrupt ended the acquire and its release",
-        FREE: "claim: a new acquire replaces the old release",
-    },
-    PASSED: {
-        FREE: "free: the release is over",
-        RELEASING: "pass_on: the waiter has left, or the token was exposed meanwhile",
-    },
-    UNDOING: {
-        UNDOING: "undoing: another interrupt",
-        FREE: "free: the undo was sent",
-    },
-}
 
 # An extension that waits for another one checks again within this time, even in a busy process.
 WANTED_NS = 100 * MILLISECOND
@@ -90,17 +23,11 @@ WANTED_NS = 100 * MILLISECOND
 _BEFORE_ALL_NS = -1
 
 
-class Hold:
+class Hold(Claim):
     """One holder's claim on one name, and the lease that it has or asks for.
 
-    Rules:
-      * Another thread may replace the lease at any time. So a change of the lease compares and replaces (`_replace`),
-        and names the token of the lease that it changes.
-      * One hold is one holder. A second acquire is refused while the first one is under way or holds the lock: two
-        holders that share a token would release each other's lock. So each acquire has a ticket. The acquire whose
-        ticket is in `ticket` has the claim.
-      * There is never a call between a check and the step that follows from it. Another thread or an interrupt can
-        only come in at a call.
+    The rules of `Claim` hold here, too. Another thread may replace the lease at any time. So a change of the lease
+    compares and replaces (`_replace`), and names the token of the lease that it changes.
 
     Args:
         name: the name as the user gave it, for messages.
@@ -108,7 +35,6 @@ class Hold:
         kind: the kind of the lock.
 
     Attributes:
-        state: FREE to UNDOING.
         lease: the lease that the last attempt asked for. It is stored before the first byte with its token leaves, so
             that an interrupted attempt can be undone at any point (`undoing`). It counts only in the state HELD.
         elapsed_ns: how long the last won acquire or extension took.
@@ -116,7 +42,6 @@ class Hold:
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
-        ticket: the ticket of the acquire that has the claim, or None.
     """
 
     __slots__ = (
@@ -126,25 +51,20 @@ class Hold:
         "kind",
         "lease",
         "lost_ns",
-        "name",
-        "state",
-        "ticket",
         "token_exposed",
         "wanted_ns",
     )
 
     def __init__(self, name: str | bytes, key: bytes, kind: Kind) -> None:
-        self.name = name
+        self._begin(name)
         self.key = key
         self.kind = kind
-        self.state = FREE
         self.lease: Lease = NO_LEASE
         self.elapsed_ns = 0
         self.extending: Any = None
         self.wanted_ns = 0
         self.token_exposed = False
         self.lost_ns = 0
-        self.ticket: object = None
 
     @property
     def token(self) -> bytes:
@@ -167,27 +87,14 @@ class Hold:
         Raises:
             AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
         """
-        if self.ticket is None or self.state == SETTLING:
-            # There was no call since the check. So only one of two threads gets the claim.
-            self.ticket = ticket
-            self.state = FREE
-            self.kind.end(self)
-            return
-        raise AlreadyHeld(
-            f"this lock object holds or is acquiring {self.name!r} already; "
-            "release it first, or make one lock object for each holder",
-            name=self.name,
-        )
-
-    def wait(self) -> None:
-        """Note that nothing is on the masters, and that the acquire goes on."""
-        self.state = WAITING
+        self.to_claimed(ticket)
+        self.kind.end(self)
 
     def ask(self, lease: Lease) -> None:
         """Store the lease that an attempt is about to ask for."""
         self.lease = lease
         self.token_exposed = False
-        self.state = ASKING
+        self.to_asking()
 
     def attempt(
         self, policy: Policy, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
@@ -231,7 +138,7 @@ class Hold:
     def _hold(self, elapsed_ns: int) -> None:
         self.elapsed_ns = elapsed_ns
         self.extending = None
-        self.state = HELD
+        self.to_held()
 
     def _replace(self, old: Lease, new: Lease) -> bool:
         """Replace a lease; return False if another thread has replaced it meanwhile."""
@@ -301,17 +208,17 @@ class Hold:
         self.token_exposed = False
         self.elapsed_ns = giver.elapsed_ns
         self.extending = None
-        self.state = HELD
+        self.to_held()
         lost_ns = max(self.lost_ns, giver.lost_ns)
         if lease.asked_ns < lost_ns:
             self.shorten(lease.token, lost_ns)
 
     def give_back(self) -> Command:
-        """Return the command that releases a lease which the hold cannot use; call `wait` once it was sent.
+        """Return the command that releases a lease which the hold cannot use; call `to_waiting` once it was sent.
 
         The state ASKING makes `undoing` release the lease after an interrupt.
         """
-        self.state = ASKING
+        self.to_asking()
         return self.releasing()
 
     def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
@@ -352,9 +259,7 @@ class Hold:
     def free(self) -> None:
         """Make the hold FREE, and end its claim last. If this is interrupted, it may be repeated."""
         self.kind.end(self)
-        # There is no call from here to the end.
-        self.state = FREE
-        self.ticket = None
+        self.to_free()
 
     def undoing(self, ticket: object) -> Command | None:
         """Begin to undo an interrupted acquire. If this is interrupted, it may be repeated.
@@ -367,11 +272,7 @@ class Hold:
             return None
         command = self.releasing()
         # Another thread may have released the lock before, or during `releasing`.
-        if self.ticket is not ticket or self.state not in (ASKING, HELD, SETTLING, UNDOING):
-            return None
-        # There was no call since the check. From now on no thread can release the lock or pass its lease on.
-        self.state = UNDOING
-        return command
+        return command if self.to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:
         """End the claim of an interrupted acquire, unless another thread is releasing the lock."""
@@ -389,17 +290,8 @@ class Hold:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
         self.adopt(now_ns)
-        # There is no call between this check and the change of the state.
-        if self.state not in (HELD, SETTLING):
-            raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
-        late = self.state == HELD and now_ns >= self.lease.deadline_ns
-        resent = self.state == SETTLING
-        self.state = RELEASING
-        return late, resent
-
-    def settle(self) -> None:
-        """Note that a release had no verdict. It may be called again."""
-        self.state = SETTLING
+        resent = self.to_releasing()
+        return not resent and now_ns >= self.lease.deadline_ns, resent
 
     def resend_release(self, ticket: object) -> Command | None:
         """Mark an interrupted release as unsettled; return the command to send again, or None.
@@ -415,11 +307,7 @@ class Hold:
             return None
         command = self.releasing()
         # During `releasing` another thread may have claimed the hold, or passed its lease on.
-        if self.ticket is not ticket or self.state not in (HELD, RELEASING, SETTLING):
-            return None
-        # This step comes last, so that a second interrupt before it changes nothing.
-        self.state = SETTLING
-        return command
+        return command if self.to_resent(ticket) else None
 
     def held(self, now_ns: int) -> bool:
         """Return whether the hold has a lease whose deadline has not passed."""

@@ -30,7 +30,7 @@ def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_
         deadline_ns: when the validity of the attempt ends.
         now_ns: the clock, read after the last vote that counts for `won`. A vote that comes later must not count.
     """
-    return won and now_ns < deadline_ns and not (policy.doubts(hold.lease.since_ns) or queues.deleted(hold))
+    return won and now_ns < deadline_ns and not (policy.doubts.cover(hold.lease.since_ns) or queues.deleted(hold))
 
 
 def is_final(ballot: Ballot, failures: int) -> bool:
@@ -63,7 +63,7 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
             raise lost_before(policy, hold, ballot, late, policy.clock.now() - started_ns)
         return True
     if is_final(ballot, 1 + resent):
-        hold.settle()
+        hold.to_settling()
         raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
     return False
 

@@ -101,6 +101,7 @@ class Tokens:
     def __init__(self, draw: Callable[[], list[bytes]]) -> None:
         self._draw = draw
         self._stock: list[bytes] = []
+        self._mine = b""
 
     def take(self) -> bytes:
         """Return a new token."""
@@ -109,6 +110,12 @@ class Tokens:
                 return self._stock.pop()
             except IndexError:
                 self._stock.extend(self._draw())
+
+    def mine(self) -> bytes:
+        """Return the name of this client in queues on the masters. It is a token that the first call takes."""
+        if not self._mine:
+            self._mine = self.take()
+        return self._mine
 
 
 class Fences:
@@ -137,8 +144,29 @@ class Fences:
         self._seen = max(self._seen, number)
 
 
+class Doubts:
+    """Until when leases were granted with votes that may be void, because a master has forgotten or its clock jumped.
+
+    Attributes:
+        until_ns: leases that were asked for before this time are in doubt; 0 if none is.
+    """
+
+    __slots__ = ("until_ns",)
+
+    def __init__(self) -> None:
+        self.until_ns = 0
+
+    def add(self, until_ns: int) -> None:
+        """Note that the votes of a master before this time may be void."""
+        self.until_ns = max(self.until_ns, until_ns)
+
+    def cover(self, asked_ns: int) -> bool:
+        """Return whether a lease that was asked for at this time may have lost a vote since."""
+        return asked_ns < self.until_ns
+
+
 class Policy:
-    """The numbers that all locks of one client share, and their sources of time, tokens and random numbers.
+    """The numbers that all locks of one client share, and the objects from which they take what changes.
 
     Args:
         masters: the addresses of the masters, for messages.
@@ -156,25 +184,22 @@ class Policy:
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
 
     Attributes:
-        polls: whether waiters poll, because fewer masters than a quorum push changes.
-        doubted_ns: a lease that was granted or extended before this time may have lost a vote; 0 means none has.
+        doubts: which leases are in doubt.
         size, quorum: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
     """
 
     __slots__ = (
-        "_me",
         "attempt_ns",
         "clock",
-        "doubted_ns",
+        "doubts",
         "drift_factor",
         "fences",
         "masters",
         "max_ttl_ms",
         "max_waiters",
         "order",
-        "polls",
         "quorum",
         "random",
         "refuse_late",
@@ -218,12 +243,10 @@ class Policy:
         self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
         self.tenure_count = handoff.count
         self.max_waiters = max_waiters
-        self._me = b""
         self.refuse_late = refuse_late
         self.trust_local_holder = trust_local_holder
         self.max_ttl_ms = max_ttl_ms
-        self.polls = False
-        self.doubted_ns = 0
+        self.doubts = Doubts()
 
     def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
         """Return a ballot of all masters on a command; `until_ns` is 0 if no caller waits for it."""
@@ -237,20 +260,6 @@ class Policy:
     def ttl_ms_for(self, validity_ns: int) -> int:
         """Return the ttl that gives this validity; 0 if there is none."""
         return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
-
-    def doubt(self, doubted_ns: int) -> None:
-        """Note that the votes of a master before this time may be void."""
-        self.doubted_ns = max(self.doubted_ns, doubted_ns)
-
-    def doubts(self, asked_ns: int) -> bool:
-        """Return whether a lease that was asked for at this time may have lost a vote since."""
-        return asked_ns < self.doubted_ns
-
-    def me(self) -> bytes:
-        """Return the name of this client in queues on the masters. It is a token that the first call draws."""
-        if not self._me:
-            self._me = self.tokens.take()
-        return self._me
 
     def patience_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.

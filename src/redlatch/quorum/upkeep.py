@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
-from redlatch.quorum.hold import HELD, Hold
+from redlatch.quorum.claim import HELD
+from redlatch.quorum.hold import Hold
 from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT
 from redlatch.quorum.policy import Policy
 from redlatch.votes.units import MILLISECOND, SECOND
@@ -182,14 +183,14 @@ class Upkeep:
 class UpkeepSchedule:
     """The locks of one client that are cared for, by the time at which something is due.
 
-    Leases that are in doubt (`Policy.doubts`) are verified at once.
+    Leases that are in doubt (`Doubts`) are verified at once.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         # Any thread may append to this.
         self._fresh: deque[Upkeep] = deque()
-        # `Policy.doubted_ns` when it was last read.
+        # `Doubts.until_ns` when it was last read.
         self._doubted_ns = 0
         self._heap: list[tuple[int, int, Upkeep]] = []
         self._count = 0
@@ -288,14 +289,14 @@ class UpkeepSchedule:
 
     def _take_fresh(self, now_ns: int) -> None:
         """Move new cares to the heap; after a new doubt, check all cares in the heap, too."""
-        if self._policy.doubted_ns != self._doubted_ns:
-            self._doubted_ns = self._policy.doubted_ns
+        if self._policy.doubts.until_ns != self._doubted_ns:
+            self._doubted_ns = self._policy.doubts.until_ns
             self._fresh.extend([entry[2] for entry in self._heap if _counts(entry)])
         while self._fresh:
             upkeep = self._fresh.popleft()
             if not upkeep.live():
                 continue
-            doubted = self._policy.doubts(upkeep.hold.lease.asked_ns)
+            doubted = self._policy.doubts.cover(upkeep.hold.lease.asked_ns)
             if doubted != upkeep.doubted:
                 upkeep.doubted = doubted
                 upkeep.plan(now_ns if doubted else upkeep.renew_ns)

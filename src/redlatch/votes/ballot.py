@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import GONE, NO, REFUSAL, VOTE, Command
-
-# What the submitter of a ballot waits for: a result, a change of a watched key, or the votes of all masters.
-VERDICT, CHANGE, ALL = range(3)
-
-# The time to live that is assumed for a key without a ttl: 35 years.
-FOREVER_MS = 1 << 40
+from .commands import NO, REFUSAL, VOTE, Command
 
 
-class Ballot:
+class Wait:
+    """What a caller waits for. A driver wakes the caller when it is decided or its time is over.
+
+    Attributes:
+        until_ns: when the caller stops waiting, in nanoseconds since boot.
+        decided: whether the wait has its result.
+        anew: whether the caller waits for the second time, until another time than before.
+        waiter: the object that the driver wakes, or None.
+    """
+
+    __slots__ = ("anew", "decided", "until_ns", "waiter")
+
+    def _wait_until(self, until_ns: int) -> None:
+        self.until_ns = until_ns
+        self.decided = False
+        self.anew = False
+        self.waiter: Any = None
+
+
+class Ballot(Wait):
     """One command, sent to several masters, and their votes on it.
 
     A ballot is decided as soon as no further vote can change its result. Later votes are still counted.
@@ -23,16 +36,12 @@ class Ballot:
         size: the number of masters that are asked.
         quorum: the number of masters that must vote yes.
         asked: a bit mask of the masters that are asked: bit i for master i, -1 for all.
-        until_ns: when the submitter stops waiting, in nanoseconds since boot.
         yes: the number of yes votes so far.
         no: the number of no votes so far.
         failed: the number of failed votes so far. A master without any vote is silent.
-        decided: whether the result is final.
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
         answers: the integer replies that are kept, by the index of the master, or None (see `Command.tells`).
-        waits_for: VERDICT, CHANGE or ALL.
-        waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
             if the release is refused.
@@ -47,7 +56,6 @@ class Ballot:
         "behind",
         "causes",
         "command",
-        "decided",
         "failed",
         "hurry_ns",
         "no",
@@ -56,9 +64,6 @@ class Ballot:
         "resent",
         "silent",
         "size",
-        "until_ns",
-        "waiter",
-        "waits_for",
         "yes",
     )
 
@@ -69,17 +74,14 @@ class Ballot:
         self.command = command
         self.size = size
         self.quorum = quorum
-        self.until_ns = until_ns
+        self._wait_until(until_ns)
         self.asked = -1
         self.yes = 0
         self.no = 0
         self.failed = 0
-        self.decided = False
         self.answers: dict[int, int] | None = None
-        self.waits_for = VERDICT
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
-        self.waiter: Any = None
         self.behind: Ballot | None = None
         self.released_lock: Any = None
         self.resent = 0
@@ -93,13 +95,10 @@ class Ballot:
           * A release is settled when one kind of vote has decided it, or when all votes have come. A "no" also counts
             as an answer: that master does not hold the key with our token.
           * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
-          * After the result, a ballot can wait for a change of the key, or for the votes of all masters.
+          * After the result, a caller can wait anew, for something else (`settled_anew`).
         """
-        if self.waits_for:
-            wanted, told = self.quorum, self.yes
-            if self.waits_for == ALL:
-                wanted, told = self.size, told + self.no + self.failed + self.undecided()
-            return told >= wanted
+        if self.anew:
+            return self.settled_anew()
         # More than this many lost votes make a quorum impossible. Below, the first test of `tells` is there for speed:
         # most commands then need no look-up of the global NO.
         lost = self.size - self.quorum
@@ -132,25 +131,6 @@ class Ballot:
         ballot = new_ballot(self.command, size - 1, quorum - 1, until_ns)
         ballot.asked = ~self.asked
         return ballot
-
-    def watchable(self) -> bool:
-        """Return whether a quorum of masters voted yes or will push a change of the key."""
-        return self.yes + (0 if self.answers is None else len(self.answers)) >= self.quorum
-
-    def left_ns(self) -> int:
-        """Return in how many nanoseconds enough watched keys expire for a quorum of yes votes.
-
-        Returns 0 if no yes vote is missing, or if fewer keys are watched than yes votes are missing.
-        """
-        # Copy the values in one call, because another thread may add an answer at any time.
-        told = list((self.answers or {}).values())
-        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
-        missing = self.quorum - self.yes
-        return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0
-
-    def standing(self) -> int:
-        """Count the masters that had the key when they were asked and that will push its next change."""
-        return sum([answer != GONE for answer in list((self.answers or {}).values())])
 
     def tell(self, index: int, answer: int, pushes: bool) -> None:
         """Count an integer reply that is neither `command.yes` nor `command.no`.
@@ -192,7 +172,7 @@ class Ballot:
         the loss.
         """
         command = self.command
-        if self.waits_for or not 0 < self.missing() <= suspects:
+        if self.anew or not 0 < self.missing() <= suspects:
             return False
         if not (command.releases or command.tells == NO or command.undo() is not None):
             return False
@@ -204,32 +184,18 @@ class Ballot:
         """Return whether a quorum voted yes, or can still do so in a second round."""
         return self.yes + self.undecided() >= self.quorum
 
-    def watch(self, until_ns: int) -> None:
-        """Wait, until `until_ns`, for pushes that turn enough "no" votes into "yes" votes for a quorum."""
-        self._wait_on(CHANGE, until_ns)
+    def settled_anew(self) -> bool:
+        """Return whether all masters have voted."""
+        return self.yes + self.no + self.failed + self.undecided() >= self.size
 
-    def wait_for_all(self, until_ns: int) -> None:
-        """Wait, until `until_ns`, for the votes that are missing after the result."""
-        self._wait_on(ALL, until_ns)
-
-    def _wait_on(self, what: int, until_ns: int) -> None:
+    def wait_anew(self, until_ns: int) -> None:
+        """Wait once more after the result, until `until_ns`: for the votes that are missing."""
         self.until_ns = until_ns
-        self.waits_for = what
+        self.anew = True
         # Clear the flag before `settled` runs. A vote that another thread counts in between then sets it again.
         self.decided = False
         if self.settled():
             self.decided = True
-
-    def change(self, index: int) -> bool:
-        """Turn the "no" of a master that pushed a change into a "yes"; return whether that decides the ballot."""
-        if self.answers is None or self.answers.pop(index, None) is None:
-            return False
-        self.no -= 1
-        self.yes += 1
-        if self.decided or self.yes < self.quorum:
-            return False
-        self.decided = True
-        return True
 
     def withdraw(self) -> None:
         """Mark the command as undone, so that this ballot can no longer be won."""

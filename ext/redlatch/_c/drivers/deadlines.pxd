@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.ballot cimport Wait
 
 
 @cython.final
@@ -14,9 +14,9 @@ cdef class Deadlines:
     cdef Py_ssize_t _most
 
     @cython.locals(patience=cython.longlong)
-    cpdef add(self, Ballot ballot, long long now_ns)
-    @cython.locals(queue=list, ballot=Ballot, over=Py_ssize_t, left=Py_ssize_t)
+    cpdef add(self, Wait wait, long long now_ns)
+    @cython.locals(queue=list, wait=Wait, over=Py_ssize_t, left=Py_ssize_t)
     cdef _sweep(self)
 
 
-cdef bint _is_over(Ballot ballot) except -1
+cdef bint _is_over(Wait wait) except -1

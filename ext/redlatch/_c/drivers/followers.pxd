@@ -5,6 +5,7 @@ cimport cython
 from redlatch._c.drivers.leader cimport Leader
 from redlatch._c.drivers.sleeper cimport Sleeper
 from redlatch._c.drivers.wake_chain cimport WakeChain
+from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Clock
 
@@ -22,7 +23,7 @@ cdef class Followers:
     @cython.locals(ballot=Ballot, sleeper=Sleeper, late_ns=cython.longlong)
     cpdef await_all(self, list ballots)
     @cython.locals(sleeper=Sleeper, left=cython.longlong)
-    cpdef await_turn(self, Ballot ballot)
+    cpdef await_turn(self, QueueEntry entry)
     cpdef wait_for(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_lead(self, Ballot ballot, Sleeper sleeper)

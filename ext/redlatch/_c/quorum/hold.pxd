@@ -4,16 +4,15 @@ cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
+from redlatch._c.quorum.claim cimport Claim
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease, new_lease
 from redlatch._c.quorum.policy cimport Policy
 
 
 @cython.final
-cdef class Hold:
-    cdef readonly object name
+cdef class Hold(Claim):
     cdef readonly bytes key
-    cdef public int state
     cdef public Lease lease
     cdef public long long elapsed_ns
     cdef public object extending
@@ -21,10 +20,8 @@ cdef class Hold:
     cdef public long long wanted_ns
     cdef public bint token_exposed
     cdef public long long lost_ns
-    cdef readonly object ticket
 
     cpdef claim(self, ticket)
-    cpdef wait(self)
     cpdef ask(self, Lease lease)
     @cython.locals(kind=Kind, lease=Lease)
     cpdef Ballot attempt(
@@ -60,6 +57,5 @@ cdef class Hold:
     cpdef Command undoing(self, ticket)
     cpdef end_undoing(self, ticket)
     cpdef tuple begin_release(self, long long now_ns)
-    cpdef settle(self)
     cpdef Command resend_release(self, ticket)
     cpdef bint held(self, long long now_ns)

@@ -11,8 +11,18 @@ from redlatch._c.votes.units cimport Clock, drift_ns
 cdef class Tokens:
     cdef object _draw
     cdef list _stock
+    cdef bytes _mine
 
     cpdef bytes take(self)
+    cpdef bytes mine(self)
+
+
+@cython.final
+cdef class Doubts:
+    cdef readonly long long until_ns
+
+    cpdef add(self, long long until_ns)
+    cpdef bint cover(self, long long asked_ns)
 
 
 @cython.final
@@ -34,15 +44,9 @@ cdef class Policy:
     cdef readonly bint refuse_late
     cdef readonly bint trust_local_holder
     cdef readonly long long max_ttl_ms
-    cdef public bint polls
-    cdef public long long doubted_ns
-
-    cdef bytes _me
+    cdef readonly Doubts doubts
 
     cpdef Ballot ballot(self, Command command, long long until_ns=*)
-    cpdef bytes me(self)
-    cpdef doubt(self, long long doubted_ns)
-    cpdef bint doubts(self, long long asked_ns)
     cpdef long long validity_ns(self, long long ttl_ms)
     cpdef long long patience_ns(self, long long ttl_ms)
     cpdef long long patience_within(self, long long ttl_ms, long long left_ns)

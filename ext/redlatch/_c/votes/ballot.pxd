@@ -5,44 +5,46 @@ cimport cython
 from redlatch._c.votes.commands cimport Command
 
 
-@cython.final
-cdef class Ballot:
+cdef class Wait:
+    cdef public long long until_ns
+    cdef public bint decided
+    cdef public bint anew
+    cdef public object waiter
+
+    @cython.final
+    cdef _wait_until(self, long long until_ns)
+
+
+# The only method that a subclass replaces is `settled_anew`.
+cdef class Ballot(Wait):
     cdef readonly Command command
     cdef readonly int size
     cdef readonly int quorum
     cdef public long long asked
-    cdef public long long until_ns
     cdef public int yes
     cdef public int no
     cdef public int failed
-    cdef public bint decided
     cdef public dict causes
     cdef public tuple silent
     cdef public dict answers       # int: int
-    cdef public int waits_for
-    cdef public object waiter
     cdef public Ballot behind
     cdef public object released_lock
     cdef public object resent      # a bit mask of links, as an int of any size
     cdef public long long hurry_ns
 
+    @cython.final
     cdef _begin(self, Command command, int size, int quorum, long long until_ns)
     cpdef bint settled(self)
+    cpdef bint settled_anew(self)
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
-    cpdef bint watchable(self)
-    cpdef left_ns(self)
-    cpdef int standing(self) except -1
     cpdef tell(self, int index, long long answer, bint pushes)
     cpdef int undecided(self)
     cpdef int missing(self)
     cpdef bint lone(self)
     cpdef bint spares(self, int suspects) except -1
     cpdef bint won(self)
-    cpdef watch(self, long long until_ns)
-    cpdef wait_for_all(self, long long until_ns)
-    cdef _wait_on(self, int what, long long until_ns)
-    cpdef bint change(self, int index) except -1
+    cpdef wait_anew(self, long long until_ns)
     cpdef withdraw(self)
     cpdef bint refused(self)
     cpdef bint unavailable(self)

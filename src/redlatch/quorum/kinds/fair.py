@@ -25,7 +25,7 @@ from typing import Any
 
 from redlatch.votes import family_scripts as scripts
 
-from ...votes.ballot import FOREVER_MS, Ballot
+from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
 from ...votes.units import MILLISECOND
 from ..attempt import Attempt
@@ -35,6 +35,7 @@ from ..lease import Lease
 from ..policy import Policy
 from ..waiting.contention import wait_for_pushes
 from ..waiting.queues import WaitQueues
+from ..waiting.watches import FOREVER_MS, Watch, new_watch
 from .kind import Kind
 from .watching import ALIVE_MS
 
@@ -53,11 +54,11 @@ class Fair(Kind):
         self._ticket = self._next = 0
         self._place = NEW
         self._since_ns = 0
-        self._called: Ballot | None = None
+        self._called: Watch | None = None
         self._answers: dict[int, int] = {}
 
     def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        self._me = policy.me()
+        self._me = policy.tokens.mine()
         self._waiter = hold.key + scripts.WAITER + self._me
         self._next = policy.fences.now()
         self._place = NEW
@@ -110,9 +111,9 @@ class Fair(Kind):
         self._place = CHANGED
         return True
 
-    def _watch(self, policy: Policy, queues: WaitQueues, key: bytes, until_ns: int) -> Ballot:
+    def _watch(self, policy: Policy, queues: WaitQueues, key: bytes, until_ns: int) -> Watch:
         """Watch the key of this waiter for a call; also watch the lock for changes by this client itself."""
-        self._called = called = policy.ballot(Called(self._waiter), until_ns)
+        self._called = called = new_watch(policy, Called(self._waiter), until_ns)
         queues.watches.add(self._waiter, called)
         queues.watches.add(key, called)
         return called
@@ -122,7 +123,7 @@ class Fair(Kind):
         self.rest(queues, key)
 
     def rest(self, queues: WaitQueues, key: bytes) -> None:
-        called: Ballot | None = self._called
+        called: Watch | None = self._called
         if called is not None:
             queues.watches.remove(self._waiter, called)
             queues.watches.remove(key, called)

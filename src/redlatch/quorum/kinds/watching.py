@@ -16,6 +16,7 @@ from ..effects import Effect
 from ..policy import Policy
 from ..waiting.contention import wait_for_pushes
 from ..waiting.queues import WaitQueues
+from ..waiting.watches import Watch, new_watch
 from .kind import Kind
 
 # The masters forget a waiter that has not asked for this time. A live waiter asks at least once a second.
@@ -30,10 +31,10 @@ class WatchingKind(Kind):
 
     def __init__(self) -> None:
         super().__init__()
-        # The ballot that asks about the key and then waits for pushes.
-        self._look: Ballot | None = None
-        # The same ballot until it is sent.
-        self._ahead: Ballot | None = None
+        # The watch that asks about the key and then waits for pushes.
+        self._look: Watch | None = None
+        # The same watch until it is sent.
+        self._ahead: Watch | None = None
 
     def ahead(self) -> Ballot | None:
         look, self._ahead = self._ahead, None
@@ -41,27 +42,27 @@ class WatchingKind(Kind):
 
     def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
         """Count masters that may have had the key for us as free: they push no change that this client makes itself."""
-        look: Ballot | None = self._look
+        look: Watch | None = self._look
         if look is not None:
             look.quorum = min(look.quorum, max(1, policy.quorum - (ballot.size - ballot.no - ballot.failed)))
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
         policy, queues, key = attempt.policy, attempt.queues, attempt.hold.key
         waited = True
-        look: Ballot | None = self._look
+        look: Watch | None = self._look
         if look is not None:
             yield [look]
             # A master on which the attempt created the key and deleted it again pushes nothing more.
             sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
             waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
             self.rest(queues, key)
-        look = policy.ballot(Look(key, True), policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
+        look = new_watch(policy, Look(key, True), policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
         self._look = self._ahead = look
         queues.watches.add(key, look)
         return waited
 
     def rest(self, queues: WaitQueues, key: bytes) -> None:
-        look: Ballot | None = self._look
+        look: Watch | None = self._look
         if look is not None:
             queues.watches.remove(key, look)
             # Last: after an interrupt this is done once more.

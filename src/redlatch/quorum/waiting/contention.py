@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ...votes.ballot import Ballot
 from ...votes.commands import Look
 from ...votes.units import SECOND
 from ..effects import Effect, Pause
 from ..policy import Policy
 from .queues import WaitQueues
+from .watches import Watch, new_watch
 
 # A waiter asks the masters at least this often, because a push may be lost on its way.
 BACKSTOP_NS = SECOND
@@ -36,7 +36,7 @@ def wait_for_change(
         Whether there was anything to wait for.
     """
     now = policy.clock.now()
-    look = policy.ballot(Look(key), min(now + patience_ns, until_ns))
+    look = new_watch(policy, Look(key), min(now + patience_ns, until_ns))
     try:
         queues.watches.add(key, look)
         yield look
@@ -53,12 +53,12 @@ def wait_for_change(
 
 
 def wait_for_pushes(
-    policy: Policy, look: Ballot, left_ns: int, attempts: int, until_ns: int, sure: bool = True
+    policy: Policy, look: Watch, left_ns: int, attempts: int, until_ns: int, sure: bool = True
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters has pushed a change of a key that they were asked about, or for a while.
 
     Args:
-        look: the ballot that asked the masters about the key.
+        look: the watch that asked the masters about the key.
         left_ns: after which time the masters should have pushed the change.
         attempts: how many times in a row there was nothing to wait for.
         until_ns: the end of the caller's timeout.
@@ -79,11 +79,11 @@ def wait_for_pushes(
     return (sure and look.yes < look.quorum) or any([index not in left for index in kept])
 
 
-def watch_pushes(policy: Policy, look: Ballot, now_ns: int, left_ns: int, until_ns: int, attempts: int = -1) -> None:
+def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_ns: int, attempts: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
     Args:
-        look: the ballot that asked the masters about the key.
+        look: the watch that asked the masters about the key.
         left_ns: after which time the masters should have pushed the change.
         until_ns: the end of the caller's timeout.
         attempts: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
@@ -91,4 +91,4 @@ def watch_pushes(policy: Policy, look: Ballot, now_ns: int, left_ns: int, until_
     """
     jitter = policy.retry.pause_ns(0, policy.random())
     longest_ns = BACKSTOP_NS - jitter if attempts < 0 else policy.retry.pause_ns(attempts, policy.random())
-    look.watch(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))
+    look.wait_anew(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))

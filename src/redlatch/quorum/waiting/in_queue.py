@@ -11,15 +11,16 @@ from collections.abc import Generator
 
 from redlatch.errors import LockError
 
-from ...votes.ballot import Ballot
 from ...votes.commands import Look
 from ...votes.units import MILLISECOND
+from ..claim import HELD
 from ..effects import Effect, Pause, Steps, Tell
 from ..extend import extend
-from ..hold import HELD, Hold
+from ..hold import Hold
 from ..policy import Policy
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry, WaitQueues
+from .watches import Watch, new_watch
 
 # After a tenure, the next waiter of this client waits this many times for a change before it asks for the lock. The
 # masters push the change to waiters of other processes at once, so 2 waits give these the time to ask first.
@@ -54,7 +55,7 @@ def reach_the_head(
     for _ in range(COURTESY if courteous else 0):
         yield from wait_for_change(policy, queues, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
     # Waiters of other processes that poll notice a free lock only at the end of their pause.
-    if courteous and policy.polls:
+    if courteous and queues.watches.polls:
         pause_ns = policy.retry.courtesy_ns(policy.random())
         yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
@@ -82,8 +83,8 @@ def _wait_in_line(
                 else:
                     yield from _wait_beside(policy, queues, entry, ttl_ms, until_ns)
             # This is read before the lease. A giver puts the lease on the entry first and decides the ballot
-            # afterwards. No lease is passed to an entry whose ballot is decided.
-            called = entry.ballot.decided
+            # afterwards. No lease is passed to an entry that is decided.
+            called = entry.decided
             if not entry.inherit():
                 if queues.heads.get(hold.key) is hold:
                     queues.drop(entry)
@@ -115,7 +116,7 @@ def _wait_in_line(
 def _give_back(policy: Policy, hold: Hold) -> Steps:
     """Release a lease that the hold cannot use; do not wait for answers."""
     yield Tell([policy.ballot(hold.give_back())])
-    hold.wait()
+    hold.to_waiting()
 
 
 def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: int, until_ns: int) -> Steps:
@@ -126,28 +127,28 @@ def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: 
     hold = entry.hold
     entry.looks = True
     if queues.is_next(hold):
-        entry.ballot.until_ns = min(policy.clock.now() + FIRST_LOOK_NS, until_ns)
+        entry.until_ns = min(policy.clock.now() + FIRST_LOOK_NS, until_ns)
     while True:
         yield entry
-        if entry.ballot.decided or _is_over(policy, queues, entry, until_ns):
+        if entry.decided or _is_over(policy, queues, entry, until_ns):
             return
         head: Hold | None = queues.heads.get(hold.key)
         if head is not None and head.state == HELD and queues.is_next(hold):
             yield from _watch_beside(policy, queues, entry, head, ttl_ms, until_ns)
             if _is_over(policy, queues, entry, until_ns):
                 return
-        entry.ballot.until_ns = until_ns
+        entry.until_ns = until_ns
 
 
 def _wait_for_turn(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
-    entry.ballot.until_ns = min(policy.clock.now() + pause_ns, until_ns)
+    entry.until_ns = min(policy.clock.now() + pause_ns, until_ns)
     yield entry
 
 
 def _is_over(policy: Policy, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
     """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
     now = policy.clock.now()
-    return entry.ballot.decided or now >= until_ns or queues.enter(entry.hold, now)
+    return entry.decided or now >= until_ns or queues.enter(entry.hold, now)
 
 
 def _watch_beside(
@@ -161,17 +162,17 @@ def _watch_beside(
     key, since = entry.hold.key, head.lease.since_ns
     confirms = False
     pauses = 0
-    while not entry.ballot.decided and head.holds_since(since):
+    while not entry.decided and head.holds_since(since):
         now = policy.clock.now()
-        look = policy.ballot(Look(key), min(now + policy.patience_ns(ttl_ms), until_ns))
+        look = new_watch(policy, Look(key), min(now + policy.patience_ns(ttl_ms), until_ns))
         # The thread that calls the entry decides this look, too.
         entry.watch = look
         try:
             if not confirms:
                 queues.watches.add(key, look)
-            if not entry.ballot.decided:
+            if not entry.decided:
                 yield look
-            if not (confirms or entry.ballot.decided or look.yes >= look.quorum):
+            if not (confirms or entry.decided or look.yes >= look.quorum):
                 pauses = 0 if look.watchable() else pauses + 1
                 if pauses:
                     yield from _wait_for_turn(policy, entry, policy.retry.pause_ns(pauses, policy.random()), until_ns)
@@ -182,7 +183,7 @@ def _watch_beside(
             queues.watches.remove(key, look)
         gone = look.yes >= look.quorum
         now = policy.clock.now()
-        if entry.ballot.decided or now >= until_ns:
+        if entry.decided or now >= until_ns:
             return
         if gone and confirms:
             head.lose_what_it_holds_since(since, now)
@@ -190,10 +191,10 @@ def _watch_beside(
         confirms = gone and not confirms
 
 
-def _wait_for_change_beside(policy: Policy, entry: QueueEntry, look: Ballot, until_ns: int) -> Steps:
+def _wait_for_change_beside(policy: Policy, entry: QueueEntry, look: Watch, until_ns: int) -> Steps:
     watch_pushes(policy, look, policy.clock.now(), look.left_ns(), until_ns)
     # This is checked after `watch_pushes`, which undoes an earlier call of this look.
-    if not entry.ballot.decided:
+    if not entry.decided:
         yield [look]
 
 
@@ -208,7 +209,7 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     wanted = policy.validity_ns(ttl_ms)
     lease = hold.lease
     left = lease.deadline_ns - now
-    if wanted * 9 // 10 <= left <= wanted and not policy.doubts(lease.asked_ns):
+    if wanted * 9 // 10 <= left <= wanted and not policy.doubts.cover(lease.asked_ns):
         if left < wanted * 19 // 20 and lease.renewal is None:
             ballot = policy.ballot(hold.extending_to(ttl_ms, now))
             hold.renew(ballot, now + wanted)

@@ -11,7 +11,7 @@ Rules:
     whose waiter has left is never passed to another one.
   * No waiter is forgotten. A hold that joins a queue looks for the head afterwards, and a hold that gives the head up
     looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`): first `decided` is
-    set, then its ballot is appended to `called`. (`_have_it_look` appends an undecided ballot: its waiter wakes up only
+    set, then the entry is appended to `called`. (`_have_it_look` appends an undecided entry: its waiter wakes up only
     to look.)
 
 Longer than a module should be: all methods change `heads` and `by_key` together, and the order of their steps is one
@@ -27,14 +27,14 @@ from collections import deque
 
 from redlatch.errors import LockBusy
 
-from ...votes.ballot import Ballot
-from ...votes.commands import Command
+from ...votes.ballot import Wait
 from ...votes.units import MILLISECOND, SECOND
-from ..hold import HELD, PASSED, RELEASING, Hold
+from ..claim import HELD, PASSED, RELEASING
+from ..hold import Hold
 from ..lease import Lease
 from ..policy import Policy
 from .lead import Lead
-from .watches import Watches
+from .watches import Watch, Watches
 
 # A fenced lease reserves numbers for this many later holders. A microsecond passes for each of them in most cases, so
 # the numbers stay behind the wall clock.
@@ -52,16 +52,12 @@ UNKNOWN_NS = SECOND // 10
 # After this time without a hand-off, the first waiter watches the holder's key.
 STILL_NS = 5 * MILLISECOND
 
-# The command of the ballots that entries wait on; it is never sent.
-_NO_COMMAND = Command(b"", b"", 0)
 
-
-class QueueEntry:
-    """One place in a queue.
+class QueueEntry(Wait):
+    """One place in a queue. It is decided when it is called.
 
     Attributes:
         hold: the waiting hold.
-        ballot: the ballot that the waiter waits for; it is decided when the entry is called.
         left: whether the waiter is gone.
         lease: the lease that was passed on with the call; None if the masters must be asked.
         giver: the hold that passed the lease on.
@@ -70,17 +66,17 @@ class QueueEntry:
         watch: the ballot on the holder's key that the waiter is waiting for as well; or None.
     """
 
-    __slots__ = ("ballot", "courteous", "giver", "hold", "lease", "left", "looks", "watch")
+    __slots__ = ("courteous", "giver", "hold", "lease", "left", "looks", "watch")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
+        self._wait_until(until_ns)
         self.hold = hold
-        self.ballot = Ballot(_NO_COMMAND, 0, 0, until_ns)
         self.left = False
         self.lease: Lease | None = None
         self.giver: Hold | None = None
         self.courteous = False
         self.looks = False
-        self.watch: Ballot | None = None
+        self.watch: Watch | None = None
 
     def take(self) -> Lease | None:
         """Take the lease, if there is one. If two threads try, only one of them gets it."""
@@ -99,7 +95,7 @@ class QueueEntry:
         self.hold.inherit(lease, giver)
         if self.take() is None:
             # The giver has taken the lease back, and releases it.
-            self.hold.wait()
+            self.hold.to_waiting()
             return False
         return True
 
@@ -132,16 +128,16 @@ class WaitQueues:
     Attributes:
         heads: the hold that asks for a key or has it, by key.
         by_key: the queues.
-        called: decided ballots; the driver wakes their waiters.
+        called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
-        watches: the ballots that wait for pushes.
+        watches: the watched keys.
         lead: which master is asked first.
     """
 
     def __init__(self) -> None:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
-        self.called: deque[Ballot] = deque()
+        self.called: deque[Wait] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
         self.lead = Lead()
@@ -185,7 +181,7 @@ class WaitQueues:
         Raises:
             LockBusy: the queue has `max_waiters` entries, or the timeout ends before the entry would be called.
         """
-        hold, give_up_ns = entry.hold, entry.ballot.until_ns
+        hold, give_up_ns = entry.hold, entry.until_ns
         while True:
             queue = self.by_key.get(hold.key)
             if queue is None:
@@ -237,7 +233,7 @@ class WaitQueues:
         busy = hold.extending is not None
         lease = hold.lease
         over = now_ns - lease.since_ns >= policy.tenure_ns or lease.passed >= policy.tenure_count
-        entry = None if busy or over or policy.doubts(lease.asked_ns) else _next(queue)
+        entry = None if busy or over or policy.doubts.cover(lease.asked_ns) else _next(queue)
         if entry is None or not hold.may_pass_to(entry.hold):
             return False
         queue.move(now_ns)
@@ -259,7 +255,7 @@ class WaitQueues:
         # A loss that the giver notices from now on is a loss of the next holder.
         entry.giver = hold
         entry.lease = lease
-        entry.ballot.decided = True
+        entry.decided = True
         watch = entry.watch
         # The same steps as in `Watches.call`, without a call.
         if watch is not None:
@@ -270,7 +266,7 @@ class WaitQueues:
                 watch.decided = True
         kept = True
         try:
-            self.called.append(entry.ballot)
+            self.called.append(entry)
         finally:
             # Also after an interrupt: otherwise the lease would stay on the masters until its ttl. If the waiter left
             # before it could find the lease, the giver takes it back. There is no call between this question and the
@@ -353,13 +349,13 @@ class WaitQueues:
                 return False
             queue.move(now_ns)
             # Another thread has called the entry, or passed a lease to it.
-            if entry.ballot.decided:
+            if entry.decided:
                 return True
             entry.courteous = courteous
             # There is no call from here until the entry is called.
             self.heads[entry.hold.key] = entry.hold
-            entry.ballot.decided = True
-            self.called.append(entry.ballot)
+            entry.decided = True
+            self.called.append(entry)
             if entry.watch is not None:
                 self.watches.call(entry.watch)
             _discard(queue, entry)
@@ -401,8 +397,8 @@ class WaitQueues:
         if entry is None or not entry.looks:
             return False
         if entry.watch is None and now_ns - queue.moved_ns >= STILL_NS:
-            entry.ballot.until_ns = min(entry.ballot.until_ns, now_ns)
-            self.called.append(entry.ballot)
+            entry.until_ns = min(entry.until_ns, now_ns)
+            self.called.append(entry)
         return True
 
     def crowd(self, key: bytes) -> None:
@@ -411,9 +407,9 @@ class WaitQueues:
             self.crowded.clear()
         self.crowded.add(key)
 
-    def everybody(self) -> list[Ballot]:
-        """Return the ballots of all waiters; for a client that closes."""
-        waiting = [entry.ballot for queue in list(self.by_key.values()) for entry in list(queue.entries)]
+    def everybody(self) -> list[Wait]:
+        """Return what all waiters wait for; for a client that closes."""
+        waiting: list[Wait] = [entry for queue in list(self.by_key.values()) for entry in list(queue.entries)]
         return waiting + self.watches.everybody()
 
 
@@ -424,7 +420,7 @@ def _next(queue: WaitQueue) -> QueueEntry | None:
             entry = queue.entries[0]
         except IndexError:
             return None
-        if not (entry.left or entry.ballot.decided):
+        if not (entry.left or entry.decided):
             return entry
         _discard(queue, entry)
 

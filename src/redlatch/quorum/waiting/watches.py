@@ -1,11 +1,11 @@
-"""Watches: keys whose changes the masters push to this client, and the ballots that wait for these pushes.
+"""Watches: keys whose changes the masters push to this client, and the callers that wait for these pushes.
 
 A waiter asks the masters about a key, and each master that still has the key pushes its next change. Masters push no
 change that this client makes itself. So all code of this client that deletes a key calls `notify`.
 
-A ballot is called in two steps: first `decided` is set, then the ballot is appended to `called`. Any thread may take a
-ballot from `called`, and the sleeper that it wakes must find `decided` set. There is no call between the two steps, so
-no interrupt can separate them. The driver for threads removes the ballot from `called` after it has woken the waiter.
+A watch is called in two steps: first `decided` is set, then the watch is appended to `called`. Any thread may take a
+watch from `called`, and the sleeper that it wakes must find `decided` set. There is no call between the two steps, so
+no interrupt can separate them. The driver for threads removes the watch from `called` after it has woken the waiter.
 
 Compiled as `redlatch._c.quorum.waiting.watches`, too (see `redlatch._c`).
 """
@@ -14,42 +14,99 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...votes.ballot import Ballot
+from ...votes.ballot import Ballot, Wait
+from ...votes.commands import GONE, Command
+from ..policy import Policy
+
+# The time to live that is assumed for a key without a ttl: 35 years.
+FOREVER_MS = 1 << 40
+
+
+class Watch(Ballot):
+    """A ballot that asks about a key, and then waits for pushes of the masters that have the key.
+
+    A push turns the "no" of its master into a "yes". Until `wait_anew` is called, the votes decide, as in any ballot.
+    """
+
+    __slots__ = ()
+
+    def settled_anew(self) -> bool:
+        """Return whether a quorum of masters voted yes or has pushed a change."""
+        return self.yes >= self.quorum
+
+    def watchable(self) -> bool:
+        """Return whether a quorum of masters voted yes or will push a change of the key."""
+        return self.yes + (0 if self.answers is None else len(self.answers)) >= self.quorum
+
+    def left_ns(self) -> int:
+        """Return in how many nanoseconds enough watched keys expire for a quorum of yes votes.
+
+        Returns 0 if no yes vote is missing, or if fewer keys are watched than yes votes are missing.
+        """
+        # Copy the values in one call, because another thread may add an answer at any time.
+        told = list((self.answers or {}).values())
+        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
+        missing = self.quorum - self.yes
+        return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0
+
+    def standing(self) -> int:
+        """Count the masters that had the key when they were asked and that will push its next change."""
+        return sum([answer != GONE for answer in list((self.answers or {}).values())])
+
+    def change(self, index: int) -> bool:
+        """Turn the "no" of a master that pushed a change into a "yes"; return whether that decides the ballot."""
+        if self.answers is None or self.answers.pop(index, None) is None:
+            return False
+        self.no -= 1
+        self.yes += 1
+        if self.decided or self.yes < self.quorum:
+            return False
+        self.decided = True
+        return True
+
+
+def new_watch(policy: Policy, command: Command, until_ns: int) -> Watch:
+    """Return a ballot of all masters on a command that asks about a key."""
+    watch: Watch = Watch.__new__(Watch)
+    watch._begin(command, policy.size, policy.quorum, until_ns)
+    return watch
 
 
 class Watches:
     """All watches of one client.
 
     Args:
-        called: receives each ballot that is decided here; the driver wakes its waiter.
+        called: receives each watch that is decided here; the driver wakes its waiter.
 
     Attributes:
-        by_key: the ballots that watch each key.
+        by_key: the watches that watch each key.
+        polls: whether waiters poll, because fewer masters than a quorum push changes.
     """
 
-    __slots__ = ("by_key", "called")
+    __slots__ = ("by_key", "called", "polls")
 
-    def __init__(self, called: deque[Ballot]) -> None:
-        self.by_key: dict[bytes, list[Ballot]] = {}
+    def __init__(self, called: deque[Wait]) -> None:
+        self.by_key: dict[bytes, list[Watch]] = {}
         self.called = called
+        self.polls = False
 
-    def add(self, key: bytes, ballot: Ballot) -> None:
-        """Let a ballot watch a key."""
+    def add(self, key: bytes, watch: Watch) -> None:
+        """Let a watch watch a key."""
         while True:
-            ballots = self.by_key.setdefault(key, [])
-            ballots.append(ballot)
+            watches = self.by_key.setdefault(key, [])
+            watches.append(watch)
             # Another thread may have removed the list since `setdefault` returned it.
-            if self.by_key.get(key) is ballots:
+            if self.by_key.get(key) is watches:
                 return
 
-    def remove(self, key: bytes, ballot: Ballot) -> None:
+    def remove(self, key: bytes, watch: Watch) -> None:
         """End a watch, if it has not ended."""
-        ballots = self.by_key.get(key)
-        if ballots is not None and ballot in ballots:
-            ballots.remove(ballot)
+        watches = self.by_key.get(key)
+        if watches is not None and watch in watches:
+            watches.remove(watch)
             try:
-                # There is no call between this check and the deletion: otherwise another thread could add a ballot.
-                if not ballots and self.by_key[key] is ballots:
+                # There is no call between this check and the deletion: otherwise another thread could add a watch.
+                if not watches and self.by_key[key] is watches:
                     del self.by_key[key]
             except KeyError:
                 pass  # another thread was faster
@@ -57,30 +114,30 @@ class Watches:
     def changed(self, index: int, key: bytes | None) -> None:
         """Count a push of master `index`: the key has changed; None stands for all keys."""
         for watched in [key] if key is not None else list(self.by_key):
-            for ballot in list(self.by_key.get(watched, ())):
-                if ballot.change(index):
+            for watch in list(self.by_key.get(watched, ())):
+                if watch.change(index):
                     # `change` has set `decided`.
-                    self.called.append(ballot)
+                    self.called.append(watch)
 
     def notify(self, key: bytes) -> None:
-        """Call the ballots that watch a key which this client is about to change."""
+        """Call the watches that watch a key which this client is about to change."""
         if self.by_key:
-            for ballot in list(self.by_key.get(key, ())):
-                self.call(ballot)
+            for watch in list(self.by_key.get(key, ())):
+                self.call(watch)
 
     def notify_all(self) -> None:
-        """Call all ballots, because a connection broke and pushes of its master may be lost."""
+        """Call all watches, because a connection broke and pushes of its master may be lost."""
         for key in list(self.by_key):
             self.notify(key)
 
-    def everybody(self) -> list[Ballot]:
-        """Return all ballots; for a client that closes."""
-        return [ballot for ballots in list(self.by_key.values()) for ballot in list(ballots)]
+    def everybody(self) -> list[Watch]:
+        """Return all watches; for a client that closes."""
+        return [watch for watches in list(self.by_key.values()) for watch in list(watches)]
 
-    def call(self, ballot: Ballot) -> None:
-        """Decide a ballot and have the driver wake its waiter."""
+    def call(self, watch: Watch) -> None:
+        """Decide a watch and have the driver wake its waiter."""
         # A watch that begins only now must end at once, too.
-        ballot.yes = max(ballot.yes, ballot.quorum)
-        if not ballot.decided:
-            ballot.decided = True
-            self.called.append(ballot)
+        watch.yes = max(watch.yes, watch.quorum)
+        if not watch.decided:
+            watch.decided = True
+            self.called.append(watch)

@@ -12,3 +12,4 @@ from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
+from redlatch._c.quorum.waiting.watches cimport Watch, new_watch

@@ -3,8 +3,8 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Look
 from redlatch._c.quorum.effects cimport Pause
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
+from redlatch._c.quorum.waiting.watches cimport Watch, new_watch

@@ -3,10 +3,10 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Look
 from redlatch._c.quorum.effects cimport Pause, Tell
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues, QueueEntry
+from redlatch._c.quorum.waiting.watches cimport Watch, new_watch

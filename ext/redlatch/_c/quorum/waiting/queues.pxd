@@ -2,25 +2,23 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.ballot cimport Wait
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.lead cimport Lead
-from redlatch._c.quorum.waiting.watches cimport Watches
+from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
 
 @cython.final
-cdef class QueueEntry:
+cdef class QueueEntry(Wait):
     cdef readonly Hold hold
-    cdef readonly Ballot ballot
     cdef public bint left
     cdef public Lease lease
     cdef public Hold giver
     cdef public bint courteous
     cdef public bint looks
-    cdef public Ballot watch
+    cdef public Watch watch
 
     @cython.locals(lease=Lease)
     cpdef Lease take(self)
@@ -41,7 +39,7 @@ cdef class WaitQueue:
 cdef class WaitQueues:
     cdef readonly dict heads       # bytes: Hold
     cdef readonly dict by_key       # bytes: WaitQueue
-    cdef readonly object called    # deque of Ballot
+    cdef readonly object called    # deque of Wait
     cdef readonly set crowded
     cdef readonly Watches watches
     cdef readonly Lead lead
@@ -58,7 +56,7 @@ cdef class WaitQueues:
     cpdef Lease step_out(self, QueueEntry entry, long long now_ns)
     @cython.locals(queue=WaitQueue)
     cpdef drop(self, QueueEntry entry)
-    @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Ballot, kept=bint)
+    @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Watch, kept=bint)
     cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(queue=WaitQueue, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)

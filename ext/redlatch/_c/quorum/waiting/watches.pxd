@@ -1,24 +1,40 @@
-# The types of src/redlatch/quorum/waiting/watches.py when it is compiled; the fields are described there.
+# Types for src/redlatch/quorum/waiting/watches.py when it is compiled. The fields are described there.
 
 cimport cython
 
+from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.commands cimport Command
+
+
+# Not final: Cython takes the replaced method for a mistake in a final class.
+cdef class Watch(Ballot):
+    cpdef bint settled_anew(self)
+    cpdef bint watchable(self)
+    cpdef left_ns(self)
+    cpdef int standing(self) except -1
+    cpdef bint change(self, int index) except -1
+
+
+@cython.locals(watch=Watch)
+cpdef Watch new_watch(Policy policy, Command command, long long until_ns)
 
 
 @cython.final
 cdef class Watches:
-    # bytes: list of Ballot
+    # bytes: list of Watch
     cdef readonly dict by_key
-    # deque of Ballot
+    # deque of Wait
     cdef readonly object called
+    cdef public bint polls
 
-    @cython.locals(ballots=list)
-    cpdef add(self, bytes key, Ballot ballot)
-    @cython.locals(ballots=list)
-    cpdef remove(self, bytes key, Ballot ballot)
-    @cython.locals(ballot=Ballot)
+    @cython.locals(watches=list)
+    cpdef add(self, bytes key, Watch watch)
+    @cython.locals(watches=list)
+    cpdef remove(self, bytes key, Watch watch)
+    @cython.locals(watch=Watch)
     cpdef changed(self, int index, bytes key)
-    @cython.locals(ballot=Ballot)
+    @cython.locals(watch=Watch)
     cpdef notify(self, bytes key)
     cpdef notify_all(self)
-    cpdef call(self, Ballot ballot)
+    cpdef call(self, Watch watch)

@@ -1,4 +1,4 @@
-"""The states of a hold, and the code that changes them."""
+"""The states of a claim, and the code that changes them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ ALLOWED = {("quorum/waiting/queues.py", "pass_on")}
 
 
 @pytest.fixture
-def holds() -> ModuleType:
+def claims() -> ModuleType:
     """The pure build, the only one in which a test can see each change of an attribute."""
-    return impl.load("python").module("quorum.hold")
+    return impl.load("python").module("quorum.claim")
 
 
-def test_every_state_has_a_row_and_every_row_leads_back_to_free(holds: ModuleType) -> None:
+def test_every_state_has_a_row_and_every_row_leads_back_to_free(claims: ModuleType) -> None:
     states = set(range(8))
-    assert set(holds.TRANSITIONS) == states
-    assert all(set(row) <= states for row in holds.TRANSITIONS.values())
+    assert set(claims.TRANSITIONS) == states
+    assert all(set(row) <= states for row in claims.TRANSITIONS.values())
     for state in states:
         reached, new = {state}, {state}
         while new:
-            new = {after for before in new for after in holds.TRANSITIONS[before]} - reached
+            new = {after for before in new for after in claims.TRANSITIONS[before]} - reached
             reached |= new
-        assert holds.FREE in reached, state
+        assert claims.FREE in reached, state
 
 
 def test_simulated_holds_change_their_states_as_the_table_says(
-    holds: ModuleType, monkeypatch: pytest.MonkeyPatch
+    claims: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slot = holds.Hold.state
+    slot = claims.Claim.state
     seen: set[tuple[int, int]] = set()
 
     def change(hold: object, after: int) -> None:
@@ -48,25 +48,25 @@ def test_simulated_holds_change_their_states_as_the_table_says(
             seen.add((slot.__get__(hold), after))
         except AttributeError:
             # This is its first state.
-            assert after == holds.FREE
+            assert after == claims.FREE
         slot.__set__(hold, after)
 
-    monkeypatch.setattr(holds.Hold, "state", property(slot.__get__, change))
+    monkeypatch.setattr(claims.Claim, "state", property(slot.__get__, change))
     monkeypatch.setattr(impl, "current", impl.load("python"))
     for seed in range(40):
         for plan in (draw(seed), draw_foreign(seed)):
             assert not run(plan).wrong
-    strange = {(before, after) for before, after in seen if after not in holds.TRANSITIONS[before]}
+    strange = {(before, after) for before, after in seen if after not in claims.TRANSITIONS[before]}
     assert not strange
     # At least this many different changes were seen.
     assert len(seen) > 12
 
 
-def test_only_the_hold_writes_its_state_but_for_one_function() -> None:
+def test_only_the_claim_writes_its_state_but_for_one_function() -> None:
     writers = set()
     for path in sorted((PACKAGE / "quorum").rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef) and path.name != "hold.py":
+            if isinstance(function, ast.FunctionDef) and path.name != "claim.py":
                 writers |= {
                     (str(path.relative_to(PACKAGE)), function.name)
                     for node in ast.walk(function)

@@ -1,0 +1,178 @@
+"""The claim: which acquire may use a lock object, and what that acquire is doing.
+
+Compiled as `redlatch._c.quorum.claim`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from redlatch.errors import AlreadyHeld, NotOwned
+
+# The states of a claim.
+#
+# FREE       No attempt is under way. An acquire may have the claim already (`ticket`).
+# WAITING    An acquire waits, in the queue of this client or between two attempts. Nothing is on the masters.
+# ASKING     An attempt or its undo is under way: the masters may have the key.
+# HELD       The lease counts until its deadline.
+# RELEASING  A release is under way.
+# SETTLING   A release failed or was interrupted. It may be called again.
+# PASSED     Another hold has the lease. The claim is about to end.
+# UNDOING    An interrupted acquire is being undone. The claim is about to end.
+FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
+
+# The states that may follow each state, each with the method of `Hold` that makes the change, and the reason. Only this
+# file writes `state`, with one exception: `WaitQueues.pass_on` must not call anything between its check and its last
+# step. The simulations check every change against this table.
+TRANSITIONS = {
+    FREE: {
+        FREE: "claim, free: an acquire gets the claim, or its claim ends",
+        WAITING: "wait: an acquire begins",
+        ASKING: "ask: an attempt of a batch begins",
+    },
+    WAITING: {
+        WAITING: "wait: the acquire goes on waiting",
+        ASKING: "ask: an attempt begins",
+        HELD: "inherit: another hold has passed its lease on",
+        FREE: "free: the timeout is over",
+    },
+    ASKING: {
+        ASKING: "ask: the next attempt begins",
+        HELD: "keep: a quorum has granted the lease",
+        WAITING: "wait: the hold has released a lease that it could not use",
+        UNDOING: "undoing: an interrupt ended the acquire",
+        FREE: "free: the attempt was lost and is undone",
+    },
+    HELD: {
+        RELEASING: "begin_release: the holder releases the lock",
+        PASSED: "pass_on: a waiter of this client gets the lease",
+        ASKING: "give_back: the hold cannot use the lease that it inherited",
+        WAITING: "wait: the giver has taken the lease back",
+        SETTLING: "resend_release: an interrupt ended the release before its first step",
+        UNDOING: "undoing: an interrupt ended the acquire just after it won",
+        FREE: "free: the release was sent without waiting, or the key is known to be gone",
+    },
+    RELEASING: {
+        FREE: "free: a quorum has answered",
+        PASSED: "pass_on: a waiter of this client gets the lease",
+        SETTLING: "settle, resend_release: no quorum has answered, or an interrupt ended the release",
+    },
+    SETTLING: {
+        RELEASING: "begin_release: the release is called again",
+        SETTLING: "resend_release: another interrupt",
+        UNDOING: "undoing: an interrupt ended the acquire and its release",
+        FREE: "claim: a new acquire replaces the old release",
+    },
+    PASSED: {
+        FREE: "free: the release is over",
+        RELEASING: "pass_on: the waiter has left, or the token was exposed meanwhile",
+    },
+    UNDOING: {
+        UNDOING: "undoing: another interrupt",
+        FREE: "free: the undo was sent",
+    },
+}
+
+
+class Claim:
+    """Who may use one lock object, as a state that changes by the table above.
+
+    Rules:
+      * One lock object is one holder. A second acquire is refused while the first one is under way or holds the lock:
+        two holders that share a token would release each other's lock. So each acquire has a ticket. The acquire whose
+        ticket is in `ticket` has the claim.
+      * There is never a call between a check and the step that follows from it. Another thread or an interrupt can
+        only come in at a call.
+      * Each method makes one change, as its last step. After an interrupt it can be called once more.
+
+    Args:
+        name: the name as the user gave it, for messages.
+
+    Attributes:
+        state: FREE to UNDOING.
+        ticket: the ticket of the acquire that has the claim, or None.
+    """
+
+    __slots__ = ("name", "state", "ticket")
+
+    def __init__(self, name: str | bytes) -> None:
+        self._begin(name)
+
+    def _begin(self, name: str | bytes) -> None:
+        self.name = name
+        self.state = FREE
+        self.ticket: object = None
+
+    def to_claimed(self, ticket: object) -> None:
+        """Give the claim to the acquire that has this ticket.
+
+        Raises:
+            AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
+        """
+        if self.ticket is None or self.state == SETTLING:
+            # There was no call since the check. So only one of two threads gets the claim.
+            self.ticket = ticket
+            self.state = FREE
+            return
+        raise AlreadyHeld(
+            f"this lock object holds or is acquiring {self.name!r} already; "
+            "release it first, or make one lock object for each holder",
+            name=self.name,
+        )
+
+    def to_waiting(self) -> None:
+        """Note that nothing is on the masters, and that the acquire goes on."""
+        self.state = WAITING
+
+    def to_asking(self) -> None:
+        """Note that the masters may have the key from now on, and that the lock is not held."""
+        self.state = ASKING
+
+    def to_held(self) -> None:
+        """Note that the lock is held."""
+        self.state = HELD
+
+    def to_releasing(self) -> bool:
+        """Begin a release; return whether an earlier release had no verdict.
+
+        Raises:
+            NotOwned: the lock is not held, or another thread is releasing it.
+        """
+        state = self.state
+        if state not in (HELD, SETTLING):
+            raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
+        # There was no call since the check. So only one of two threads goes on.
+        self.state = RELEASING
+        return state == SETTLING
+
+    def to_settling(self) -> None:
+        """Note that a release had no verdict. It may be called again."""
+        self.state = SETTLING
+
+    def to_resent(self, ticket: object) -> bool:
+        """Note that the interrupted release of a claim has no verdict.
+
+        Returns:
+            False if the claim has ended, or the lock is neither held nor being released.
+        """
+        if self.ticket is not ticket or self.state not in (HELD, RELEASING, SETTLING):
+            return False
+        # There was no call since the check.
+        self.state = SETTLING
+        return True
+
+    def to_undoing(self, ticket: object) -> bool:
+        """Begin to undo the interrupted acquire of a claim.
+
+        Returns:
+            False if the claim has ended, or another thread releases the lock or has released it.
+        """
+        if self.ticket is not ticket or self.state not in (ASKING, HELD, SETTLING, UNDOING):
+            return False
+        # There was no call since the check. From now on no thread can release the lock or pass its lease on.
+        self.state = UNDOING
+        return True
+
+    def to_free(self) -> None:
+        """End the claim."""
+        # There is no call between these two steps, and the claim ends last.
+        self.state = FREE
+        self.ticket = None
