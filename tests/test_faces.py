@@ -6,17 +6,27 @@ import asyncio
 import inspect
 import re
 import sys
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 from support.builds import implementation_named
+from support.declarations import (
+    differences,
+    different_parameters,
+    is_public,
+    of_cython,
+    of_python,
+    read_cython,
+    read_python,
+)
 from test_layers import HOT
 
 import redlatch
 
-WRITTEN_TWICE = {"redlatch.wire.net", "redlatch.drivers.sleeper"}
+WRITTEN_TWICE = {"wire.net", "drivers.sleeper"}
 
 TWINS = [(redlatch.Client, redlatch.AsyncClient), (redlatch.Lock, redlatch.AsyncLock)]
 twins = pytest.mark.parametrize(("sync", "other"), TWINS)
@@ -214,29 +224,90 @@ def test_both_builds_have_the_same_methods(pair: tuple[ModuleType, ModuleType]) 
             assert set(methods(own(compiled)[name])) == set(methods(cls)), name
 
 
-def test_both_builds_take_the_same_arguments_where_they_can_be_asked(pair: tuple[ModuleType, ModuleType]) -> None:
+def test_both_builds_take_the_same_arguments(pair: tuple[ModuleType, ModuleType]) -> None:
     compiled, pure = pair
-    asked = 0
     for name, value in own(pure).items():
         twin = own(compiled)[name]
-        couples = [(value, twin)] if not isinstance(value, type) else []
-        if isinstance(value, type):
-            couples = [(function, methods(twin)[method]) for method, function in methods(value).items()]
-        for ours, theirs in couples:
-            try:
-                found = shape(theirs)
-            except ValueError:
-                # A C function without a signature.
-                continue
-            asked += 1
-            assert found == shape(ours), f"{name}: {ours}"
-    assert asked or not any(methods(value) for value in own(pure).values() if isinstance(value, type))
+        if not isinstance(value, type):
+            assert shape(twin) == shape(value), name
+            continue
+        for method, function in methods(value).items():
+            assert shape(methods(twin)[method]) == shape(function), f"{name}.{method}"
+
+
+# A compiled function shows the parameters of the .py text. The .pxd file has those that C code uses. A compiled
+# constructor shows no parameters, but it is compiled from the same text.
+
+ALL_TEXTS = [of_python(name) for name in HOT]
+ALL_TYPES = [of_cython(name) for name in HOT]
+
+
+@pytest.mark.parametrize("name", sorted(set(HOT) - WRITTEN_TWICE))
+def test_the_types_of_a_module_declare_the_parameters_and_fields_of_its_text(name: str) -> None:
+    assert differences(of_python(name), of_cython(name), ALL_TEXTS, ALL_TYPES) == []
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN_TWICE))
+def test_the_two_texts_of_a_module_declare_the_same_parameters_and_fields(name: str) -> None:
+    text, types = of_python(name), of_cython(name)
+    # A function that only C code can call has no counterpart in the pure text.
+    internal = {what: each for what, each in types.internal.items() if is_public(what)}
+    assert differences(text, replace(types, internal=internal), ALL_TEXTS, ALL_TYPES) == []
+    written = of_cython(name, ".pyx").functions
+    written = {what.replace("__cinit__", "__init__"): each for what, each in written.items()}
+    shown = {what: each for what, each in written.items() if is_public(what) or what.endswith("__init__")}
+    assert different_parameters(text, shown) == []
+
+
+TEXT = """
+class Queue:
+    __slots__ = ("_last", "length")
+
+    def __init__(self):
+        self.length = self._last = 0
+
+    def join(self, entry, now_ns, until_ns=0): ...
+
+    def _call(self, entry): ...
+"""
+TYPES = """
+cdef class Queue:
+    cdef readonly int length  # of entries
+    cdef int _last
+
+    cpdef join(self, Entry entry, long long now_ns,
+               long long until_ns=*)
+    cdef bint _call(self, Entry entry) except -1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("now_ns", "at_ns"),
+        ("Entry entry, long long now_ns", "long long now_ns, Entry entry"),
+        ("until_ns=*", "until_ns"),
+        ("now_ns", "now_ns=*"),
+        ("_call(self, Entry entry)", "_call(self, Entry other)"),
+        ("_call", "call"),
+        ("cpdef join", "cdef join"),
+        ("readonly int", "int"),
+        ("int length", "int size"),
+        ("cdef int _last", "cdef readonly int last"),
+    ],
+)
+def test_the_tests_of_types_see_every_difference(old: str, new: str) -> None:
+    def compare(types: str) -> list[str]:
+        return differences(read_python(TEXT), read_cython(types), [], [])
+
+    assert compare(TYPES) == []
+    assert compare(TYPES.replace(old, new)) != []
 
 
 def test_both_builds_have_the_same_docstrings(pair: tuple[ModuleType, ModuleType]) -> None:
     compiled, pure = pair
     # These files say in their docstrings which of the two they are.
-    if pure.__name__ not in WRITTEN_TWICE:
+    if pure.__name__.removeprefix("redlatch.") not in WRITTEN_TWICE:
         assert compiled.__doc__ == pure.__doc__
     for name, value in own(pure).items():
         twin = own(compiled)[name]

@@ -227,8 +227,8 @@ class Fleet:
         self.most_unsent = MOST_UNSENT
         self.max_owed = MAX_OWED
         self.stall_ns = STALL_NS
-        self.lines = _LINES
-        self.note = Note()
+        self._lines = _LINES
+        self._note = Note()
 
     def submit(self, ballot: Ballot) -> None:
         """Stage the command of a ballot on every link that it asks.
@@ -546,8 +546,8 @@ class Fleet:
         """Make the master track the key of the question that follows, so that it pushes a change of that key."""
         if command.tells == NO and link.traits.tracking:
             link.pushes += 1
-            self.wires.stage(link.index, self.note.payload(link.dialect))
-            link.pending.append(self.ballot_of(self.note))
+            self.wires.stage(link.index, self._note.payload(link.dialect))
+            link.pending.append(self.ballot_of(self._note))
 
     def _send_on(self, link: Link, ballot: Ballot) -> None:
         self._announce(link, ballot.command)
@@ -590,7 +590,7 @@ class Fleet:
                 break
             line = came[start:end]
             start = end + 1
-            reply = self.lines.get(line, _NOTHING)
+            reply = self._lines.get(line, _NOTHING)
             if reply is _NOTHING:
                 reply = self._parse(link, line)
             if not self._count(link, reply):

@@ -66,8 +66,8 @@ cdef class Fleet:
     cdef public Py_ssize_t most_unsent
     cdef public Py_ssize_t max_owed
     cdef public long long stall_ns
-    cdef dict lines
-    cdef Command note
+    cdef dict _lines
+    cdef Command _note
 
     # for the drivers
     @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
