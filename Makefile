@@ -29,8 +29,8 @@ test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(THREE) $(TESTS)
 
 # The tests that need a few seconds: those of the algorithm, and few with servers.
-QUICK := attempt background claim commands config connect connections docs engine errors faces impl lifetime lines net \
-    policy proxy quorum readwrite said scripts secrecy sleeper upkeep
+QUICK := attempt background claim commands config connect connections docs engine errors faces impl lifetime lines \
+    net policy proxy quorum readwrite reprs said scripts secrecy sleeper upkeep
 check: lint
 	$(BIN)/python -m pytest -q $(THREE) tests/guard $(QUICK:%=tests/test_%.py)
 

@@ -318,22 +318,6 @@ def test_both_builds_have_the_same_docstrings(pair: tuple[ModuleType, ModuleType
                 assert found == inspect.cleandoc(function.__doc__ or ""), f"{name}.{method}"
 
 
-@pytest.mark.parametrize("face", [redlatch.Client, redlatch.AsyncClient])
-def test_a_repr_says_what_an_object_is(face: type) -> None:
-    client = face("redis://127.0.0.1:1")  # it connects only when a lock is asked for
-    prefix = "Async" if face is redlatch.AsyncClient else ""
-    rw = client.rw_lock("n")
-    shown = {
-        "Lock 'n' not held": client.lock("n"),
-        "Lock 'n' (fair) not held": client.fair_lock("n"),
-        "Lock 'n' (fenced) not held": client.lock("n", fence=True),
-        "Lock 'n' (reader) not held": rw.read(),
-        "Lock 'n' (writer) not held": rw.write(),
-        "Semaphore 'n' not held": client.semaphore("n", 2),
-    }
-    assert [repr(lock) for lock in shown.values()] == [f"<{prefix}{text}>" for text in shown]
-
-
 def test_dir_lists_the_public_names_only() -> None:
     assert dir(redlatch) == sorted(redlatch.__all__)
     assert not [name for name in dir(redlatch) if name.startswith("_") and name != "__version__"]

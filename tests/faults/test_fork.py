@@ -102,6 +102,25 @@ asyncio.run(main())
     assert not keys(three, name)
 
 
+def test_the_repr_of_a_client_in_a_child_says_that_it_is_the_parents(run: Any, three: list[str]) -> None:
+    run(
+        """
+client, unused = Client(urls), Client(urls)
+client.connect()
+def child():
+    assert repr(client).endswith(" (of the parent process)>"), client
+    assert repr(unused).endswith(" (not connected)>"), unused
+    client.close()
+    assert repr(client).endswith(" (closed)>"), client
+in_child(child)
+assert repr(client).endswith(" of 3 connected)>"), client
+client.close()
+""",
+        "unnamed",
+        *three,
+    )
+
+
 def test_row_29_nothing_of_the_child_reaches_the_parents_sockets(
     run: Any, three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
 ) -> None:

@@ -48,6 +48,20 @@ class Session:
         """Whether this is a child of the process that the client was connected in."""
         return self._connections.forked
 
+    @property
+    def state(self) -> str:
+        """In a few words, whether the client can be used; for its repr."""
+        connections = self._connections
+        if connections.closing:
+            return "closed"
+        if connections.forked:
+            return "of the parent process"
+        if connections.fleet is None:
+            return "not connected"
+        if not connections.usable:
+            return "misconfigured"
+        return f"{sum([link.up for link in connections.fleet.links])} of {self._policy.size} connected"
+
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
         raise NotImplementedError

@@ -29,6 +29,10 @@ class Driver(Protocol):
     def forked(self) -> bool:
         """Whether this is a child of the process that the client was connected in."""
 
+    @property
+    def state(self) -> str:
+        """In a few words, whether the client can be used."""
+
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
 

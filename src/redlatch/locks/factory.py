@@ -112,7 +112,7 @@ class BaseClient:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {', '.join(self._policy.masters)}>"
+        return f"<{type(self).__name__} of {', '.join(self._policy.masters)} ({self._driver.state})>"
 
     def _locks_on(self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None) -> list[AnyLock | None]:
         """Make a lock of this class on each name, as `lock` does.

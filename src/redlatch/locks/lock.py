@@ -35,7 +35,7 @@ AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 # What a repr adds to the class of a lock: the kinds that share a class with plain locks.
-_KINDS = {"Fair": "(fair) ", "Fenced": "(fenced) ", "Reader": "(reader) ", "Writer": "(writer) "}
+_KINDS = {"Fair": " (fair)", "Fenced": " (fenced)", "Reader": " (reader)", "Writer": " (writer)"}
 
 
 class Shared(Generic[AnyDriver]):
@@ -82,9 +82,11 @@ class BaseLock:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one holder in one process")
 
     def __repr__(self) -> str:
-        left = self.remaining()
-        kind = _KINDS.get(type(self._hold.kind).__name__, "")
-        return f"<{type(self).__name__} {self.name!r} {kind}{f'held for {left:.3f} s more' if left else 'not held'}>"
+        return f"<{type(self).__name__} {self._described()} {held_for(self.remaining())}>"
+
+    def _described(self) -> str:
+        """Return the name and the kind of the lock, for a repr."""
+        return f"{self.name!r}{_KINDS.get(type(self._hold.kind).__name__, '')}"
 
     @property
     def name(self) -> str | bytes:
@@ -248,6 +250,11 @@ class BaseLock:
     def _left_to_release(self) -> bool:
         """Whether leaving a ``with`` must release the lock. False if the body has released it."""
         return self._hold.state != FREE
+
+
+def held_for(seconds: float) -> str:
+    """Return in words how long a lock is still held, for a repr."""
+    return f"held for {seconds:.3f} s more" if seconds else "not held"
 
 
 def note_failure(body: BaseException, error: LockError) -> None:

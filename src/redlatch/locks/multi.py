@@ -11,7 +11,7 @@ from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
 from .batch import Batch
 from .driver import Driver
-from .lock import BaseLock, Shared, note_failure
+from .lock import BaseLock, Shared, held_for, note_failure
 from .options import several
 
 
@@ -53,8 +53,7 @@ class BaseMultiLock:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it has one holder in one process")
 
     def __repr__(self) -> str:
-        left = self.remaining()
-        return f"<{type(self).__name__} {self.names!r} {f'held for {left:.3f} s more' if left else 'not held'}>"
+        return f"<{type(self).__name__} {self.names!r} {held_for(self.remaining())}>"
 
     @property
     def names(self) -> list[str | bytes]:

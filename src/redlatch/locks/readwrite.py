@@ -27,10 +27,12 @@ class RWLock(Generic[AnyLock]):
         holders: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
         self._reader = partial(kinds.Reader, holders=holders, owner=owner)
         self._writer = partial(kinds.Writer, holders=holders, owner=owner)
-        self.name = self.write().name
+        model = self.write()
+        self.name = model.name
+        self._shown = f"<RWLock[{type(model).__name__}] {self.name!r}>"
 
     def __repr__(self) -> str:
-        return f"<RWLock {self.name!r}>"
+        return self._shown
 
     def read(self) -> AnyLock:
         """Make a reader's lock: any number of readers may hold one while no writer holds or waits for the lock.

@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Self
 from ..errors import AlreadyHeld, LockError, NotOwned
 from ..quorum.claim import HELD
 from .batch import AnyLock
-from .lock import BaseLock, note_failure
+from .lock import BaseLock, held_for, note_failure
 from .owner import coroutine_function, of_threads, running_task
 
 
@@ -28,6 +28,9 @@ class BaseRLock(Generic[AnyLock]):
         make: makes a plain lock on the name; each outermost acquire makes a new one.
         owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
     """
+
+    # What an owner is, for the repr.
+    _owned_by: str
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
         self._make = make
@@ -44,7 +47,9 @@ class BaseRLock(Generic[AnyLock]):
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; it belongs to one process")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} {f'held {self.count} times' if self.count else 'not held'}>"
+        count = self.count
+        shown = f"{self._model._described()} {held_for(self.remaining())} by this {self._owned_by}"
+        return f"<{type(self).__name__} {shown}{f', count {count}' if count else ''}>"
 
     @property
     def name(self) -> str | bytes:
@@ -173,6 +178,8 @@ def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[
 
 class RLock(BaseRLock[Any]):
     """A re-entrant lock for threads; made by `Client.rlock`. Any number of threads may share one object."""
+
+    _owned_by = "thread"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, of_threads())
@@ -320,6 +327,8 @@ class AsyncRLock(BaseRLock[Any]):
     ``asyncio.wait_for(rlock.acquire(), 1.0)``. If no task created the coroutine, or the task that created it has ended,
     the task that runs it owns the lock.
     """
+
+    _owned_by = "task"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)
