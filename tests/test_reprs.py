@@ -1,14 +1,25 @@
-"""What objects say of themselves in their reprs."""
+"""What objects say of themselves: their reprs, and the name in the warning of a forgotten await."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
+import sys
+from typing import Any
 
 import pytest
+import redis.asyncio
 from support.faces import PATIENCE, Face, await_true, in_thread, refused
 
 import redlatch
 from redlatch import impl
+from redlatch.compat.redis_py import AsyncLock
+
+is_awaited = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+
+# The arguments of calls that need some.
+ARGUMENTS: dict[str, list[Any]] = {"acquire_many": [["n"]], "release_many": [[]], "extend_many": [[]]}
 
 
 @pytest.mark.parametrize("face", [redlatch.Client, redlatch.AsyncClient])
@@ -67,3 +78,28 @@ def test_the_repr_of_a_client_says_that_its_masters_are_refused(connect: Face, t
     # If the third server is slow, its answer comes after the first call.
     await_true(lambda: refused(client, "same server"))
     assert repr(client.raw).endswith(" (misconfigured)>")
+
+
+def test_the_warning_of_a_forgotten_await_names_the_public_call(implementation: impl.Implementation) -> None:
+    client = redlatch.AsyncClient("redis://127.0.0.1:1")
+    lock, renewed, rlock = client.lock("n"), client.lock("n", auto_renew=True), client.rlock("n")
+    things: list[Any] = [client, lock, renewed, rlock, client.semaphore("n", 2), client.multi_lock(["n"])]
+    calls = [
+        (getattr(thing, name), ARGUMENTS.get(name, []))
+        for thing in things
+        for name, function in inspect.getmembers(type(thing), is_awaited)
+        if not name.startswith("_")
+    ]
+    calls += [(thing.release, [False]) for thing in things[1:]]
+    assert len(calls) >= 25
+    for call, arguments in calls:
+        with pytest.warns(RuntimeWarning) as caught:
+            call(*arguments)
+        assert [str(each.message) for each in caught] == [f"coroutine '{call.__qualname__}' was never awaited"]
+
+
+def test_the_warning_of_a_forgotten_await_names_the_call_of_the_drop_in() -> None:
+    lock = AsyncLock(redis.asyncio.Redis(), "n")
+    for call in (lock.acquire, lock.release):
+        with pytest.warns(RuntimeWarning, match=f"coroutine '{call.__qualname__}' was never awaited"):
+            call()

@@ -21,7 +21,7 @@ from .locks.factory import BaseClient
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
 from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits
-from .locks.owner import coroutine_function, running_task
+from .locks.owner import coroutine_function, named, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
@@ -68,6 +68,7 @@ class AsyncLock(BaseLock):
             return self._acquire_with_upkeep(self._shared.driver.acquiring(self._hold, self._ttl_ms, timeout))
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
 
+    @named("AsyncLock.acquire")
     async def _acquire_with_upkeep(self, steps: Steps) -> bool:
         won = bool(await self._shared.driver.run(steps, self._hold, object()))
         if won:

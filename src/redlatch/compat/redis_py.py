@@ -38,7 +38,7 @@ import redis.lock
 from redis.exceptions import LockNotOwnedError
 
 from ..errors import ClientForked, ClientUnusable, LockLost, NotOwned, QuorumUnavailable
-from ..locks.owner import coroutine_function, running_task
+from ..locks.owner import coroutine_function, named, running_task
 from .clients import RENEWED_MS, Home, client_at, home_of
 from .shared import let_go, redis_error_of, shown_token
 
@@ -349,6 +349,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         """
         return self._acquire_for(running_task(), blocking, blocking_timeout, token)
 
+    @named("AsyncLock.acquire")
     async def _acquire_for(
         self,
         task: asyncio.Task[Any] | None,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import weakref
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -120,15 +121,22 @@ class Driver(Session):
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())  # type: ignore[return-value]
+        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())
+        # The name in Python's warning of a forgotten await.
+        call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer. Await the result at once."""
-        return self.run(self.releasing(hold, ttl_ms), hold)
+        call = self.run(self.releasing(hold, ttl_ms), hold)
+        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
+        return call
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock without waiting. Await the result at once."""
-        return self.run(self.releasing_nowait(hold, released_lock), hold)
+        call = self.run(self.releasing_nowait(hold, released_lock), hold)
+        call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
+        return call
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Perform the effects that a generator yields, until it ends or answers.
@@ -152,7 +160,7 @@ class Driver(Session):
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
-            if asyncio.get_running_loop() is not self.home or not self._connections.usable:
+            if get_running_loop() is not self.home or not self._connections.usable:
                 await self.connect()
             for effect in steps:
                 if isinstance(effect, Tell):  # also while the client closes, so that nothing is left behind
@@ -193,7 +201,7 @@ class Driver(Session):
 
     async def _pause(self, seconds: float) -> None:
         """Sleep; a client that closes ends the sleep."""
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         future = LightFuture(loop)
         timer = loop.call_later(seconds, self._end_pause, future)
         self._pauses.add(future)
@@ -232,7 +240,7 @@ class Driver(Session):
             WrongLoop: the client was first used in another event loop.
         """
         self._connections.check()
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         if self._loop is None:
             self._loop = loop
             self._fleet = self._connections.muster()
@@ -289,7 +297,7 @@ class Driver(Session):
         if self._fleet is None or self._connections.forked:
             self._connections.close()
             return
-        if self._loop is not asyncio.get_running_loop():
+        if self._loop is not get_running_loop():
             raise WrongLoop("client: it must be closed in the event loop it was used in")
         self._connections.retire()
         self._quorate.set()  # no call goes on waiting for masters

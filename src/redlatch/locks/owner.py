@@ -59,3 +59,16 @@ def coroutine_function(method: AnyMethod) -> AnyMethod:
         return inspect.markcoroutinefunction(method)
     method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
     return method
+
+
+def named(call: str) -> Callable[[AnyMethod], AnyMethod]:
+    """Return a decorator that gives the coroutines of a private method the name of the public call that returns them.
+
+    Python's warning of a forgotten await has this name, and so has the repr of a task.
+    """
+
+    def rename(method: AnyMethod) -> AnyMethod:
+        method.__qualname__ = call
+        return method
+
+    return rename

@@ -15,7 +15,7 @@ from ..errors import AlreadyHeld, LockError, NotOwned
 from ..quorum.claim import HELD
 from .batch import AnyLock
 from .lock import BaseLock, held_for, note_failure
-from .owner import coroutine_function, of_threads, running_task
+from .owner import coroutine_function, named, of_threads, running_task
 
 
 class BaseRLock(Generic[AnyLock]):
@@ -350,6 +350,7 @@ class AsyncRLock(BaseRLock[Any]):
         """
         return self._acquire(running_task(), blocking, timeout)
 
+    @named("AsyncRLock.acquire")
     async def _acquire(self, caller: asyncio.Task[Any] | None, blocking: bool, timeout: float | None) -> bool:
         owner = _owner_for(caller)
         if self._again(owner):
@@ -388,6 +389,7 @@ class AsyncRLock(BaseRLock[Any]):
         """
         return self._release(running_task(), wait)
 
+    @named("AsyncRLock.release")
     async def _release(self, caller: asyncio.Task[Any] | None, wait: bool) -> None:
         owner = _owner_for(caller)
         lock = self._outermost(owner)
@@ -402,6 +404,7 @@ class AsyncRLock(BaseRLock[Any]):
         """Extend the lock to `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`."""
         return self._extend(running_task(), ttl)
 
+    @named("AsyncRLock.extend")
     async def _extend(self, caller: asyncio.Task[Any] | None, ttl: float | None) -> None:
         await self._lock_of(_owner_for(caller)).extend(ttl)
 
