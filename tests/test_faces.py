@@ -318,6 +318,22 @@ def test_both_builds_have_the_same_docstrings(pair: tuple[ModuleType, ModuleType
                 assert found == inspect.cleandoc(function.__doc__ or ""), f"{name}.{method}"
 
 
+# --- what can be imported ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", [redlatch.Client, redlatch.AsyncClient])
+def test_every_class_that_a_call_returns_can_be_imported_from_redlatch(face: type) -> None:
+    faces = {"MultiLock", "RLock"} | {each.__name__ for pair in TWINS for each in pair}
+    checked = [getattr(redlatch, name) for name in faces]
+    for cls in [face, *checked]:
+        for name, function in callables(cls).items():
+            for word in re.findall(r"\w+", str(function.__annotations__["return"])):
+                home = sys.modules[function.__module__]
+                found = getattr(home, word, None)
+                if isinstance(found, type) and found.__module__.startswith("redlatch"):
+                    assert getattr(redlatch, word) is found, f"{cls.__name__}.{name}"
+
+
 def test_dir_lists_the_public_names_only() -> None:
     assert dir(redlatch) == sorted(redlatch.__all__)
     assert not [name for name in dir(redlatch) if name.startswith("_") and name != "__version__"]

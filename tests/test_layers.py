@@ -188,7 +188,7 @@ def test_a_public_name_is_the_one_of_the_module_it_comes_from() -> None:
 
 def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
-        redlatch.nonsense  # noqa: B018
+        redlatch.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 # --- sizes (STYLE, house rule 1) ---------------------------------------------------------------------

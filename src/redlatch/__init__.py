@@ -103,16 +103,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # IMPL is "c" or "python": the implementation in use.
-    if name == "IMPL":
-        value = importlib.import_module(".impl", __name__).current.name
-    elif name in _HOMES:
-        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+# A type checker that sees this function accepts every name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # IMPL is "c" or "python": the implementation in use.
+        if name == "IMPL":
+            value = importlib.import_module(".impl", __name__).current.name
+        elif name in _HOMES:
+            value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,9 @@ def accepted() -> None:
     place: redlatch.Semaphore = client.semaphore("name", 3)
     many: redlatch.MultiLock = client.multi_lock(["one", "two"])
     won: bool = lock.acquire(timeout=1.0)
-    print(nested, shared.read(), place, many, won)
+    found: list[redlatch.Lock | None] = client.acquire_many(["one", b"two"])
+    held: list[bool] = client.release_many(found)
+    print(nested, shared.read(), place, many, won, held)
 
 
 async def accepted_with_await() -> None:
@@ -32,14 +34,48 @@ async def accepted_with_await() -> None:
         nested: redlatch.AsyncRLock = client.rlock("name")
         place: redlatch.AsyncSemaphore = client.semaphore("name", 3)
         many: redlatch.AsyncMultiLock = client.multi_lock(["one", "two"])
+        shared: redlatch.RWLock[redlatch.AsyncLock] = client.rw_lock("name")
         won: bool = await lock.acquire(timeout=1.0)
-        print(nested, place, many, won)
+        found: list[redlatch.AsyncLock | None] = await client.acquire_many(["one", b"two"])
+        held: list[bool] = await client.release_many(found)
+        print(nested, shared.read(), place, many, won, held)
+
+
+def refused_masters() -> None:
+    redlatch.Client(5)  # type: ignore[arg-type]
+    redlatch.Client(["redis://10.0.0.1", 5])  # type: ignore[list-item]
+    redlatch.Client()  # type: ignore[call-arg]
+    redlatch.AsyncClient(5)  # type: ignore[arg-type]
+    redlatch.AsyncClient(None)  # type: ignore[arg-type]
+    redlatch.AsyncClient(["redis://10.0.0.1", b"redis://10.0.0.2"])  # type: ignore[list-item]
+
+
+def refused_options(url: str) -> None:
+    redlatch.Client(url, wakeups="push")  # type: ignore[arg-type]
+    redlatch.AsyncClient(url, wakeups="push")  # type: ignore[arg-type]
+    redlatch.AsyncClient(url, wakeups=None)  # type: ignore[arg-type]
+    redlatch.AsyncClient(url, gil_patience=0)  # type: ignore[call-arg]
+    redlatch.Client(url, 10.0)  # type: ignore[call-arg]
+    redlatch.Client(url, guard=True)  # type: ignore[arg-type]
+    redlatch.Client(url, retry=3)  # type: ignore[arg-type]
 
 
 def refused(client: redlatch.Client) -> None:
-    redlatch.Client(5)  # type: ignore[arg-type]
-    redlatch.Client(["redis://10.0.0.1", 5])  # type: ignore[list-item]
-    redlatch.AsyncClient(None)  # type: ignore[arg-type]
-    redlatch.Client("redis://10.0.0.1", wakeups="push")  # type: ignore[arg-type]
     client.lock("name", ttl="5")  # type: ignore[arg-type]
+    client.lock(5)  # type: ignore[arg-type]
+    client.lock("name", cancel_on_loss=True)  # type: ignore[call-arg]
+    client.rlock("name", blocking=False)  # type: ignore[call-arg]
     client.semaphore("name", 3, fence=True)  # type: ignore[call-arg]
+    client.semaphore("name", "3")  # type: ignore[arg-type]
+    client.multi_lock(5)  # type: ignore[arg-type]
+    client.release_many(["name"])  # type: ignore[list-item]
+    print(redlatch.Lok)  # type: ignore[attr-defined]
+
+
+async def refused_with_await(client: redlatch.AsyncClient, lock: redlatch.AsyncLock) -> None:
+    lock.acquire()  # type: ignore[unused-coroutine]
+    client.close()  # type: ignore[unused-coroutine]
+    won: bool = lock.acquire()  # type: ignore[assignment]
+    with lock:  # type: ignore[attr-defined]
+        print(won)
+    client.release_many([redlatch.Client("redis://10.0.0.1").lock("name")])  # type: ignore[list-item, unused-coroutine]
