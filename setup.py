@@ -6,6 +6,7 @@ the pure package and prints one warning.
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 
 from setuptools import Extension, setup
@@ -99,8 +100,19 @@ FAST = {
 SHARED = "redlatch._c._shared"
 
 
+class Library(Extension):
+    """All modules in one shared library: a library for each would make the wheel larger by a fifth.
+
+    Python finds a module in a library by the last part of its name, so these parts must differ. The linker checks that.
+    """
+
+    def __init__(self, modules, **options):
+        super().__init__("redlatch._c._library", [source for one in modules for source in one.sources], **options)
+        self.modules = modules
+
+
 class OptionalBuild(build_ext):
-    """Build the extensions; if that fails, print one warning of one line."""
+    """Build the library; if that fails, print one warning of one line."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -119,6 +131,25 @@ class OptionalBuild(build_ext):
                 "the compiled half needs a C compiler and Python's headers (Debian: gcc python3-dev)",
                 file=sys.stderr,
             )
+
+    def build_extension(self, ext):
+        """Compile each module with its own flags, several at a time, and link all of them."""
+
+        def compiled(module):
+            options = {"output_dir": self.build_temp, "debug": self.debug, "depends": module.depends}
+            return self.compiler.compile(module.sources, extra_postargs=module.extra_compile_args, **options)
+
+        with ThreadPoolExecutor(self.parallel) as pool:
+            objects = [path for paths in pool.map(compiled, ext.modules) for path in paths]
+        self.compiler.link_shared_object(
+            objects,
+            self.get_ext_fullpath(ext.name),
+            libraries=self.get_libraries(ext),
+            extra_postargs=ext.extra_link_args,
+            debug=self.debug,
+            build_temp=self.build_temp,
+            target_lang="c",
+        )
 
 
 def extensions():
@@ -141,7 +172,7 @@ def extensions():
 
     def extension(name, source, optimize):
         compile_args = ["-g0", optimize, *flags]
-        return Extension(name, [source], depends=depends, extra_compile_args=compile_args, extra_link_args=strip)
+        return Extension(name, [source], depends=depends, extra_compile_args=compile_args)
 
     built = []
     for directives in (*OF_CLASSES, {}):
@@ -162,7 +193,7 @@ def extensions():
             shared_utility_qualified_name=SHARED,
             shared_utility_features_disabled=["MemoryView"],
         )
-    return built
+    return [Library(built, depends=depends, extra_link_args=strip)]
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
