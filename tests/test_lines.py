@@ -6,7 +6,7 @@ The tests play the possible orders of the steps of two threads one by one.
 from __future__ import annotations
 
 import itertools
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -832,22 +832,6 @@ def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
     assert world.queues.everybody() == [entries[0], entries[1], ballot]
 
 
-def test_a_watch_does_not_hide_the_deadlines_of_other_ballots(implementation: impl.Implementation) -> None:
-    world = World(implementation)
-    deadlines = implementation.module("drivers.deadlines").Deadlines()
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.until_ns = BEGINNING + SECOND // 10
-    # This is the deadline of the look.
-    deadlines.add(ballot, BEGINNING)
-    ballot.wait_anew(BEGINNING + 1000 * SECOND)
-    # The watch changes the deadline.
-    deadlines.add(ballot, BEGINNING)
-    later = world.watches.Watch(world.play.commands.Look(OTHER), 3, 2, BEGINNING + SECOND // 10 + 1)
-    deadlines.add(later, BEGINNING + 1)
-    assert deadlines.earliest() == later.until_ns
-    assert deadlines.due(later.until_ns) == [later]
-
-
 # --- waiters that watch the key of a local holder ------------------------------------------------------
 
 
@@ -885,18 +869,3 @@ def test_row_57_the_first_waiter_in_the_queue_is_next(world: World) -> None:
     assert world.queues.is_next(second.hold)
     world.queues.drop(second)
     assert not world.queues.is_next(head)
-
-
-@pytest.mark.parametrize("over", ["decided", "cancelled"])
-def test_finished_ballots_are_dropped_behind_one_with_a_late_deadline(
-    implementation: impl.Implementation, over: str
-) -> None:
-    world = World(implementation)
-    deadlines = implementation.module("drivers.deadlines").Deadlines()
-    for number in range(10_000):
-        ballot = world.watches.Watch(world.play.commands.Look(OTHER), 3, 2, BEGINNING + 1000 * SECOND + number)
-        ballot.waiter = SimpleNamespace(done=bool(number) and over == "cancelled")
-        ballot.decided = bool(number) and over == "decided"
-        deadlines.add(ballot, BEGINNING + number)
-    assert deadlines.earliest() == BEGINNING + 1000 * SECOND
-    assert len(deadlines.clear()) < 1000

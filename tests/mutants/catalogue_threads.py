@@ -98,8 +98,8 @@ THREADS = (
         "an interrupted acquire leaves its key",
         "interrupt",
         HOLD,
-        "        return command if self.to_undoing(ticket) else None",
-        "        self.to_undoing(ticket)\n        return None",
+        "        return command if self._to_undoing(ticket) else None",
+        "        self._to_undoing(ticket)\n        return None",
         threads="interrupts",
     ),
     _bug(

@@ -25,7 +25,7 @@ from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
 from redlatch.quorum.policy import Fences, Policy, Retry, Tokens
 from redlatch.quorum.waiting.queues import WaitQueues
-from redlatch.votes.ballot import Ballot, Wait
+from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Acquire, Look, Release
 from redlatch.votes.units import SECOND, Clock
 
@@ -188,8 +188,8 @@ class Rival:
         while self.queues.called:
             self._wake(self.queues.called.popleft())
 
-    def _wake(self, wait: Wait) -> None:
-        if wait is self._awaited and wait.decided:
+    def _wake(self, ballot: Any) -> None:
+        if ballot.decided and ballot is self._awaited:
             self.go_on()
 
 

@@ -40,11 +40,11 @@ from ..quorum.effects import Answer, Pause, Steps, Tell
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
-from ..votes.ballot import Ballot, Wait
+from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from .deadlines import Deadlines
-from .light_future import LightFuture
+from .light_future import LightFuture, new_light_future
 from .session import Session, extending_all
 
 # This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
@@ -193,7 +193,8 @@ class Driver(Session):
         elif isinstance(effect, QueueEntry):
             if self._attending is None:
                 self._attend_at(self._clock.now() + LONGEST_NS)
-            await self._future(effect)
+            effect.waiter = future = self._future(effect.until_ns)
+            await future
             if not self._connections.usable:
                 self._connections.check()
         else:
@@ -202,7 +203,7 @@ class Driver(Session):
     async def _pause(self, seconds: float) -> None:
         """Sleep; a client that closes ends the sleep."""
         loop = get_running_loop()
-        future = LightFuture(loop)
+        future = new_light_future(loop, UNBOUNDED)
         timer = loop.call_later(seconds, self._end_pause, future)
         self._pauses.add(future)
         try:
@@ -305,8 +306,7 @@ class Driver(Session):
         try:
             self._fleet.abandon()
             self._settle()
-            for ballot in self.queues.everybody():  # waiters leave the queues on the masters
-                self._wake_soon(ballot)
+            self._wake_waiters()  # they leave the queues on the masters
             for future in list(self._pauses):
                 future.wake_soon()
             await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
@@ -343,14 +343,15 @@ class Driver(Session):
         next_ns = self._schedule.next_ns(self._clock.now())
         if next_ns:  # the loss of locks that are still held is reported
             self._attend_at(next_ns)
-        for wait in self._deadlines.clear() + self.queues.everybody():
-            self._wake_soon(wait)
+        for future in self._deadlines.clear():
+            future.wake_soon()
+        self._wake_waiters()
 
     # --- ballots -----------------------------------------------------------------------------------
 
     def _ask(self, ballot: Ballot) -> LightFuture:
         """Put a ballot to the vote; return a future that ends when it is decided, or its time is over."""
-        future = self._future(ballot)
+        ballot.waiter = future = self._future(ballot.until_ns)
         fleet = self._fleet
         if fleet.torn:
             self._send([ballot])
@@ -370,25 +371,23 @@ class Driver(Session):
                 continue
             if not self._connections.usable:  # closed meanwhile, so no reply would wake this task
                 break
-            await self._future(ballot)
+            ballot.waiter = future = self._future(ballot.until_ns)
+            await future
             if not ballot.decided:
                 late_ns = self._clock.now()
         for ballot in ballots:
             if not ballot.decided:
                 self._connections.record_silent(ballot)
 
-    def _future(self, wait: Wait) -> LightFuture:
+    def _future(self, until_ns: int) -> LightFuture:
+        """Return a future that ends at `until_ns` at the latest."""
         assert self._loop is not None
-        wait.waiter = future = LightFuture(self._loop)
-        if wait.until_ns == UNBOUNDED:  # a place in a queue, without a time limit
-            return future
-        now = self._clock.now()
-        if wait.anew:  # it is among the deadlines with an earlier time already, and must not disturb their order
-            self._loop.call_later(max(0, wait.until_ns - now) / SECOND, self._wake_soon, wait)
-            return future
-        self._deadlines.add(wait, now)
-        if self._timer is None or wait.until_ns < self._timer_ns:
-            self._arm(now)
+        future = new_light_future(self._loop, until_ns)
+        if until_ns != UNBOUNDED:  # else it is for a place in a queue, without a time limit
+            now = self._clock.now()
+            self._deadlines.add(future, now)
+            if self._timer is None or until_ns < self._timer_ns:
+                self._arm(now)
         return future
 
     def _flush_soon(self) -> None:
@@ -486,11 +485,19 @@ class Driver(Session):
         """Wake tasks whose turn in a queue has come, and tasks that watch a key that has changed."""
         called = self.queues.called
         while called:
-            self._wake_soon(called.popleft())
+            waiter = called.popleft().waiter
+            if waiter is not None:  # else its task is awake already
+                waiter.wake_soon()
 
-    def _wake_soon(self, wait: Wait) -> None:
-        if wait.waiter is not None:  # else its task is awake already
-            wait.waiter.wake_soon()
+    def _wake_waiters(self) -> None:
+        """Wake every task that waits in a queue or for a change."""
+        for waiting in self.queues.everybody():
+            if waiting.waiter is not None:
+                waiting.waiter.wake_soon()
+
+    def _wake_soon(self, ballot: Ballot) -> None:
+        if ballot.waiter is not None:  # else its task is awake already
+            ballot.waiter.wake_soon()
 
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
@@ -533,8 +540,8 @@ class Driver(Session):
         self._timer = None
         self._look()
         now = self._clock.now()
-        for wait in self._deadlines.due(now):
-            self._wake_soon(wait)
+        for future in self._deadlines.due(now):
+            future.wake_soon()
         self._arm(now)
 
     # --- held locks --------------------------------------------------------------------------------

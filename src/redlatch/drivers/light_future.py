@@ -15,17 +15,22 @@ class LightFuture:
     (see `asyncio.futures.isfuture` and `Task.__step`). So a task can await this class, and can be cancelled meanwhile.
     It saves the way through the loop's queue: `wake` lets the task go on at once, in the task's own context. The loop
     would do the same a moment later.
+
+    Attributes:
+        done: whether the task was woken or cancelled.
+        until_ns: when the driver wakes the task at the latest, in nanoseconds since boot.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop", "done")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop", "done", "until_ns")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin(self, loop: asyncio.AbstractEventLoop, until_ns: int) -> None:
         self._asyncio_future_blocking = False
         self._loop = loop
         self._callback: Callable[[LightFuture], object] | None = None
         self._context: Context | None = None
         self._cancelled: tuple[Any, ...] | None = None
         self.done = False
+        self.until_ns = until_ns
 
     # --- for the driver ----------------------------------------------------------------------------
 
@@ -87,3 +92,10 @@ class LightFuture:
         """Raise CancelledError if the task was cancelled."""
         if self._cancelled is not None:
             raise asyncio.CancelledError(*self._cancelled)
+
+
+def new_light_future(loop: asyncio.AbstractEventLoop, until_ns: int) -> LightFuture:
+    """Return a new future. A function costs less than a constructor (see `new_ballot`)."""
+    future: LightFuture = LightFuture.__new__(LightFuture)
+    future._begin(loop, until_ns)
+    return future

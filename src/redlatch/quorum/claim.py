@@ -83,6 +83,8 @@ class Claim:
         only come in at a call.
       * Each method makes one change, as its last step. After an interrupt it can be called once more.
 
+    The methods with an underscore are for `Hold`.
+
     Args:
         name: the name as the user gave it, for messages.
 
@@ -101,7 +103,7 @@ class Claim:
         self.state = FREE
         self.ticket: object = None
 
-    def to_claimed(self, ticket: object) -> None:
+    def _to_claimed(self, ticket: object) -> None:
         """Give the claim to the acquire that has this ticket.
 
         Raises:
@@ -122,15 +124,15 @@ class Claim:
         """Note that nothing is on the masters, and that the acquire goes on."""
         self.state = WAITING
 
-    def to_asking(self) -> None:
+    def _to_asking(self) -> None:
         """Note that the masters may have the key from now on, and that the lock is not held."""
         self.state = ASKING
 
-    def to_held(self) -> None:
+    def _to_held(self) -> None:
         """Note that the lock is held."""
         self.state = HELD
 
-    def to_releasing(self) -> bool:
+    def _to_releasing(self) -> bool:
         """Begin a release; return whether an earlier release had no verdict.
 
         Raises:
@@ -147,7 +149,7 @@ class Claim:
         """Note that a release had no verdict. It may be called again."""
         self.state = SETTLING
 
-    def to_resent(self, ticket: object) -> bool:
+    def _to_resent(self, ticket: object) -> bool:
         """Note that the interrupted release of a claim has no verdict.
 
         Returns:
@@ -159,7 +161,7 @@ class Claim:
         self.state = SETTLING
         return True
 
-    def to_undoing(self, ticket: object) -> bool:
+    def _to_undoing(self, ticket: object) -> bool:
         """Begin to undo the interrupted acquire of a claim.
 
         Returns:
@@ -171,7 +173,7 @@ class Claim:
         self.state = UNDOING
         return True
 
-    def to_free(self) -> None:
+    def _to_free(self) -> None:
         """End the claim."""
         # There is no call between these two steps, and the claim ends last.
         self.state = FREE

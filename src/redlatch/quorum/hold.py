@@ -87,14 +87,14 @@ class Hold(Claim):
         Raises:
             AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
         """
-        self.to_claimed(ticket)
+        self._to_claimed(ticket)
         self.kind.end(self)
 
     def ask(self, lease: Lease) -> None:
         """Store the lease that an attempt is about to ask for."""
         self.lease = lease
         self.token_exposed = False
-        self.to_asking()
+        self._to_asking()
 
     def attempt(
         self, policy: Policy, queues: Any, ttl_ms: int, started_ns: int, deadline_ns: int, until_ns: int
@@ -138,7 +138,7 @@ class Hold(Claim):
     def _hold(self, elapsed_ns: int) -> None:
         self.elapsed_ns = elapsed_ns
         self.extending = None
-        self.to_held()
+        self._to_held()
 
     def _replace(self, old: Lease, new: Lease) -> bool:
         """Replace a lease; return False if another thread has replaced it meanwhile."""
@@ -208,7 +208,7 @@ class Hold(Claim):
         self.token_exposed = False
         self.elapsed_ns = giver.elapsed_ns
         self.extending = None
-        self.to_held()
+        self._to_held()
         lost_ns = max(self.lost_ns, giver.lost_ns)
         if lease.asked_ns < lost_ns:
             self.shorten(lease.token, lost_ns)
@@ -218,7 +218,7 @@ class Hold(Claim):
 
         The state ASKING makes `undoing` release the lease after an interrupt.
         """
-        self.to_asking()
+        self._to_asking()
         return self.releasing()
 
     def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
@@ -259,7 +259,7 @@ class Hold(Claim):
     def free(self) -> None:
         """Make the hold FREE, and end its claim last. If this is interrupted, it may be repeated."""
         self.kind.end(self)
-        self.to_free()
+        self._to_free()
 
     def undoing(self, ticket: object) -> Command | None:
         """Begin to undo an interrupted acquire. If this is interrupted, it may be repeated.
@@ -272,7 +272,7 @@ class Hold(Claim):
             return None
         command = self.releasing()
         # Another thread may have released the lock before, or during `releasing`.
-        return command if self.to_undoing(ticket) else None
+        return command if self._to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:
         """End the claim of an interrupted acquire, unless another thread is releasing the lock."""
@@ -290,7 +290,7 @@ class Hold(Claim):
             NotOwned: the lock is not held, or another thread is releasing it.
         """
         self.adopt(now_ns)
-        resent = self.to_releasing()
+        resent = self._to_releasing()
         return not resent and now_ns >= self.lease.deadline_ns, resent
 
     def resend_release(self, ticket: object) -> Command | None:
@@ -307,7 +307,7 @@ class Hold(Claim):
             return None
         command = self.releasing()
         # During `releasing` another thread may have claimed the hold, or passed its lease on.
-        return command if self.to_resent(ticket) else None
+        return command if self._to_resent(ticket) else None
 
     def held(self, now_ns: int) -> bool:
         """Return whether the hold has a lease whose deadline has not passed."""

@@ -7,26 +7,7 @@ from typing import Any
 from .commands import NO, REFUSAL, VOTE, Command
 
 
-class Wait:
-    """What a caller waits for. A driver wakes the caller when it is decided or its time is over.
-
-    Attributes:
-        until_ns: when the caller stops waiting, in nanoseconds since boot.
-        decided: whether the wait has its result.
-        anew: whether the caller waits for the second time, until another time than before.
-        waiter: the object that the driver wakes, or None.
-    """
-
-    __slots__ = ("anew", "decided", "until_ns", "waiter")
-
-    def _wait_until(self, until_ns: int) -> None:
-        self.until_ns = until_ns
-        self.decided = False
-        self.anew = False
-        self.waiter: Any = None
-
-
-class Ballot(Wait):
+class Ballot:
     """One command, sent to several masters, and their votes on it.
 
     A ballot is decided as soon as no further vote can change its result. Later votes are still counted.
@@ -36,12 +17,16 @@ class Ballot(Wait):
         size: the number of masters that are asked.
         quorum: the number of masters that must vote yes.
         asked: a bit mask of the masters that are asked: bit i for master i, -1 for all.
+        until_ns: when the submitter stops waiting, in nanoseconds since boot.
         yes: the number of yes votes so far.
         no: the number of no votes so far.
         failed: the number of failed votes so far. A master without any vote is silent.
+        decided: whether the result is final.
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
         answers: the integer replies that are kept, by the index of the master, or None (see `Command.tells`).
+        anew: whether the submitter waits once more, after the result (see `wait_anew`).
+        waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
             if the release is refused.
@@ -51,11 +36,13 @@ class Ballot(Wait):
     """
 
     __slots__ = (
+        "anew",
         "answers",
         "asked",
         "behind",
         "causes",
         "command",
+        "decided",
         "failed",
         "hurry_ns",
         "no",
@@ -64,6 +51,8 @@ class Ballot(Wait):
         "resent",
         "silent",
         "size",
+        "until_ns",
+        "waiter",
         "yes",
     )
 
@@ -74,7 +63,10 @@ class Ballot(Wait):
         self.command = command
         self.size = size
         self.quorum = quorum
-        self._wait_until(until_ns)
+        self.until_ns = until_ns
+        self.decided = False
+        self.anew = False
+        self.waiter: Any = None
         self.asked = -1
         self.yes = 0
         self.no = 0
@@ -105,10 +97,14 @@ class Ballot(Wait):
         if self.command.tells and self.command.tells == NO:
             kept = 0 if self.answers is None else len(self.answers)
             return self.yes + kept >= self.quorum or self.no - kept + self.failed > lost
-        undecided = self.undecided()
+        undecided = _undecided(self)
         if undecided:
             told = self.no + self.failed
-            return self.yes >= self.quorum or told > lost or (self.won() and told + undecided > lost)
+            return (
+                self.yes >= self.quorum
+                or told > lost
+                or (self.yes + undecided >= self.quorum and told + undecided > lost)
+            )
         if self.yes >= self.quorum or self.no > lost or self.failed > lost:
             return True
         told = self.no + self.failed
@@ -149,15 +145,9 @@ class Ballot(Wait):
                 self.answers = {}
             self.answers[index] = answer
 
-    def undecided(self) -> int:
-        """Count the masters whose integer reply is neither yes nor no and needs a second round."""
-        if self.answers is None or self.command.tells != VOTE:
-            return 0
-        return len(self.answers) - self.yes
-
     def missing(self) -> int:
         """Count the masters that have not answered."""
-        return self.size - self.yes - self.no - self.failed - self.undecided()
+        return self.size - self.yes - self.no - self.failed - _undecided(self)
 
     def lone(self) -> bool:
         """Return whether this ballot asks one master before the others."""
@@ -178,15 +168,15 @@ class Ballot(Wait):
             return False
         if self.released_lock is not None:
             return False
-        return self.lone() or self.yes + self.no + self.undecided() >= self.quorum
+        return self.lone() or self.yes + self.no + _undecided(self) >= self.quorum
 
     def won(self) -> bool:
         """Return whether a quorum voted yes, or can still do so in a second round."""
-        return self.yes + self.undecided() >= self.quorum
+        return self.yes + _undecided(self) >= self.quorum
 
     def settled_anew(self) -> bool:
         """Return whether all masters have voted."""
-        return self.yes + self.no + self.failed + self.undecided() >= self.size
+        return self.yes + self.no + self.failed + _undecided(self) >= self.size
 
     def wait_anew(self, until_ns: int) -> None:
         """Wait once more after the result, until `until_ns`: for the votes that are missing."""
@@ -207,7 +197,7 @@ class Ballot(Wait):
 
     def unavailable(self) -> bool:
         """Return whether failed and silent masters alone made a quorum impossible."""
-        silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - self.undecided()
+        silent = 0 if self.decided else self.size - self.yes - self.no - self.failed - _undecided(self)
         return self.failed + silent > self.size - self.quorum
 
 
@@ -216,3 +206,11 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
     ballot: Ballot = Ballot.__new__(Ballot)
     ballot._begin(command, size, quorum, until_ns)
     return ballot
+
+
+def _undecided(ballot: Ballot) -> int:
+    """Count the masters whose integer reply is neither yes nor no and needs a second round."""
+    # A function: Cython calls the methods of a class that has subclasses less directly.
+    if ballot.answers is None or ballot.command.tells != VOTE:
+        return 0
+    return len(ballot.answers) - ballot.yes

@@ -3,9 +3,9 @@
 cimport cython
 
 from redlatch._c.drivers.deadlines cimport Deadlines
-from redlatch._c.drivers.light_future cimport LightFuture
+from redlatch._c.drivers.light_future cimport LightFuture, new_light_future
 from redlatch._c.drivers.session cimport Session
-from redlatch._c.votes.ballot cimport Ballot, Wait
+from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Pause, Tell
 from redlatch._c.quorum.hold cimport Hold
@@ -48,7 +48,7 @@ cdef class Driver(Session):
     @cython.locals(fleet=Fleet)
     cdef _ask(self, Ballot ballot)
     @cython.locals(future=LightFuture)
-    cdef LightFuture _future(self, Wait wait)
+    cdef LightFuture _future(self, long long until_ns)
     cdef _flush_soon(self)
 
     # callbacks of the event loop

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Wait
+from redlatch._c.drivers.light_future cimport LightFuture
 
 
 @cython.final
@@ -14,9 +14,6 @@ cdef class Deadlines:
     cdef Py_ssize_t _most
 
     @cython.locals(patience=cython.longlong)
-    cpdef add(self, Wait wait, long long now_ns)
-    @cython.locals(queue=list, wait=Wait, over=Py_ssize_t, left=Py_ssize_t)
+    cpdef add(self, LightFuture future, long long now_ns)
+    @cython.locals(queue=list, future=LightFuture, over=Py_ssize_t, left=Py_ssize_t)
     cdef _sweep(self)
-
-
-cdef bint _is_over(Wait wait) except -1

@@ -6,7 +6,7 @@ from redlatch._c.drivers.sleeper cimport Sleeper
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
-from redlatch._c.votes.ballot cimport Ballot, Wait
+from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Clock
 from redlatch._c.wire.engine cimport Fleet
 from redlatch._c.wire.net cimport Wires
@@ -62,5 +62,4 @@ cdef class Leader:
     cpdef recover(self)
     @cython.locals(resting=Sleeper)
     cpdef rouse(self)
-    @cython.locals(wait=Wait)
     cpdef wake_called(self)

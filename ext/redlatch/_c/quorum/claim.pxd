@@ -7,12 +7,12 @@ cdef class Claim:
     cdef readonly object ticket
 
     cdef _begin(self, name)
-    cpdef to_claimed(self, ticket)
+    cdef _to_claimed(self, ticket)
     cpdef to_waiting(self)
-    cpdef to_asking(self)
-    cpdef to_held(self)
-    cpdef bint to_releasing(self) except -1
+    cdef _to_asking(self)
+    cdef _to_held(self)
+    cdef bint _to_releasing(self) except -1
     cpdef to_settling(self)
-    cpdef bint to_resent(self, ticket)
-    cpdef bint to_undoing(self, ticket)
-    cpdef to_free(self)
+    cdef bint _to_resent(self, ticket)
+    cdef bint _to_undoing(self, ticket)
+    cdef _to_free(self)

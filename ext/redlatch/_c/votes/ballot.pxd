@@ -5,28 +5,22 @@ cimport cython
 from redlatch._c.votes.commands cimport Command
 
 
-cdef class Wait:
-    cdef public long long until_ns
-    cdef public bint decided
-    cdef public bint anew
-    cdef public object waiter
-
-    @cython.final
-    cdef _wait_until(self, long long until_ns)
-
-
 # The only method that a subclass replaces is `settled_anew`.
-cdef class Ballot(Wait):
+cdef class Ballot:
     cdef readonly Command command
     cdef readonly int size
     cdef readonly int quorum
     cdef public long long asked
+    cdef public long long until_ns
     cdef public int yes
     cdef public int no
     cdef public int failed
+    cdef public bint decided
     cdef public dict causes
     cdef public tuple silent
     cdef public dict answers       # int: int
+    cdef public bint anew
+    cdef public object waiter
     cdef public Ballot behind
     cdef public object released_lock
     cdef public object resent      # a bit mask of links, as an int of any size
@@ -39,7 +33,6 @@ cdef class Ballot(Wait):
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
     cpdef tell(self, int index, long long answer, bint pushes)
-    cpdef int undecided(self)
     cpdef int missing(self)
     cpdef bint lone(self)
     cpdef bint spares(self, int suspects) except -1
@@ -52,3 +45,6 @@ cdef class Ballot(Wait):
 
 @cython.locals(ballot=Ballot)
 cpdef Ballot new_ballot(Command command, int size, int quorum, long long until_ns)
+
+
+cdef int _undecided(Ballot ballot) except -1

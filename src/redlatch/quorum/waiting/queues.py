@@ -24,10 +24,10 @@ There is never a call between a question and the step that follows from it, as i
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from redlatch.errors import LockBusy
 
-from ...votes.ballot import Wait
 from ...votes.units import MILLISECOND, SECOND
 from ..claim import HELD, PASSED, RELEASING
 from ..hold import Hold
@@ -53,11 +53,14 @@ UNKNOWN_NS = SECOND // 10
 STILL_NS = 5 * MILLISECOND
 
 
-class QueueEntry(Wait):
-    """One place in a queue. It is decided when it is called.
+class QueueEntry:
+    """One place in a queue.
 
     Attributes:
         hold: the waiting hold.
+        until_ns: when the waiter stops waiting, in nanoseconds since boot.
+        decided: whether the entry was called.
+        waiter: the object that the driver wakes when the entry is called, or None.
         left: whether the waiter is gone.
         lease: the lease that was passed on with the call; None if the masters must be asked.
         giver: the hold that passed the lease on.
@@ -66,11 +69,13 @@ class QueueEntry(Wait):
         watch: the ballot on the holder's key that the waiter is waiting for as well; or None.
     """
 
-    __slots__ = ("courteous", "giver", "hold", "lease", "left", "looks", "watch")
+    __slots__ = ("courteous", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
 
     def __init__(self, hold: Hold, until_ns: int) -> None:
-        self._wait_until(until_ns)
         self.hold = hold
+        self.until_ns = until_ns
+        self.decided = False
+        self.waiter: Any = None
         self.left = False
         self.lease: Lease | None = None
         self.giver: Hold | None = None
@@ -137,7 +142,7 @@ class WaitQueues:
     def __init__(self) -> None:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
-        self.called: deque[Wait] = deque()
+        self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
         self.lead = Lead()
@@ -407,10 +412,10 @@ class WaitQueues:
             self.crowded.clear()
         self.crowded.add(key)
 
-    def everybody(self) -> list[Wait]:
+    def everybody(self) -> list[QueueEntry | Watch]:
         """Return what all waiters wait for; for a client that closes."""
-        waiting: list[Wait] = [entry for queue in list(self.by_key.values()) for entry in list(queue.entries)]
-        return waiting + self.watches.everybody()
+        entries = [entry for queue in list(self.by_key.values()) for entry in list(queue.entries)]
+        return [*entries, *self.watches.everybody()]
 
 
 def _next(queue: WaitQueue) -> QueueEntry | None:

@@ -13,8 +13,9 @@ Compiled as `redlatch._c.quorum.waiting.watches`, too (see `redlatch._c`).
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
-from ...votes.ballot import Ballot, Wait
+from ...votes.ballot import Ballot
 from ...votes.commands import GONE, Command
 from ..policy import Policy
 
@@ -85,7 +86,7 @@ class Watches:
 
     __slots__ = ("by_key", "called", "polls")
 
-    def __init__(self, called: deque[Wait]) -> None:
+    def __init__(self, called: deque[Any]) -> None:
         self.by_key: dict[bytes, list[Watch]] = {}
         self.called = called
         self.polls = False

@@ -2,7 +2,6 @@
 
 cimport cython
 
-from redlatch._c.votes.ballot cimport Wait
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
@@ -11,8 +10,11 @@ from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
 
 @cython.final
-cdef class QueueEntry(Wait):
+cdef class QueueEntry:
     cdef readonly Hold hold
+    cdef public long long until_ns
+    cdef public bint decided
+    cdef public object waiter
     cdef public bint left
     cdef public Lease lease
     cdef public Hold giver
@@ -39,7 +41,7 @@ cdef class WaitQueue:
 cdef class WaitQueues:
     cdef readonly dict heads       # bytes: Hold
     cdef readonly dict by_key       # bytes: WaitQueue
-    cdef readonly object called    # deque of Wait
+    cdef readonly object called    # deque of QueueEntry or Watch
     cdef readonly set crowded
     cdef readonly Watches watches
     cdef readonly Lead lead

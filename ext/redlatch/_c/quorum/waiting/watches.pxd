@@ -24,7 +24,7 @@ cpdef Watch new_watch(Policy policy, Command command, long long until_ns)
 cdef class Watches:
     # bytes: list of Watch
     cdef readonly dict by_key
-    # deque of Wait
+    # deque of QueueEntry or Watch
     cdef readonly object called
     cdef public bint polls
 
