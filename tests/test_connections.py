@@ -91,11 +91,11 @@ def test_a_connection_that_is_judged_while_the_client_closes_is_closed_without_a
     masters = masters_of([url])
     made = list[Interrupted]()
 
-    def gate(set_back: Any) -> Admissions:
+    def guard(set_back: Any) -> Admissions:
         made.append(Interrupted((masters[0].address,), Guard(), MARKER, 0.01, lambda: 0, set_back))
         return made[0]
 
-    connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None, gate=gate)
+    connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None, guard=guard)
     connections.muster()
     made[0].connections = connections
     connection = dial(masters[0], 10.0, extension=made[0].handshake(0))

@@ -26,7 +26,7 @@ from redlatch.drivers.connections import (
     DIAL_TIMEOUT,
     GRACE,
     MakeDialler,
-    MakeGate,
+    MakeGuard,
     Outcome,
     turn_away,
 )
@@ -55,9 +55,14 @@ class Driver(Session):
     """Runs the generators of `quorum` for any number of tasks of one event loop."""
 
     def __init__(
-        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
+        self,
+        masters: list[Master],
+        policy: Policy,
+        tracking: bool,
+        dialler: MakeDialler,
+        guard: MakeGuard | None,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, gate)
+        super().__init__(masters, policy, tracking, dialler, guard)
         self._owner: Any = None  # a weak reference to the object that the client and its locks share
         self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
         self._fleet: Any = None  # made by connect()

@@ -33,7 +33,7 @@ GRACE = 0.25
 Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
-MakeGate = Callable[[Callable[[int, int], None]], Admissions]
+MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 Muster = Callable[[list[str], int, Clock], Any]
 
 logger = logging.getLogger("redlatch")
@@ -50,7 +50,7 @@ class Connections:
         deliver: takes (index, Connection or exception) from a dialling thread.
         tracking: whether the masters push changes of watched keys.
         dialler: makes the dialler.
-        gate: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
+        guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Connections:
         deliver: Deliver,
         tracking: bool = True,
         dialler: MakeDialler = Dialler,
-        gate: MakeGate | None = None,
+        guard: MakeGuard | None = None,
     ) -> None:
         # Before `muster` nothing is shared with a forked child. So the child may use such a client.
         self.fleet: Any = None
@@ -78,7 +78,8 @@ class Connections:
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
-        self._gate = None if gate is None else gate(partial(report_set_back, masters))  # keeps no reference to self
+        # The guard keeps no reference to this object.
+        self._guard = None if guard is None else guard(partial(report_set_back, masters))
         self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
         self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
@@ -104,7 +105,7 @@ class Connections:
 
     def _dial(self, index: int, pause: float = 0.0) -> None:
         self._tried.discard(index)
-        handshake = None if self._gate is None else self._gate.handshake(index)
+        handshake = None if self._guard is None else self._guard.handshake(index)
         self.undialled.pop(index, None)
         try:
             self._dialler.start(index, pause, handshake)
@@ -177,7 +178,7 @@ class Connections:
 
     def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
-        if self._gate is None or not isinstance(outcome, Connection):
+        if self._guard is None or not isinstance(outcome, Connection):
             self._settle(index, outcome)
         else:
             self._waiting[index] = outcome
@@ -196,8 +197,8 @@ class Connections:
             self._waiting.pop(index, None)
             self._settle(index, connection)  # closes it
             return
-        assert self._gate is not None
-        admission = self._gate.decide(index, connection.traits.report, reports)
+        assert self._guard is not None
+        admission = self._guard.decide(index, connection.traits.report, reports)
         if admission is None:
             return
         if admission.admitted:
@@ -246,8 +247,8 @@ class Connections:
 
     def _adopt(self, index: int, connection: Connection) -> None:
         traits = connection.traits
-        self._log.report_server(index, traits, self.fleet.links[index].traits, self._gate is not None)
-        monitor = None if self._gate is None else self._gate.monitor(index)
+        self._log.report_server(index, traits, self.fleet.links[index].traits, self._guard is not None)
+        monitor = None if self._guard is None else self._guard.monitor(index)
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
         self._log.report_back(index, self._connected())
         if self._misconfigured.pop(index, None) is not None:  # the configuration is right now

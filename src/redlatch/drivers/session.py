@@ -8,7 +8,7 @@ and a release goes on without its caller.
 from __future__ import annotations
 
 from redlatch.config import Master
-from redlatch.drivers.connections import Connections, MakeDialler, MakeGate, weakly
+from redlatch.drivers.connections import Connections, MakeDialler, MakeGuard, weakly
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep import UpkeepSchedule
 
@@ -33,13 +33,18 @@ class Session:
     """
 
     def __init__(
-        self, masters: list[Master], policy: Policy, tracking: bool, dialler: MakeDialler, gate: MakeGate | None
+        self,
+        masters: list[Master],
+        policy: Policy,
+        tracking: bool,
+        dialler: MakeDialler,
+        guard: MakeGuard | None,
     ) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.queues = WaitQueues()
         self._connections = Connections(
-            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, gate
+            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, guard
         )
         self._schedule = UpkeepSchedule(policy)
 

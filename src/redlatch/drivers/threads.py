@@ -18,7 +18,7 @@ from redlatch.drivers.connections import (
     DIAL_TIMEOUT,
     GRACE,
     MakeDialler,
-    MakeGate,
+    MakeGuard,
     Outcome,
     turn_away,
 )
@@ -50,10 +50,10 @@ class Driver(Session):
         policy: Policy,
         tracking: bool,
         dialler: MakeDialler,
-        gate: MakeGate | None,
+        guard: MakeGuard | None,
         gil_patience_ns: int = -1,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, gate)
+        super().__init__(masters, policy, tracking, dialler, guard)
         clock, queues, connections = self._clock, self.queues, self._connections
         self._background = background = BackgroundThread(self)
         self._watchers = watchers = Watchers(clock)
