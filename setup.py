@@ -14,6 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 REQUIRED = os.environ.get("REDLATCH_BUILD_EXT") == "1"
 SKIPPED = os.environ.get("REDLATCH_BUILD_EXT") == "0"
+FLAGS = os.environ.get("REDLATCH_CFLAGS", "").split()
 
 # Each module is compiled as redlatch._c.<name>: the Python file as it stands, with the types of its .pxd in ext/.
 TEXTS = (
@@ -99,16 +100,9 @@ FAST = {
 # Cython's own code that all modules need, once for all.
 SHARED = "redlatch._c._shared"
 
-
-class Library(Extension):
-    """All modules in one shared library: a library for each would make the wheel larger by a fifth.
-
-    Python finds a module in a library by the last part of its name, so these parts must differ. The linker checks that.
-    """
-
-    def __init__(self, modules, **options):
-        super().__init__("redlatch._c._library", [source for one in modules for source in one.sources], **options)
-        self.modules = modules
+# All modules are in one shared library: a library for each would make the wheel larger by a fifth. Python finds a
+# module in a library by the last part of its name, so these parts must differ. The linker checks that.
+LIBRARY = "redlatch._c._library"
 
 
 class OptionalBuild(build_ext):
@@ -136,11 +130,11 @@ class OptionalBuild(build_ext):
         """Compile each module with its own flags, several at a time, and link all of them."""
 
         def compiled(module):
-            options = {"output_dir": self.build_temp, "debug": self.debug, "depends": module.depends}
+            options = {"output_dir": self.build_temp, "debug": self.debug, "depends": ext.depends}
             return self.compiler.compile(module.sources, extra_postargs=module.extra_compile_args, **options)
 
         with ThreadPoolExecutor(self.parallel) as pool:
-            objects = [path for paths in pool.map(compiled, ext.modules) for path in paths]
+            objects = [path for paths in pool.map(compiled, translated()) for path in paths]
         self.compiler.link_shared_object(
             objects,
             self.get_ext_fullpath(ext.name),
@@ -152,29 +146,23 @@ class OptionalBuild(build_ext):
         )
 
 
-def extensions():
-    if SKIPPED:
-        return []
+def translated():
+    """Translate all modules to C; return one Extension for each."""
     from Cython.Build import cythonize
     from Cython.Compiler.Options import get_directive_defaults
 
     # Without these defaults, Cython accepts the two directives only for single classes.
     get_directive_defaults().update(no_gc=False, freelist=0)
 
-    # A later flag overrides an earlier one: REDLATCH_CFLAGS="-g -O1" is a build for debugging.
-    flags = os.environ.get("REDLATCH_CFLAGS", "").split()
-    strip = ["-Wl,-s"] if sys.platform == "linux" and not any(flag.startswith("-g") for flag in flags) else []
-    depends = sorted(glob("ext/**/*.p*", recursive=True))
     # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing.
     # Nobody pickles these objects; without auto_pickle each class is smaller.
     common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
     common["auto_pickle"] = False
 
     def extension(name, source, optimize):
-        compile_args = ["-g0", optimize, *flags]
-        return Extension(name, [source], depends=depends, extra_compile_args=compile_args)
+        return Extension(name, [source], extra_compile_args=["-g0", optimize, *FLAGS])
 
-    built = []
+    done = []
     for directives in (*OF_CLASSES, {}):
         modules = [
             extension(f"redlatch._c.{name}", source, "-O3" if name in FAST else "-Os")
@@ -183,7 +171,7 @@ def extensions():
         ]
         if not directives:
             modules.append(extension(SHARED, "redlatch/_c/_shared.c", "-Os"))
-        built += cythonize(
+        done += cythonize(
             modules,
             build_dir="build/cython",
             # Cython does not see that these modules depend on the .pxd files in another folder.
@@ -193,7 +181,15 @@ def extensions():
             shared_utility_qualified_name=SHARED,
             shared_utility_features_disabled=["MemoryView"],
         )
-    return [Library(built, depends=depends, extra_link_args=strip)]
+    return done
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+def library():
+    """Return the library. It is translated when it is built: pip runs this file several times before that."""
+    # A later flag overrides an earlier one: REDLATCH_CFLAGS="-g -O1" is a build for debugging.
+    strip = ["-Wl,-s"] if sys.platform == "linux" and not any(flag.startswith("-g") for flag in FLAGS) else []
+    depends = sorted(glob("ext/**/*.p*", recursive=True))
+    return Extension(LIBRARY, list(SOURCES.values()), depends=depends, extra_link_args=strip)
+
+
+setup(ext_modules=[] if SKIPPED else [library()], cmdclass={"build_ext": OptionalBuild})
