@@ -1,7 +1,7 @@
 """Waiting for a lock on real masters: a client's wait queue, leases that are passed on, and pushes.
 
-`test_lines.py` has the same without I/O. By default the ttl of a lock is a minute here, so that a key that is gone was
-deleted. In a test without a backstop, only the event that the test names can have woken the waiter.
+`tests/quorum/waiting/` has the same without I/O. By default the ttl of a lock is a minute here, so that a key that is
+gone was deleted. In a test without a backstop, only the event that the test names can have woken the waiter.
 
 The module is longer than others for the same reason as the fault matrix: it has one behaviour after the other.
 """

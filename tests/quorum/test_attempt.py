@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_quorum import BEGINNING, KEY, NAME, SECOND, TTL_MS, Play
+from support.scripted_votes import BEGINNING, TTL_MS, Play
 
 from redlatch import impl
 
@@ -79,45 +79,6 @@ def test_a_first_master_that_refuses_although_the_key_is_free_is_asked_with_the_
     attempt.judge()
     attempt.waited(False)
     assert not attempt.begin(BEGINNING).lone()
-
-
-@pytest.mark.parametrize("votes", ["nnn", "yyy"])
-def test_an_acquire_ends_its_watch_before_another_thread_can_have_the_lock_object(votes: str) -> None:
-    build = impl.load("python")
-    play = Play(masters=3, build=build)
-    seen: list[tuple[str, object]] = []
-
-    class Shown(play.holds.Hold):  # type: ignore[misc,name-defined]
-        def keep(self, elapsed_ns: int) -> None:
-            seen.append(("keep", self.kind._look))
-            super().keep(elapsed_ns)
-
-        def free(self) -> None:
-            seen.append(("free", self.kind._look))
-            super().free()
-
-    play.hold = Shown(NAME, KEY, build.module("quorum.kinds.fenced").Fenced())
-    tried = [0]
-
-    def second(ballot: Any) -> str:
-        tried[0] += 1
-        if votes == "nnn":
-            play.now = BEGINNING + SECOND
-        assert play.hold.kind._look is not None
-        return votes
-
-    # A refused attempt, its last vote, and then the attempt that ends the acquire (with its last vote, if refused).
-    play.acquire("nnn", "", second, *([""] if votes == "nnn" else []), give_up_ns=BEGINNING + SECOND)
-    assert tried == [1]
-    assert seen == [("keep" if votes == "yyy" else "free", None)]
-
-
-def test_a_key_that_is_deleted_just_before_the_lock_is_held_is_lost(play: Play) -> None:
-    play.hold.claim(play.ticket)
-    play.hold.ask(play.build.module("quorum.lease").new_lease(b"t", BEGINNING, BEGINNING + SECOND))
-    play.hold.lose(BEGINNING + 1)  # another thread, between the last question and `keep`
-    play.hold.keep(1)
-    assert not play.hold.held(BEGINNING + 1)
 
 
 def test_an_interrupted_attempt_shows_no_deadline_while_it_is_undone(play: Play) -> None:

@@ -1,4 +1,4 @@
-"""The wait queues of a client without I/O: which waiters are called or passed over, and which leases must be released.
+"""The wait queues of a client: which waiters are called or passed over, and which leases must be released.
 
 The tests play the possible orders of the steps of two threads one by one.
 """
@@ -6,101 +6,16 @@ The tests play the possible orders of the steps of two threads one by one.
 from __future__ import annotations
 
 import itertools
-from types import ModuleType
 from typing import Any
-from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_quorum import BEGINNING, KEY, NAME, SECOND, TTL_MS, VALIDITY, Play, clock_of
+from support.client_queues import FOR_EVER, OTHER, World, look
+from support.scripted_votes import KEY, NAME, SECOND, VALIDITY
 
 from redlatch import impl
 from redlatch.errors import LockBusy, LockLost
-
-OTHER = b"locks:sku:43"
-FOR_EVER = BEGINNING + 1000 * SECOND
-
-
-class World:
-    """The holds of one client and its queues, moved step by step."""
-
-    def __init__(self, build: impl.Implementation, masters: int = 3, **options: Any) -> None:
-        self.play = Play(masters, build=build)
-        self.queues: Any = self.play.queues
-        self.waiting = build.module("quorum.waiting.queues")
-        self.claims: ModuleType = self.play.claims
-        self.holds: ModuleType = self.play.holds
-        self.lease = build.module("quorum.lease").new_lease
-        self.ballots: ModuleType = self.play.ballots
-        self.watches: ModuleType = self.play.watches
-        self.now = BEGINNING
-        self.policy = self.policy_of(build, self.play.policy.masters, **options)
-
-    def policy_of(self, build: impl.Implementation, masters: tuple[str, ...], **options: Any) -> Any:
-        policies = build.module("quorum.policy")
-        if "tenure" in options or "count" in options:
-            kinds = [option for option in ("tenure", "count") if option in options]
-            options["handoff"] = policies.Handoff(**{option: options.pop(option) for option in kinds})
-        return policies.Policy(
-            masters=masters,
-            drift_factor=0.01,
-            attempt_ns=None,
-            retry=policies.Retry(),
-            clock=self.play.policy.clock,
-            random=lambda: 0.5,
-            tokens=self.play.policy.tokens,
-            fences=self.play.policy.fences,
-            **options,
-        )
-
-    def hold(self, key: bytes = KEY) -> Any:
-        hold = self.holds.Hold(NAME, key, self.play.plain)
-        hold.state = self.claims.WAITING
-        return hold
-
-    def holder(self, key: bytes = KEY) -> Any:
-        """Return a hold that became the head and acquired the lock."""
-        hold = self.hold(key)
-        assert self.queues.enter(hold, self.now)
-        hold.ask(self.lease(b"token", self.now, self.now + VALIDITY))
-        hold.keep(0)
-        return hold
-
-    def waiter(self, key: bytes = KEY, until_ns: int = FOR_EVER) -> Any:
-        """Return the queue entry of a waiter."""
-        hold = self.hold(key)
-        assert not self.queues.enter(hold, self.now)
-        entry = self.join(hold, until_ns)
-        assert not self.queues.enter(hold, self.now)
-        return entry
-
-    def join(self, hold: Any, until_ns: int = FOR_EVER) -> Any:
-        """Put a hold into its queue and return its entry."""
-        entry = self.waiting.QueueEntry(hold, until_ns)
-        self.queues.join(self.policy, entry, self.now)
-        return entry
-
-    def head(self, key: bytes = KEY) -> Any:
-        return self.queues.heads.get(key)
-
-    def called(self) -> list[Any]:
-        """Return the ballots that were called since the last time."""
-        called = list(self.queues.called)
-        self.queues.called.clear()
-        return called
-
-    def pass_on(self, hold: Any) -> bool:
-        return bool(self.queues.pass_on(self.policy, hold, self.now))
-
-    def leave(self, hold: Any, courteous: bool = False) -> None:
-        self.queues.leave(hold, self.now, courteous)
-
-
-@pytest.fixture
-def world(implementation: impl.Implementation) -> World:
-    return World(implementation)
-
 
 # --- the queue ---------------------------------------------------------------------------------------
 
@@ -237,6 +152,13 @@ def test_a_waiter_that_would_wait_for_too_long_is_refused(implementation: impl.I
 def test_no_waiter_is_refused_for_being_late_by_default(implementation: impl.Implementation) -> None:
     world = paced(implementation)
     world.join(world.hold(), world.now + 1)
+
+
+def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
+    world.holder()
+    entries = [world.waiter(), world.waiter()]
+    ballot = look(world, 1000, 2000, 3000)
+    assert world.queues.everybody() == [entries[0], entries[1], ballot]
 
 
 # --- leases that are passed on -----------------------------------------------------------------------
@@ -508,38 +430,6 @@ def test_two_holds_that_join_without_a_head_do_not_both_become_the_head(world: W
     assert world.called() == [entries[1]]
 
 
-@pytest.mark.parametrize("moment", [1, 2, 3])
-def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
-    implementation: impl.Implementation, moment: int
-) -> None:
-    # Another thread leaves while this one reads the clock for the first, second or third time.
-    world = World(implementation)
-    head, hold = world.holder(), world.holds.Hold(NAME, KEY, world.play.plain)
-    hold.claim(object())
-    policies, looked = implementation.module("quorum.policy"), iter(range(1, 1000))
-
-    def now() -> int:
-        if next(looked) == moment:
-            world.leave(head)
-            head.free()
-        return BEGINNING
-
-    policy = policies.Policy(
-        masters=world.policy.masters,
-        drift_factor=0.01,
-        attempt_ns=None,
-        retry=policies.Retry(),
-        clock=clock_of(implementation, now),
-        random=lambda: 0.5,
-        tokens=world.policy.tokens,
-        fences=world.policy.fences,
-    )
-    effect = next(world.play.acquire_module.acquire(policy, world.queues, hold, TTL_MS, FOR_EVER))
-    assert isinstance(effect, world.ballots.Ballot)
-    assert type(effect.command).__name__ == "Acquire"
-    assert world.head() is hold and world.queues.by_key == {}
-
-
 @pytest.mark.parametrize("state", ["HELD", "FREE"])
 def test_expire_calls_the_next_waiter_after_a_head_that_is_lost_or_gone(world: World, state: str) -> None:
     head, entry = world.holder(), world.waiter()
@@ -648,190 +538,6 @@ def test_in_any_order_one_hold_at_a_time_is_the_head_and_none_is_forgotten(
     assert (crowd.queues.heads, crowd.queues.by_key) == ({}, {})
 
 
-# --- the first master --------------------------------------------------------------------------------
-
-
-@given(masters=st.permutations([f"10.0.0.{number}:6379" for number in range(5)]), name=st.binary(min_size=1))
-def test_all_clients_agree_on_a_first_master_whatever_the_order_of_their_lists(
-    build: impl.Implementation, masters: list[str], name: bytes
-) -> None:
-    world = World(build, 5)
-    policy = world.policy_of(build, tuple(masters))
-    agreed = masters[world.queues.lead.first_of(policy, name, world.now)]
-    assert agreed == sorted(masters)[crc32(name) % 5]
-
-
-def test_names_are_spread_over_the_masters(world: World) -> None:
-    firsts = {world.queues.lead.first_of(world.policy, b"name-%d" % number, world.now) for number in range(100)}
-    assert firsts == {0, 1, 2}
-
-
-def test_a_master_that_was_silent_is_not_asked_first_for_a_second(world: World) -> None:
-    first = world.queues.lead.first_of(world.policy, KEY, world.now)
-    world.queues.lead.deprioritise(first, world.now)
-    others = {world.queues.lead.first_of(world.policy, KEY, world.now + since) for since in (0, SECOND - 1)}
-    assert len(others) == 1 and first not in others
-    assert world.queues.lead.first_of(world.policy, KEY, world.now + SECOND) == first
-
-
-@pytest.mark.parametrize("votes", ["...", "!!!"])
-def test_an_acquire_asks_another_master_first_after_one_was_silent_or_failed(
-    implementation: impl.Implementation, votes: str
-) -> None:
-    play = Play(3, build=implementation)
-    assert play.acquire("nnn", votes, "nnn", "yyy", give_up_ns=None)
-    asked = [ballot.asked for ballot in play.of("Ballot") if type(ballot.command).__name__ == "Acquire"]
-    every, silent, again, first, others = asked
-    assert (every, again) == (-1, -1)
-    assert silent != first and others == ~first
-    assert {silent, first} < {1, 2, 4}
-
-
-def test_no_master_is_asked_first_if_all_were_silent(world: World) -> None:
-    for index in range(3):
-        world.queues.lead.deprioritise(index, world.now)
-    assert world.queues.lead.first_of(world.policy, KEY, world.now) == -1
-
-
-def test_a_single_master_is_not_asked_before_the_others(implementation: impl.Implementation) -> None:
-    world = World(implementation, 1)
-    assert world.queues.lead.first_of(world.policy, KEY, world.now) == -1
-
-
-# --- watches -----------------------------------------------------------------------------------------
-
-
-def look(world: World, *answers: int) -> Any:
-    """Return a look that is decided: -2 means that the key is gone, other answers are its remaining milliseconds."""
-    ballot = world.watches.Watch(world.play.commands.Look(KEY), world.policy.size, world.policy.quorum)
-    world.queues.watches.add(ballot.command.key, ballot)
-    for index, answer in enumerate(answers):
-        if answer == -2:
-            ballot.yes += 1
-        else:
-            ballot.no += 1
-            ballot.tell(index, answer, True)
-    ballot.decided = ballot.settled()
-    return ballot
-
-
-def test_a_watch_ends_when_a_quorum_has_pushed_the_change(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
-    world.queues.watches.changed(0, KEY)
-    assert not ballot.decided
-    world.queues.watches.changed(2, KEY)
-    assert ballot.decided and world.called() == [ballot]
-
-
-def test_a_master_that_pushes_twice_counts_once(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
-    world.queues.watches.changed(0, KEY)
-    world.queues.watches.changed(0, KEY)
-    assert not ballot.decided
-
-
-def test_another_key_ends_no_watch_and_all_keys_end_each(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
-    for index in range(3):
-        world.queues.watches.changed(index, OTHER)
-    assert not ballot.decided
-    world.queues.watches.changed(0, None)
-    world.queues.watches.changed(1, None)
-    assert ballot.decided
-
-
-def test_a_push_before_the_watch_begins_is_not_lost(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    world.queues.watches.changed(0, KEY)
-    world.queues.watches.changed(1, KEY)
-    ballot.wait_anew(FOR_EVER)
-    assert ballot.decided
-
-
-def test_the_remaining_time_of_a_look_ends_when_a_quorum_of_keys_has_expired(world: World) -> None:
-    assert look(world, 1000, 3000, 2000).left_ns() == 2 * SECOND
-    assert look(world, -2, 3000, 2000).left_ns() == 2 * SECOND
-    assert look(world, -1, 3000, -1).left_ns() > 1000 * SECOND
-
-
-def test_a_look_is_not_watchable_if_too_few_masters_push(world: World) -> None:
-    assert look(world, 1000, 1000).watchable()
-    assert look(world, -2, 1000).watchable()
-    assert not look(world, 1000).watchable()
-
-
-def test_a_change_by_this_client_notifies_its_own_watchers(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
-    # Whatever the hold was, it has just sent a release.
-    world.leave(world.hold())
-    assert ballot.decided and world.called() == [ballot]
-
-
-def test_a_broken_connection_calls_all_watchers(world: World) -> None:
-    ballots = [look(world, 1000, 2000, 3000) for _ in range(2)]
-    for ballot in ballots:
-        ballot.wait_anew(FOR_EVER)
-    world.queues.watches.notify_all()
-    assert world.called() == ballots
-
-
-def test_a_watcher_that_stopped_watching_is_not_called(world: World) -> None:
-    ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
-    world.queues.watches.remove(ballot.command.key, ballot)
-    world.queues.watches.changed(0, None)
-    world.queues.watches.notify_all()
-    assert world.called() == [] and world.queues.watches.by_key == {}
-
-
-@pytest.mark.parametrize("told", [[0], [0, 1], [0, 1, 2]])
-def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
-    implementation: impl.Implementation, told: list[int]
-) -> None:
-    # Another thread of the client drives the sockets meanwhile; here its part runs when the random number is drawn.
-    play = Play(3, build=implementation)
-    policies = implementation.module("quorum.policy")
-
-    def chance() -> float:
-        for index in told:
-            play.queues.watches.changed(index, KEY)
-        return 0.5
-
-    policy = policies.Policy(
-        masters=play.policy.masters,
-        drift_factor=0.01,
-        attempt_ns=None,
-        retry=policies.Retry(),
-        clock=play.policy.clock,
-        random=chance,
-        tokens=play.policy.tokens,
-        fences=play.policy.fences,
-    )
-    play.hold.claim(object())
-    steps = play.acquire_module.acquire(policy, play.queues, play.hold, TTL_MS, None)
-    play.vote(next(steps), "nnn")
-    # This effect is the undo.
-    next(steps)
-    ballot = next(steps)
-    for index in range(3):
-        ballot.no += 1
-        ballot.tell(index, 1000, True)
-    ballot.decided = True
-    [watched] = next(steps)
-    assert watched.decided == (len(told) >= 2)
-
-
-def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
-    world.holder()
-    entries = [world.waiter(), world.waiter()]
-    ballot = look(world, 1000, 2000, 3000)
-    assert world.queues.everybody() == [entries[0], entries[1], ballot]
-
-
 # --- waiters that watch the key of a local holder ------------------------------------------------------
 
 
@@ -847,18 +553,6 @@ def test_row_57_a_call_also_decides_the_watch_of_a_waiter(world: World, how: str
         world.leave(head)
     assert entry.decided and look.decided
     assert look in world.called()
-
-
-def test_row_57_only_the_lease_that_was_looked_at_is_lost(world: World) -> None:
-    head = world.holder()
-    since = head.lease.since_ns
-    assert head.holds_since(since) and not head.holds_since(since + 1)
-    head.lose_what_it_holds_since(since + 1, world.now)
-    assert head.held(world.now)
-    head.lose_what_it_holds_since(since, world.now)
-    assert not head.held(world.now) and head.lost_ns == world.now
-    head.begin_release(world.now)
-    assert not head.holds_since(since)
 
 
 def test_row_57_the_first_waiter_in_the_queue_is_next(world: World) -> None:
