@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import decimal
 import math
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+import redis.connection
 import redis.sentinel
 from hypothesis import given
 from hypothesis import strategies as st
+from support.dialling import master_of
 from support.faces import PATIENCE
 
 from redlatch import AsyncClient, Client, Guard, Handoff, Retry, config, impl
@@ -280,6 +283,24 @@ def test_no_repr_shows_a_password() -> None:
         assert "host" in repr(thing) or "x" in repr(thing)
         assert PASSWORD not in repr(thing)
         assert PASSWORD not in str(thing)
+
+
+# --- the calls of redis-py that we rely on -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Connection", "UnixDomainSocketConnection", "SSLConnection"])
+def test_redis_py_has_the_one_call_that_opens_a_socket(kind: str) -> None:
+    assert callable(getattr(redis.connection, kind)._connect)
+
+
+def test_redis_py_opens_a_socket_and_sends_nothing_on_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with master_of("redis://:s3cr3t@{}:{}/3".format(*listener.getsockname())).connect(PATIENCE):
+            far, _ = listener.accept()
+            with far:
+                far.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    far.recv(1)
 
 
 # --- ttl ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlatch.votes.said import LONGEST, said, said_of_login, shown
-from redlatch.wire.traits import described, reply_error
+from redlatch.wire.traits import described
 
 TOKEN = "0123456789abcdef" * 2
 SHA = "8f2d2a3c" * 5
@@ -93,26 +93,3 @@ def test_row_51_a_text_is_made_printable_and_is_cut() -> None:
 def test_row_51_any_text_of_a_server_becomes_one_short_line_of_printable_ascii(text: str) -> None:
     for told in (shown(text), said(text), said_of_login(text), described(text.encode("utf-8", "replace"))):
         assert len(told) <= LONGEST + 5 and told.isascii() and (told.isprintable() or not told)
-
-
-def test_a_login_error_repeats_fewer_words_than_other_errors() -> None:
-    assert str(reply_error("ERR no default user")) == "ERR no default user"
-    assert "default" not in str(reply_error("ERR no default user", login=True))
-
-
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [
-        (7, "7"),
-        (None, "None"),
-        (1.5, "1.5"),
-        ([1], "list"),
-        (b"QUEUED", "'QUEUED'"),
-        (b"$32", "'$32'"),
-        (b"$32\r\n" + TOKEN.encode(), "'$32'"),
-        (bytearray(TOKEN[:19].encode()), "'...'"),
-        (b"+" + b"f" * 32, "'...'"),
-    ],
-)
-def test_row_43_an_unexpected_reply_is_described_without_its_text(reply: object, told: str) -> None:
-    assert described(reply) == told

@@ -138,7 +138,7 @@ class Master:
         if isinstance(self._pool, redis.sentinel.SentinelConnectionPool):
             connection.host, connection.port = self._pool.get_master_address()
         # The only call of redis-py that opens a socket with all the options of a client and sends nothing. It is
-        # private, but the same from redis-py 3 to 8. tests/test_connect.py fails if it disappears.
+        # private, but the same from redis-py 3 to 8. tests/test_config.py fails if it disappears.
         return connection._connect()  # type: ignore[no-any-return]
 
     def _connection(self, timeout: float) -> Any:

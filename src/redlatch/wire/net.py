@@ -1,7 +1,7 @@
 """System calls in pure Python: gathered sends, one poll, gathered receives, the clock.
 
 `ext/redlatch/_c/wire/net.pyx` has the same interface and releases the GIL around each group of calls.
-`tests/test_net.py` tests that both behave alike. Only this module and `drivers/sleeper.py` are written twice.
+`tests/wire/test_net.py` tests that both behave alike. Only this module and `drivers/sleeper.py` are written twice.
 """
 
 from __future__ import annotations

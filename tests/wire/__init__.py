@@ -1,0 +1,1 @@
+"""Sockets, connecting and replies without servers: socket pairs, and servers that a test scripts."""
