@@ -29,10 +29,9 @@ test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(THREE) $(TESTS)
 
 # The tests that need a few seconds: those of the algorithm, and few with servers.
-QUICK := background commands config connections docs errors faces impl lifetime proxy readwrite reprs said scripts \
-    secrecy sleeper
+QUICK := background config connections docs errors faces impl lifetime proxy readwrite reprs scripts secrecy sleeper
 check: lint
-	$(BIN)/python -m pytest -q $(THREE) tests/guard tests/quorum tests/wire $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q $(THREE) tests/guard tests/quorum tests/votes tests/wire $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/redlatch bench $(BENCH)
