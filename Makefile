@@ -28,10 +28,11 @@ THREE := -n 3 --dist worksteal
 test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(THREE) $(TESTS)
 
-# The tests that need a few seconds: those of the algorithm, and few with servers.
-QUICK := background config connections docs errors faces impl lifetime proxy readwrite reprs scripts secrecy sleeper
+# The tests that need a few seconds: the unit tests of the layers, and few with servers.
+LAYERS := votes quorum guard wire drivers
+QUICK := config docs errors faces impl proxy readwrite reprs scripts secrecy
 check: lint
-	$(BIN)/python -m pytest -q $(THREE) tests/guard tests/quorum tests/votes tests/wire $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q $(THREE) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/redlatch bench $(BENCH)

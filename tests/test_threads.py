@@ -20,6 +20,8 @@ from support.proxy import Proxy
 from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
 
 LONG = 60.0
+# The number of threads, which is more than are woken at once.
+MANY = 40
 
 
 class Counter:
@@ -358,3 +360,101 @@ def test_without_patience_the_gil_is_never_kept(monkeypatch: pytest.MonkeyPatch,
         while time.monotonic() < deadline:
             client.lock(name).locked()
             assert driver._leader.fleet.wires.patience_ns == 0
+
+
+# --- threads that are woken one by one ---------------------------------------------------------------
+
+
+def decided_at_once(client: Client, before: list[Any], name: str, then: Any) -> list[threading.Thread]:
+    """Start many threads that acquire a lock each; all of their ballots are decided at one moment.
+
+    Each thread calls `then` while it holds its lock, and ends at once if that returns True.
+    """
+
+    def work(number: int) -> None:
+        lock = client.lock(f"{name}-{number}", ttl=LONG, timeout=PATIENCE)
+        assert lock.acquire()
+        if not then():
+            lock.release()
+
+    await_true(lambda: all(proxy.greeted() for proxy in before))
+    for proxy in before:
+        proxy.replies.clear()
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(MANY)]
+    for thread in threads:
+        thread.start()
+    for proxy in before:
+        await_true(partial(lambda proxy: sum(command[0] == b"SET" for command in list(proxy.commands)) >= MANY, proxy))
+    for proxy in before:
+        proxy.replies.set()
+    return threads
+
+
+def test_threads_decided_at_once_are_all_woken_although_none_calls_again(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
+    before = proxies(farm.urls(3))
+    with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        line = threading.Barrier(MANY + 1)
+        threads = decided_at_once(client, before, name, lambda: line.wait(PATIENCE) < 0)
+        line.wait(PATIENCE)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_threads_decided_at_once_are_all_woken_while_another_thread_drives(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
+    before = proxies(farm.urls(3))
+    with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        line = threading.Barrier(MANY + 1)
+        over = threading.Event()
+
+        def churn() -> None:
+            while not over.is_set():
+                with client.lock(f"{name}-churn", ttl=LONG, timeout=PATIENCE):
+                    pass
+
+        churning = [in_thread(churn) for _ in range(2)]
+        try:
+            threads = decided_at_once(client, before, name, lambda: line.wait(PATIENCE) < 0)
+            line.wait(PATIENCE)
+        finally:
+            over.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not any(thread.is_alive() for thread in threads)
+        for call in churning:
+            call.result(PATIENCE)
+
+
+def test_a_thread_that_ends_instead_of_waking_the_next_leaves_no_thread_asleep(
+    implementation: impl.Implementation, farm: Farm, proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
+    before = proxies(farm.urls(3))
+    with Client([proxy.url for proxy in before], attempt_timeout=PATIENCE) as client:
+        held: list[int] = []
+
+        def end() -> bool:
+            held.append(1)
+            return True
+
+        threads = decided_at_once(client, before, name, end)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert len(held) == MANY
+
+
+def test_threads_that_hold_their_locks_for_different_times_all_make_progress(
+    implementation: impl.Implementation, farm: Farm, name: str
+) -> None:
+    with Client(farm.urls(3)) as client:
+
+        def work(number: int) -> None:
+            for turn in range(30):
+                with client.lock(f"{name}-{number}", ttl=LONG, timeout=PATIENCE):
+                    if (number + turn) % 7 == 0:
+                        time.sleep(0.002)
+
+        at_once([partial(work, number) for number in range(MANY)])

@@ -1,7 +1,7 @@
 """Let a thread sleep until another thread wakes it, in pure Python.
 
 `ext/redlatch/_c/drivers/sleeper.pyx` has the same interface. It wakes another thread and sleeps without the GIL in
-between, so that the woken thread finds the GIL free. `tests/test_sleeper.py` compares the two.
+between, so that the woken thread finds the GIL free. `tests/drivers/test_sleeper.py` compares the two.
 """
 
 from __future__ import annotations
