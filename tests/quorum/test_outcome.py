@@ -1,0 +1,133 @@
+"""The rules that turn votes into a lock, a release or an error."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.scripted_votes import BEGINNING, KEY, MS, NAME, SECOND, VALIDITY, Play
+
+from redlatch import impl
+from redlatch.errors import LockLost, QuorumUnavailable
+
+DEADLINE = BEGINNING + VALIDITY
+
+
+@pytest.fixture
+def outcome(implementation: impl.Implementation) -> ModuleType:
+    return implementation.module("quorum.outcome")
+
+
+def ballot_of(play: Play, votes: str) -> Any:
+    """Return a ballot on a release with these votes, decided if they settle it."""
+    ballot = play.ballots.Ballot(play.commands.Release(KEY, b"token", BEGINNING), play.masters, play.policy.quorum)
+    play.vote(ballot, votes)
+    return ballot
+
+
+@pytest.fixture
+def asking(play: Play) -> Play:
+    """A play whose holder began an attempt at BEGINNING."""
+    play.hold.claim(play.ticket)
+    play.hold.ask(play.build.module("quorum.lease").new_lease(b"token", BEGINNING, DEADLINE))
+    return play
+
+
+@pytest.mark.parametrize(
+    ("won", "now", "granted"), [(True, DEADLINE - 1, True), (True, DEADLINE, False), (False, BEGINNING, False)]
+)
+def test_a_lock_is_granted_by_a_quorum_before_the_deadline(
+    asking: Play, outcome: ModuleType, won: bool, now: int, granted: bool
+) -> None:
+    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, won, DEADLINE, now)) is granted
+
+
+@pytest.mark.parametrize(("doubt", "granted"), [(BEGINNING, True), (BEGINNING + 1, False)])
+def test_a_vote_that_may_be_forgotten_grants_no_lock(
+    asking: Play, outcome: ModuleType, doubt: int, granted: bool
+) -> None:
+    asking.policy.doubts.add(doubt)
+    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+
+
+@pytest.mark.parametrize(("lost", "granted"), [(BEGINNING - 1, True), (BEGINNING, False)])
+def test_a_key_that_was_deleted_since_the_attempt_began_grants_no_lock(
+    asking: Play, outcome: ModuleType, lost: int, granted: bool
+) -> None:
+    asking.queues.lose(KEY, lost)
+    assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
+
+
+@pytest.mark.parametrize(
+    ("votes", "failures", "final"), [("!!!", 1, False), ("!!!", 2, True), ("yy", 1, True), ("yy", 2, True)]
+)
+def test_a_second_failure_or_a_silence_is_final(
+    play: Play, outcome: ModuleType, votes: str, failures: int, final: bool
+) -> None:
+    assert bool(outcome.is_final(ballot_of(play, votes), failures)) is final
+
+
+def end(held: Play, outcome: ModuleType, votes: str, late: bool = False, resent: bool = False) -> bool:
+    """End a release that began 2 ms ago with these votes."""
+    held.hold.begin_release(held.now)
+    started, held.now = held.now, held.now + 2 * MS
+    ballot = ballot_of(held, votes)
+    return bool(outcome.end_release(held.policy, held.hold, ballot, late, resent, started))
+
+
+# A master that obeyed the first command answers "no" to the second.
+@pytest.mark.parametrize(("votes", "resent"), [("yyy", False), ("yyy", True), ("nnn", True), ("nn!yy", False)])
+def test_a_release_ends_well_if_no_quorum_had_forgotten_the_token_before_it(
+    held: Play, outcome: ModuleType, votes: str, resent: bool
+) -> None:
+    assert end(held, outcome, votes, resent=resent)
+    assert held.hold.state == held.claims.FREE
+
+
+@pytest.mark.parametrize(
+    ("votes", "late", "reason"),
+    [("nnn", False, "a quorum has forgotten it"), ("yyy", True, "its validity ran out")],
+)
+def test_a_release_of_a_lost_lock_frees_the_hold_and_says_why_it_was_lost(
+    held: Play, outcome: ModuleType, votes: str, late: bool, reason: str
+) -> None:
+    with pytest.raises(LockLost, match=f"'{NAME}' was lost: {reason}") as caught:
+        end(held, outcome, votes, late=late)
+    assert (caught.value.reason, caught.value.name, caught.value.elapsed) == (reason, NAME, 0.002)
+    assert held.hold.state == held.claims.FREE
+
+
+def test_a_release_that_failed_for_the_first_time_is_sent_again(held: Play, outcome: ModuleType) -> None:
+    assert not end(held, outcome, "!!!")
+    assert held.hold.state == held.claims.RELEASING
+
+
+@pytest.mark.parametrize(("votes", "resent"), [("!!!", True), ("yy", False)])
+def test_a_release_without_a_verdict_can_be_called_again(
+    held: Play, outcome: ModuleType, votes: str, resent: bool
+) -> None:
+    with pytest.raises(QuorumUnavailable, match=f"release of '{NAME}'"):
+        end(held, outcome, votes, resent=resent)
+    assert held.hold.state == held.claims.SETTLING
+
+
+def test_the_error_names_each_master_that_failed_or_was_silent(play: Play, outcome: ModuleType) -> None:
+    ballot = ballot_of(play, "y!y")
+    ballot.silent = (4, 3)
+    error = outcome.no_quorum("extend", play.policy, play.hold, ballot, SECOND // 4)
+    assert "extend of 'sku:42': of 5 masters 1 failed and 2 did not answer within 0.250 s; 3 must agree" in str(error)
+    assert {master: str(cause) for master, cause in error.causes.items()} == {
+        "master-1:6379": "broken 1",
+        "master-3:6379": "no answer within 0.250 s",
+        "master-4:6379": "no answer within 0.250 s",
+    }
+    assert isinstance(error.causes["master-3:6379"], TimeoutError)
+
+
+@pytest.mark.parametrize(("elapsed_ns", "seconds"), [(0, 0.25), (2 * SECOND, 2.0)])
+def test_the_error_says_how_long_the_whole_call_took(
+    play: Play, outcome: ModuleType, elapsed_ns: int, seconds: float
+) -> None:
+    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot_of(play, "!!!"), SECOND // 4, elapsed_ns)
+    assert error.elapsed == seconds
