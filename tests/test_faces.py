@@ -209,7 +209,7 @@ def test_both_builds_define_the_same_names(pair: tuple[ModuleType, ModuleType]) 
 def test_both_builds_have_the_same_constants(pair: tuple[ModuleType, ModuleType]) -> None:
     compiled, pure = pair
     if pure.__name__ == "redlatch.wire.net":
-        # This module is written twice; test_net.py compares the two.
+        # This module is written twice; wire/test_net.py compares the two.
         return
     constants = {
         name: value for name, value in vars(pure).items() if re.fullmatch("[A-Z_]+", name) and type(value) is int

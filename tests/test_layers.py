@@ -1,4 +1,4 @@
-"""The house rules that can be read off the source: imports between layers, and sizes of modules and functions."""
+"""The house rules that can be read off the source: imports between layers, sizes, and places of unit tests."""
 
 from __future__ import annotations
 
@@ -225,3 +225,24 @@ def test_a_function_has_at_most_40_lines_or_states_the_reason(module: str) -> No
             top = "\n".join(text.splitlines()[node.lineno - 1 : node.body[0].lineno + 1])
             reason = states_its_reason(top) or states_its_reason(ast.get_docstring(node) or "")
             assert node.end_lineno - node.lineno < 40 or reason, f"{module}.{node.name}"
+
+
+# --- places of unit tests ----------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+UNIT_TESTS = [
+    path.relative_to(TESTS)
+    for layer in ("votes", "quorum", "guard", "wire", "drivers")
+    for path in sorted((TESTS / layer).rglob("test_*.py"))
+]
+
+# The files of unit tests that stand for no single module, with the reasons.
+WITHOUT_MODULE = {
+    "quorum/waiting/test_races.py": "a race is between several modules: queues, watches and holds",
+}
+
+
+@pytest.mark.parametrize("path", UNIT_TESTS, ids=str)
+def test_a_file_of_unit_tests_stands_for_one_module(path: Path) -> None:
+    module = PACKAGE / path.with_name(path.name.removeprefix("test_"))
+    assert module.is_file() != (path.as_posix() in WITHOUT_MODULE), f"{path} has no {module.name} to test"

@@ -1,4 +1,4 @@
-"""The guard's part of a handshake, without sockets: commands, replies and reports. With sockets: `test_connect`."""
+"""The guard's part of a handshake: commands, replies and reports, without sockets (`wire.test_connect` has them)."""
 
 from __future__ import annotations
 
