@@ -26,6 +26,7 @@ from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
 from redlatch.drivers import lifetime
 from redlatch.guard.marker import KEPT_MS, MARKER, Marker
+from redlatch.quorum.claim import HELD, UNDOING
 
 from . import fakes
 from .host import ThreadClient, ThreadHost
@@ -494,13 +495,15 @@ class _Schedule:
 
     def _granted(self, name: str, host: ThreadHost, use: Use, lock: Any, asked: int) -> Grant:
         hold, now = lock._hold, self.kernel.now()
-        fence = hold.fence if use.kind == "fence" else 0
-        self._say(host, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
+        # The properties of a hold are calls of the package. An interrupt in one would leave the lock to its ttl.
+        lease = hold.lease
+        fence, token = lease.fence if use.kind == "fence" else 0, lease.token
+        self._say(host, name, f"has {hold.name} {fence or ''} by {token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), use.kind, fence, asked, now)
-        grant.token = hold.token
-        grant.gave = frozenset(self.checker.taken(hold.token))
+        grant.token = token
+        grant.gave = frozenset(self.checker.taken(token))
         self.held[grant] = host, lock
-        self.checker.granted(grant, hold.token)
+        self.checker.granted(grant, token)
         self.checker.leaves(grant.name, name)
         return grant
 
@@ -523,7 +526,10 @@ class _Schedule:
 
     def _end(self, grant: Grant, host: ThreadHost, lock: Any) -> None:
         """Set the end of a grant: the time until which its holder relied on it."""
-        grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+        # As in `_granted`, no call of the package: this is what the property `deadline_ns` says.
+        hold = lock._hold
+        deadline_ns = hold.lease.deadline_ns if HELD <= hold.state < UNDOING else 0
+        grant.end = min(host.local, host.clock.when(deadline_ns))
 
 
 class _Shown:
