@@ -189,8 +189,8 @@ class AsyncLock(BaseLock):
             pass
         finally:
             # `leave` raises CancelledError if the task was also cancelled from outside.
-            told = await scope.leave(error)
-        if told:
+            only_loss = await scope.leave(error)
+        if only_loss:
             raise failure from error
         if error is not None:
             note_failure(error, failure)

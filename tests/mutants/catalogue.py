@@ -200,8 +200,8 @@ MUTANTS = (
         "one name of many is kept where others were refused",
         "multi-lock",
         BATCH,
-        "        if won:\n            yield Tell([",
-        "        if False:\n            yield Tell([",
+        "        if won:\n            yield Send([",
+        "        if False:\n            yield Send([",
     ),
     Mutant(
         "the undo of a semaphore names the next slot",
@@ -236,8 +236,8 @@ MUTANTS = (
         "a quorum of all that answered, not of all",
         "D4",
         BALLOT,
-        "        lost = self.size - self.quorum\n        if self.command.tells and",
-        "        lost = self.size - self.quorum - 1\n        if self.command.tells and",
+        "        lost = self.size - self.quorum\n        if self.command.meaning and",
+        "        lost = self.size - self.quorum - 1\n        if self.command.meaning and",
     ),
     Mutant(
         "rounds wait for silent masters",

@@ -102,14 +102,14 @@ def test_every_attempt_has_a_token_of_its_own_and_is_undone_unless_won_or_refuse
     tokens = [ballot.command.token for ballot in asked if ballot.asked >= -1]
     assert len(set(tokens)) == len(tokens)
     refused = {ballot.command.token for ballot in asked if ballot.asked >= -1 and ballot.no == ballot.size}
-    undone = [ballot.command.token for effect in play.of("Tell") for ballot in effect.ballots]
+    undone = [ballot.command.token for effect in play.of("Send") for ballot in effect.ballots]
     assert undone == [token for token in (tokens[:-1] if won else tokens) if token not in refused]
     assert [kind for kind in play.kinds() if "Acquire" in kind or "Release" in kind] == [
         kind
         for token in tokens
         for kind in [
             *["Ballot Acquire" for ballot in asked if ballot.command.token == token],
-            *["Tell Release" for each in undone if each == token],
+            *["Send Release" for each in undone if each == token],
         ]
     ]
 
@@ -174,13 +174,13 @@ def test_a_quorum_one_nanosecond_before_the_deadline_wins(play: Play) -> None:
 
 def test_a_quorum_exactly_at_the_deadline_is_too_late_and_undone(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + VALIDITY, "yyyyy"))
-    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
+    assert play.kinds() == ["Ballot Acquire", "Send Release"]
     assert play.hold.state == play.claims.FREE
 
 
 def test_a_process_that_was_stopped_beyond_its_ttl_with_votes_in_flight_gets_no_lock(play: Play) -> None:
     assert not play.acquire(play.jump(BEGINNING + 10 * TTL_MS * MS, "yyyyy"))
-    assert play.of("Tell")[0].ballots[0].command.token == play.of("Ballot")[0].command.token
+    assert play.of("Send")[0].ballots[0].command.token == play.of("Ballot")[0].command.token
 
 
 def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
@@ -212,7 +212,7 @@ def test_one_attempt_is_made_even_without_time_to_wait(play: Play) -> None:
 
 def test_without_time_to_wait_a_busy_lock_is_given_up_without_a_pause(play: Play) -> None:
     assert play.acquire("nnn", give_up_ns=0) is False
-    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
+    assert play.kinds() == ["Ballot Acquire", "Send Release"]
 
 
 @given(chance=st.floats(0, 1, exclude_max=True), busy=st.integers(1, 12))
@@ -243,7 +243,7 @@ def test_a_split_vote_is_undone_and_tried_again(play: Play) -> None:
     assert play.acquire("ynnyn", "yyy", give_up_ns=None)
     assert play.kinds() == [
         "Ballot Acquire",
-        "Tell Release",
+        "Send Release",
         "Watch Look",
         "Pause",
         # First only one master is asked.
@@ -268,7 +268,7 @@ def test_a_minority_that_fails_beside_a_majority_that_is_busy_is_only_busy(play:
 
 def test_an_attempt_whose_masters_failed_is_repeated_at_once(play: Play) -> None:
     assert play.acquire("!!!", "yyy", give_up_ns=0)
-    assert play.kinds() == ["Ballot Acquire", "Tell Release", "Ballot Acquire"]
+    assert play.kinds() == ["Ballot Acquire", "Send Release", "Ballot Acquire"]
 
 
 def test_a_second_failure_in_a_row_raises_with_each_masters_cause(play: Play) -> None:
@@ -296,7 +296,7 @@ def test_a_failed_attempt_does_not_lengthen_the_next_pause(play: Play) -> None:
 def test_silence_of_a_majority_raises_at_once(play: Play) -> None:
     with pytest.raises(QuorumUnavailable, match="did not answer"):
         play.acquire("yy...", give_up_ns=None)
-    assert play.kinds() == ["Ballot Acquire", "Tell Release"]
+    assert play.kinds() == ["Ballot Acquire", "Send Release"]
 
 
 def test_a_lock_is_busy_if_one_silent_master_keeps_the_ballot_open(play: Play) -> None:

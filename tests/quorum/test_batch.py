@@ -28,7 +28,7 @@ def release_many(play: Play, holds: list[Any], *script: Votes) -> dict[int, Any]
 def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
     holds = names(play, 3)
     acquire_many(play, holds, "yyy", "nnn", "ynyy")
-    assert play.kinds() == ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release"]
+    assert play.kinds() == ["Send Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Send Release"]
     assert [hold.state for hold in holds] == [play.claims.HELD, play.claims.FREE, play.claims.HELD]
     assert play.effects[2].ballots[0].command.key == holds[1].key
     assert len({ballot.command.token for ballot in play.effects[0].ballots}) == 3
@@ -39,8 +39,8 @@ def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None
     holds = names(play, 3)
     with pytest.raises(QuorumUnavailable, match=f"{NAME}-2"):
         acquire_many(play, holds, "yyy", "!!!", "!!!", "yyy", "!!!")
-    first = ["Tell Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Tell Release Release"]
-    assert play.kinds() == [*first, "Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
+    first = ["Send Acquire Acquire Acquire", "list Acquire Acquire Acquire", "Send Release Release"]
+    assert play.kinds() == [*first, "Send Acquire Acquire", "list Acquire Acquire", "Send Release"]
     assert [hold.state for hold in holds] == [play.claims.HELD, play.claims.HELD, play.claims.FREE]
     undone = [undo(hold, play.ticket) for hold in holds]
     assert [command and command.key for command in undone] == [holds[0].key, holds[1].key, None]
@@ -49,13 +49,13 @@ def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None
 def test_masters_that_stay_silent_are_not_asked_again_by_an_acquire_of_many(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         acquire_many(play, names(play, 2), "yyy", "y")
-    assert play.kinds() == ["Tell Acquire Acquire", "list Acquire Acquire", "Tell Release"]
+    assert play.kinds() == ["Send Acquire Acquire", "list Acquire Acquire", "Send Release"]
 
 
 def test_a_batch_undoes_grants_that_come_after_the_validity(play: Play) -> None:
     holds = names(play, 2)
     acquire_many(play, holds, "yyy", play.jump(BEGINNING + VALIDITY, "yyy"))
-    assert play.kinds()[2:] == ["Tell Release Release"]
+    assert play.kinds()[2:] == ["Send Release Release"]
     assert [hold.state for hold in holds] == [play.claims.FREE, play.claims.FREE]
 
 
@@ -64,7 +64,7 @@ def test_a_large_batch_is_split_into_rounds_and_parts(play: Play) -> None:
     holds = names(play, 2 * size + 1)
     acquire_many(play, holds, *["yyy"] * len(holds))
     assert [len(effect) for effect in play.of("list")] == [size, size, 1]
-    assert [len(effect.ballots) for effect in play.of("Tell")] == [part] * (2 * size // part) + [1]
+    assert [len(effect.ballots) for effect in play.of("Send")] == [part] * (2 * size // part) + [1]
     assert all(hold.state == play.claims.HELD for hold in holds)
     assert release_many(play, holds, *["yyy"] * len(holds)) == {}
     assert all(hold.state == play.claims.FREE for hold in holds)
@@ -75,7 +75,7 @@ def test_each_of_many_releases_has_a_result_of_its_own(play: Play) -> None:
     acquire_many(play, holds[:4], *["yyy"] * 4)
     play.effects.clear()
     errors = release_many(play, holds, "yyy", "nnn", "!!!", "!!!", "yyy", "!!!")
-    assert play.kinds() == [f"{kind}{' Release' * count}" for count in (4, 2) for kind in ("Tell", "list")]
+    assert play.kinds() == [f"{kind}{' Release' * count}" for count in (4, 2) for kind in ("Send", "list")]
     assert [(place, type(error)) for place, error in sorted(errors.items())] == [
         (1, LockLost),
         (3, QuorumUnavailable),
@@ -90,14 +90,14 @@ def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(pla
     play.now = BEGINNING + VALIDITY
     errors = release_many(play, holds, "yyy", "nnn")
     assert [type(errors[place]) for place in (0, 1)] == [LockLost, LockLost]
-    assert play.kinds()[2:] == ["Tell Release Release", "list Release Release"]
+    assert play.kinds()[2:] == ["Send Release Release", "list Release Release"]
 
 
 def test_a_lock_of_a_batch_with_a_pending_operation_is_waited_for(held: Play) -> None:
     extensions = [held.extending(held.policy, held.hold, TTL_MS) for _ in range(2)]
     errors: dict[int, Any] = {}
     held.run(held.batch.together(extensions, errors), "yyy", "yyy")
-    assert held.kinds() == ["Tell Extend", "list Extend", "Pause", "Tell Extend", "list Extend"]
+    assert held.kinds() == ["Send Extend", "list Extend", "Pause", "Send Extend", "list Extend"]
     assert not errors
 
 

@@ -139,7 +139,7 @@ def test_release_nowait_sends_the_release_and_frees_the_object_at_once(held: Pla
     held.run(held.releasing_nowait(held.policy, held.queues, held.hold, lock))
     [tell] = held.effects
     [ballot] = tell.ballots
-    assert held.kinds() == ["Tell Release"]
+    assert held.kinds() == ["Send Release"]
     assert (ballot.command.token, ballot.released_lock) == (token, lock)
     assert held.hold.state == held.claims.FREE
 
@@ -148,7 +148,7 @@ def test_release_nowait_after_the_deadline_is_a_loss_and_still_deletes_the_key(h
     held.now = BEGINNING + VALIDITY
     with pytest.raises(LockLost, match="validity ran out"):
         held.run(held.releasing_nowait(held.policy, held.queues, held.hold, object()))
-    assert held.kinds() == ["Tell Release"]
+    assert held.kinds() == ["Send Release"]
     # The loss is not reported a second time.
     assert held.effects[0].ballots[0].released_lock is None
     assert held.hold.state == held.claims.FREE

@@ -97,6 +97,6 @@ def look(world: World, *answers: int) -> Any:
             ballot.yes += 1
         else:
             ballot.no += 1
-            ballot.tell(index, answer, True)
+            ballot.count_answer(index, answer, True)
     ballot.decided = ballot.settled()
     return ballot

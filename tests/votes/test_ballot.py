@@ -109,8 +109,8 @@ def test_a_ballot_of_all_masters_is_not_lone_even_if_there_is_only_one(make: Mak
 
 def test_a_fence_that_is_too_low_is_decided_by_a_second_round(make: Maker) -> None:
     ballot = make.ballot("AcquireFenced", masters=3)
-    ballot.tell(0, 5, False)
-    ballot.tell(1, -7, False)
+    ballot.count_answer(0, 5, False)
+    ballot.count_answer(1, -7, False)
     assert (ballot.yes, ballot.no, ballot.answers) == (1, 0, {0: 5, 1: -7})
     # The third vote may be a yes, and then no second round is needed.
     assert not ballot.settled()
@@ -121,9 +121,9 @@ def test_a_fence_that_is_too_low_is_decided_by_a_second_round(make: Maker) -> No
 
 def test_a_look_is_settled_by_masters_without_the_key_or_with_a_push(make: Maker) -> None:
     ballot = make.ballot("Look", masters=3)
-    ballot.tell(0, 300, False)
+    ballot.count_answer(0, 300, False)
     assert (ballot.no, ballot.answers) == (1, None)
-    ballot.tell(1, 300, True)
+    ballot.count_answer(1, 300, True)
     assert (ballot.no, ballot.answers) == (2, {1: 300})
     assert not ballot.settled()
     ballot.yes += 1
@@ -133,9 +133,9 @@ def test_a_look_is_settled_by_masters_without_the_key_or_with_a_push(make: Maker
 def test_a_refusal_with_a_number_is_a_no_that_keeps_the_number(make: Maker) -> None:
     commands = make.commands
     lease = commands.Release(KEY, TOKEN, 77)
-    command = commands.Scripted(KEY, lease, None, [], [], tells=commands.REFUSAL)
+    command = commands.Scripted(KEY, lease, None, [], [], meaning=commands.REFUSAL)
     ballot = make.ballots.Ballot(command, 3, 2)
-    ballot.tell(2, 40, False)
+    ballot.count_answer(2, 40, False)
     assert (ballot.yes, ballot.no, ballot.answers) == (0, 1, {2: 40})
 
 

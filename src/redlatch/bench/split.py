@@ -20,7 +20,7 @@ from redlatch.bench.contender import Contender, contender
 from redlatch.bench.order import Answer, Order, cpu_seconds, percentiles
 from redlatch.quorum.acquire import acquire
 from redlatch.quorum.claim import HELD
-from redlatch.quorum.effects import Effect, Pause, Steps, Tell
+from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
 from redlatch.quorum.policy import Fences, Policy, Retry, Tokens
@@ -116,7 +116,7 @@ class Rival:
                 return
 
     def _waits_for(self, effect: Effect) -> bool:
-        if isinstance(effect, Tell):
+        if isinstance(effect, Send):
             for ballot in effect.ballots:
                 self._submit(ballot)
             return False
@@ -177,7 +177,7 @@ class Rival:
         else:
             ballot.no += 1
             if isinstance(ballot.command, Look):
-                ballot.tell(index, TTL_MS, True)
+                ballot.count_answer(index, TTL_MS, True)
         if not ballot.decided and ballot.settled():
             ballot.decided = True
         self._wake(ballot)
@@ -222,7 +222,7 @@ def by_jitter(rival: Rival) -> Steps:
         if ballot.yes >= ballot.quorum:
             hold.keep(policy.clock.now() - started)
             return
-        yield Tell([policy.ballot(Release(KEY, hold.token, started))])
+        yield Send([policy.ballot(Release(KEY, hold.token, started))])
         yield Pause(policy.clock.now() + policy.retry.pause_ns(attempt, policy.random()))
 
 

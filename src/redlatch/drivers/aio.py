@@ -36,7 +36,7 @@ from redlatch.errors import LockError, WrongLoop
 from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
 
 from ..quorum.claim import HELD
-from ..quorum.effects import Answer, Pause, Steps, Tell
+from ..quorum.effects import Answer, Pause, Send, Steps
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
@@ -168,7 +168,7 @@ class Driver(Session):
             if get_running_loop() is not self.home or not self._connections.usable:
                 await self.connect()
             for effect in steps:
-                if isinstance(effect, Tell):  # also while the client closes, so that nothing is left behind
+                if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind
                     self._send(effect.ballots)
                     continue
                 if called:
@@ -469,7 +469,7 @@ class Driver(Session):
         for ballot in decided:
             self._wake_soon(ballot)
         while fleet.lost and self._loop is not None:  # in a later turn, because an `on_lost` may use the client
-            self._loop.call_soon(fleet.lost.pop().released_lock.tell_lost)
+            self._loop.call_soon(fleet.lost.pop().released_lock.report_loss)
         changed, fleet.changed = fleet.changed, []
         for index, key in changed:
             self.queues.watches.changed(index, key)

@@ -28,7 +28,7 @@ from redlatch.errors import LockError
 from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
 
 from ..quorum.claim import HELD
-from ..quorum.effects import Answer, Steps, Tell
+from ..quorum.effects import Answer, Send, Steps
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
@@ -122,7 +122,7 @@ class Driver(Session):
     def _perform(self, steps: Steps) -> bool | None:
         called = self.queues.called
         for effect in steps:
-            if isinstance(effect, Tell):  # also while the client closes, so that nothing is left behind
+            if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind
                 self._leader.send(effect.ballots)
                 continue
             if called:

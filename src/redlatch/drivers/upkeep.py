@@ -76,7 +76,7 @@ def report_losses(lost: list[tuple[Any, str]]) -> None:
     """
     for lock, reason in lost:
         lock.mark_lost(reason)
-    _run_all(partial(lock.tell_lost, reason) for lock, reason in lost)
+    _run_all(partial(lock.report_loss, reason) for lock, reason in lost)
 
 
 def report_lost_releases(ballots: list[Ballot]) -> None:
@@ -94,7 +94,7 @@ def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:
             ballot = ballots.pop()
         except IndexError:
             return
-        yield ballot.released_lock.tell_lost
+        yield ballot.released_lock.report_loss
 
 
 def _run_all(reports: Iterable[Callable[[], None]]) -> None:

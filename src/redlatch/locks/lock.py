@@ -225,15 +225,15 @@ class BaseLock:
         driver: Driver = shared.driver
         return driver.extending(self._hold, ttl_ms)
 
-    def tell_lost(self, reason: str = "a quorum had forgotten it before it was released") -> None:
+    def report_loss(self, reason: str = "a quorum had forgotten it before it was released") -> None:
         """Report the loss of this lock to `on_lost` or to the log; the drivers call this."""
         upkeep = self._upkeep
-        told = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
-        if told is None:
+        on_lost = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
+        if on_lost is None:
             logger.warning("lock %r was lost: %s", self.name, reason)
             return
         try:
-            told(self, reason)
+            on_lost(self, reason)
         except Exception:
             logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
 

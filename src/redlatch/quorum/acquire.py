@@ -13,7 +13,7 @@ from typing import Any
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .attempt import Attempt, new_attempt
-from .effects import Pause, Steps, Tell
+from .effects import Pause, Send, Steps
 from .hold import Hold
 from .kinds.kind import Kind
 from .policy import Policy
@@ -67,7 +67,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
             ballot: Ballot = attempt.begin(started)
             ahead = kind.ahead()
             if ahead is not None:
-                yield Tell([ahead])
+                yield Send([ahead])
             yield ballot
             second = attempt.second()
             if second is not None:
@@ -78,7 +78,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
                 yield [ballot]
             undo = attempt.judge()
             if undo is not None:
-                yield Tell([undo])
+                yield Send([undo])
                 attempt.undone()
             if attempt.over:
                 # Before `end`: from then on another thread may acquire through this lock object, and wait.

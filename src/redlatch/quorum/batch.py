@@ -15,7 +15,7 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .claim import HELD
-from .effects import Effect, Pause, Steps, Tell
+from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Policy
@@ -91,7 +91,7 @@ def acquire_all(
             return
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
-            yield Tell([policy.ballot(hold.releasing()) for hold in won])
+            yield Send([policy.ballot(hold.releasing()) for hold in won])
         for hold in won:
             hold.free()
             queues.watches.notify(hold.key)
@@ -123,7 +123,7 @@ def _try_each(
         some: list[Hold] = holds[begin : begin + PART]
         part: list[Ballot] = [hold.attempt(policy, queues, ttl_ms, started, deadline, until) for hold in some]
         asked += part
-        yield Tell(part)
+        yield Send(part)
     yield asked
     ballot: Ballot
     won: list[bool] = [ballot.yes >= ballot.quorum for ballot in asked]
@@ -149,7 +149,7 @@ def _try_each(
             failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
         hold.free()
     if undone:
-        yield Tell(undone)
+        yield Send(undone)
     if notifies:
         for key in stirred:
             queues.watches.notify(key)
@@ -195,7 +195,7 @@ def release_many(
                     command = hold.releasing()
                     part.append(policy.ballot(command, started + patience_ns))
                 asked += part
-                yield Tell(part)
+                yield Send(part)
             if queues.heads or queues.watches.by_key:
                 for place, _, _ in going:
                     queues.leave(holds[place], started, False)
@@ -237,7 +237,7 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
         while going:
             still: list[int] = []
             asked: list[Ballot] = []
-            told: list[Ballot] = []
+            sent: list[Ballot] = []
             until = 0
             for index in going:
                 try:
@@ -248,14 +248,14 @@ def together(many: list[Steps], errors: dict[int, LockError]) -> Steps:
                 if effect is not None:
                     still.append(index)
                     # A generator goes on only after its ballots are sent: its next step may wake waiters.
-                    if isinstance(effect, Tell):
-                        told += effect.ballots
+                    if isinstance(effect, Send):
+                        sent += effect.ballots
                     elif isinstance(effect, Ballot):
                         asked.append(effect)
                     elif isinstance(effect, Pause):
                         until = max(until, effect.until_ns)
-            if told or asked:
-                yield Tell(told + asked)
+            if sent or asked:
+                yield Send(sent + asked)
             if asked:
                 yield asked
             if until:

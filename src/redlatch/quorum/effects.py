@@ -1,7 +1,7 @@
 """The effects: the generators of the algorithm yield them, and the driver performs them.
 
   Ballot           send its command to every master, and wait until it is decided or its time is over
-  Tell(ballots)    send their commands to every master; do not wait
+  Send(ballots)    send their commands to every master; do not wait
   [Ballot, ...]    wait until each of these ballots, which were sent before, is decided or its time is over
   QueueEntry       wait until it is called or its time is over
   Pause(until_ns)  wait
@@ -19,7 +19,7 @@ from ..votes.ballot import Ballot
 from .waiting.queues import QueueEntry
 
 
-class Tell:
+class Send:
     """Send the commands of `ballots`, and do not wait for votes."""
 
     __slots__ = ("ballots",)
@@ -46,5 +46,5 @@ class Answer:
         self.value = value
 
 
-Effect = Ballot | list[Ballot] | Tell | QueueEntry | Pause | Answer
+Effect = Ballot | list[Ballot] | Send | QueueEntry | Pause | Answer
 Steps = Generator[Effect, None, None]

@@ -84,10 +84,10 @@ def no_quorum(
         elapsed_ns: how long the whole call took, if that is longer.
     """
     silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
-    told = [f"{ballot.failed} failed"] if ballot.failed else []
-    told += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
+    parts = [f"{ballot.failed} failed"] if ballot.failed else []
+    parts += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
     return QuorumUnavailable(
-        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(told)}; {policy.quorum} must agree",
+        f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(parts)}; {policy.quorum} must agree",
         name=hold.name,
         elapsed=max(elapsed_ns, waited_ns) / SECOND,
         causes=_causes(policy, ballot, waited_ns),

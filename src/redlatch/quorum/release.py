@@ -8,7 +8,7 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-from .effects import Steps, Tell
+from .effects import Send, Steps
 from .hold import Hold
 from .outcome import RAN_OUT, end_release, loss
 from .policy import Policy
@@ -40,7 +40,7 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) ->
         ballot = policy.ballot(command, started + patience_ns)
         # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
         if queues.by_key:
-            yield Tell([ballot])
+            yield Send([ballot])
             queues.leave(hold, started, not late)
             yield [ballot]
         else:
@@ -70,7 +70,7 @@ def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock
     ballot = policy.ballot(hold.releasing())
     if not late and not resent:
         ballot.released_lock = released_lock
-    yield Tell([ballot])
+    yield Send([ballot])
     queues.leave(hold, started, not late)
     hold.free()
     if late:

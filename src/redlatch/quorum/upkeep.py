@@ -41,7 +41,7 @@ class Upkeep:
     is not live. So a release that was refused or never began ends no upkeep.
 
     Args:
-        lock: the lock object. `mark_lost` and `tell_lost` of it are called for a loss. It is not kept alive.
+        lock: the lock object. `mark_lost` and `report_loss` of it are called for a loss. It is not kept alive.
         hold: its hold.
         ttl_ms: its time to live.
         renews: whether the lock is renewed whenever a third of its ttl is over.

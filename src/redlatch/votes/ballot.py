@@ -24,7 +24,7 @@ class Ballot:
         decided: whether the result is final.
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
-        answers: the integer replies that are kept, by the index of the master, or None (see `Command.tells`).
+        answers: the integer replies that are kept, by the index of the master, or None (see `Command.meaning`).
         anew: whether the submitter waits once more, after the result (see `wait_anew`).
         waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None.
@@ -91,24 +91,24 @@ class Ballot:
         """
         if self.anew:
             return self.settled_anew()
-        # More than this many lost votes make a quorum impossible. Below, the first test of `tells` is there for speed:
-        # most commands then need no look-up of the global NO.
+        # More than this many lost votes make a quorum impossible. The first test of `meaning` below is for speed: most
+        # commands then need no look-up of the global NO.
         lost = self.size - self.quorum
-        if self.command.tells and self.command.tells == NO:
+        if self.command.meaning and self.command.meaning == NO:
             kept = 0 if self.answers is None else len(self.answers)
             return self.yes + kept >= self.quorum or self.no - kept + self.failed > lost
         undecided = _undecided(self)
         if undecided:
-            told = self.no + self.failed
+            against = self.no + self.failed
             return (
                 self.yes >= self.quorum
-                or told > lost
-                or (self.yes + undecided >= self.quorum and told + undecided > lost)
+                or against > lost
+                or (self.yes + undecided >= self.quorum and against + undecided > lost)
             )
         if self.yes >= self.quorum or self.no > lost or self.failed > lost:
             return True
-        told = self.no + self.failed
-        return told + self.yes >= self.size if self.command.releases else told > lost
+        against = self.no + self.failed
+        return against + self.yes >= self.size if self.command.releases else against > lost
 
     def ask_only(self, index: int, until_ns: int) -> None:
         """Ask only master `index`, whose vote then decides; stop waiting at `until_ns`."""
@@ -128,7 +128,7 @@ class Ballot:
         ballot.asked = ~self.asked
         return ballot
 
-    def tell(self, index: int, answer: int, pushes: bool) -> None:
+    def count_answer(self, index: int, answer: int, pushes: bool) -> None:
         """Count an integer reply that is neither `command.yes` nor `command.no`.
 
         Args:
@@ -136,11 +136,11 @@ class Ballot:
             answer: its reply.
             pushes: whether the master will push a change of the key.
         """
-        if self.command.tells >= REFUSAL:
+        if self.command.meaning >= REFUSAL:
             self.no += 1
         elif answer > 0:
             self.yes += 1
-        if pushes or self.command.tells != NO:
+        if pushes or self.command.meaning != NO:
             if self.answers is None:
                 self.answers = {}
             self.answers[index] = answer
@@ -164,7 +164,7 @@ class Ballot:
         command = self.command
         if self.anew or not 0 < self.missing() <= suspects:
             return False
-        if not (command.releases or command.tells == NO or command.undo() is not None):
+        if not (command.releases or command.meaning == NO or command.undo() is not None):
             return False
         if self.released_lock is not None:
             return False
@@ -211,6 +211,6 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
 def _undecided(ballot: Ballot) -> int:
     """Count the masters whose integer reply is neither yes nor no and needs a second round."""
     # A function: Cython calls the methods of a class that has subclasses less directly.
-    if ballot.answers is None or ballot.command.tells != VOTE:
+    if ballot.answers is None or ballot.command.meaning != VOTE:
         return 0
     return len(ballot.answers) - ballot.yes

@@ -22,7 +22,7 @@ OK = b"OK"
 _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
-# The meaning of an integer reply that is neither `yes` nor `no` (see `Command.tells`).
+# The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
 NOTHING, VOTE, REFUSAL, NO, TIME = range(5)
 
 # The reply to PTTL for a key that does not exist.
@@ -69,7 +69,7 @@ class Command:
     Attributes:
         yes: the reply that is a yes vote.
         no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
-        tells: the meaning of any other integer reply.
+        meaning: what any other integer reply means (NOTHING to TIME).
             NOTHING: no such reply is expected.
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
@@ -84,7 +84,7 @@ class Command:
             token was made. No server knows the token earlier.
     """
 
-    __slots__ = ("key", "no", "releases", "since_ns", "tells", "token", "yes", "yes_line")
+    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
@@ -93,7 +93,7 @@ class Command:
         self.yes: object = 1
         self.yes_line = b":1\r\n"
         self.no: object = 0
-        self.tells = NOTHING
+        self.meaning = NOTHING
         self.releases = False
         self.key = key
         self.token = token
@@ -157,7 +157,7 @@ class AcquireFenced(Command):
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
         self._concern(key, token, since_ns)
-        self.tells = VOTE
+        self.meaning = VOTE
         self.yes = _NEVER
         self.yes_line = _NEVER_SAID
         self.ttl_ms = ttl_ms
@@ -242,7 +242,7 @@ class Scripted(Command):
         script: the script.
         keys: the KEYS of the script.
         arguments: the ARGV of the script.
-        tells: see `Command`.
+        meaning: see `Command`.
         releases: see `Command`.
         undo: the command that undoes this one, or None if it does not acquire.
         again: see `Command.again`; None means this command.
@@ -257,13 +257,13 @@ class Scripted(Command):
         script: Script,
         keys: list[bytes],
         arguments: list[bytes],
-        tells: int = NOTHING,
+        meaning: int = NOTHING,
         releases: bool = False,
         undo: Command | None = None,
         again: Command | None = None,
     ) -> None:
         self._concern(key, lease.token, lease.since_ns)
-        self.tells = tells
+        self.meaning = meaning
         self.releases = releases
         self._script = script
         self._arguments = keys + arguments
@@ -297,7 +297,7 @@ class Look(Command):
         self.yes = _NEVER if any_change else GONE
         self.yes_line = _NEVER_SAID if any_change else b":-2\r\n"
         self.no = None
-        self.tells = NO
+        self.meaning = NO
 
     def payload(self, dialect: int) -> bytes:
         return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
@@ -311,7 +311,7 @@ class Called(Command):
     def __init__(self, key: bytes) -> None:
         self._concern(key, b"", 0)
         self.no = None
-        self.tells = NO
+        self.meaning = NO
 
     def payload(self, dialect: int) -> bytes:
         return b"".join((_STRLEN, _LENGTHS[len(self.key)], self.key, b"\r\n"))
@@ -346,7 +346,7 @@ class Pulse(Command):
         self._concern(key, b"", 0)
         self.yes = self.no = _NEVER
         self.yes_line = _NEVER_SAID
-        self.tells = TIME
+        self.meaning = TIME
         self._arguments = PULSE.keys, key, marker, b"%d" % kept_ms
 
     def payload(self, dialect: int) -> bytes:

@@ -23,7 +23,7 @@ Rules:
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `tells`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
+`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
 
 This module is longer than a module should be because all code that touches a FIFO stands in one place.
 """
@@ -249,7 +249,7 @@ class Fleet:
                 if link.dialect != dialect:
                     dialect = link.dialect
                     payload = command.payload(dialect)
-                if command.tells:
+                if command.meaning:
                     self._announce(link, command)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
@@ -544,7 +544,7 @@ class Fleet:
 
     def _announce(self, link: Link, command: Command) -> None:
         """Make the master track the key of the question that follows, so that it pushes a change of that key."""
-        if command.tells == NO and link.traits.tracking:
+        if command.meaning == NO and link.traits.tracking:
             link.pushes += 1
             self.wires.stage(link.index, self._note.payload(link.dialect))
             link.pending.append(self.ballot_of(self._note))
@@ -665,11 +665,11 @@ class Fleet:
             link.advance()
             ballot.no += 1
             self._tally(ballot)
-        elif command.tells and type(reply) is int:
+        elif command.meaning and type(reply) is int:
             link.advance()
-            if command.tells == TIME:
+            if command.meaning == TIME:
                 return self._beat(link, ballot, reply)
-            ballot.tell(link.index, reply, link.traits.tracking)
+            ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
             if link.monitor is not None and str(reply).startswith(_REPLACED):
@@ -713,7 +713,7 @@ class Fleet:
                     self._drop(link, TimeoutError("too many calls of scripts must be resent in full"))
                 return
         # Without the replies to pulses the guard could not see that the master forgot locks.
-        if ballot.command.tells == TIME:
+        if ballot.command.meaning == TIME:
             self._drop(link, error)
         self._failed(link, ballot, error)
 

@@ -16,7 +16,7 @@ def look_at(play: Play) -> tuple[Any, Any]:
     steps = play.contention_module.wait_for_change(play.policy, play.queues, KEY, LATENCY, SECOND, 0, until)
     look = next(steps)
     # This master keeps the key for 300 ms, and pushes.
-    look.tell(0, 300, True)
+    look.count_answer(0, 300, True)
     # The key is gone on this master.
     look.yes += 1
     assert look.settled()
@@ -80,7 +80,7 @@ def test_pushes_that_another_thread_reads_while_a_watch_begins_end_it(
     ballot = next(steps)
     for index in range(3):
         ballot.no += 1
-        ballot.tell(index, 1000, True)
+        ballot.count_answer(index, 1000, True)
     ballot.decided = True
     [watched] = next(steps)
     assert watched.decided == (len(told) >= 2)

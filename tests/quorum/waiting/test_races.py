@@ -46,7 +46,7 @@ def watch(world: World) -> Any:
     """Return a ballot that waits for a change of the key; all three masters have the key."""
     ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
     for index in range(3):
-        ballot.tell(index, 50, True)
+        ballot.count_answer(index, 50, True)
     ballot.wait_anew(FOR_EVER)
     world.queues.watches.add(KEY, ballot)
     return ballot

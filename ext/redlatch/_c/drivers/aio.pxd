@@ -7,7 +7,7 @@ from redlatch._c.drivers.light_future cimport LightFuture, new_light_future
 from redlatch._c.drivers.session cimport Session
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
-from redlatch._c.quorum.effects cimport Answer, Pause, Tell
+from redlatch._c.quorum.effects cimport Answer, Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.wire.engine cimport Fleet

@@ -4,7 +4,7 @@ cimport cython
 
 
 @cython.final
-cdef class Tell:
+cdef class Send:
     cdef readonly list ballots     # of Ballot
 
 

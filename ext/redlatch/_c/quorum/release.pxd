@@ -5,7 +5,7 @@ cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
-from redlatch._c.quorum.effects cimport Tell
+from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.policy cimport Policy

@@ -32,7 +32,7 @@ cdef class Ballot:
     cpdef bint settled_anew(self)
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
-    cpdef tell(self, int index, long long answer, bint pushes)
+    cpdef count_answer(self, int index, long long answer, bint pushes)
     cpdef int missing(self)
     cpdef bint lone(self)
     cpdef bint spares(self, int suspects) except -1

@@ -7,7 +7,7 @@ cdef class Command:
     cdef public object yes
     cdef public object no
     cdef public bytes yes_line
-    cdef public int tells
+    cdef public int meaning
     cdef public bint releases
     cdef public bytes key
     cdef public bytes token

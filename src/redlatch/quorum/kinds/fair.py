@@ -29,7 +29,7 @@ from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
 from ...votes.units import MILLISECOND
 from ..attempt import Attempt
-from ..effects import Effect, Tell
+from ..effects import Effect, Send
 from ..hold import Hold
 from ..lease import Lease
 from ..policy import Policy
@@ -144,10 +144,10 @@ class Fair(Kind):
         called = self._called
         if called is None:
             called = self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
-            yield Tell([called])
+            yield Send([called])
         # This waiter is the first on at least one master.
         if self._answers:
-            yield Tell([policy.ballot(Look(key))])
+            yield Send([policy.ballot(Look(key))])
         yield [called]
         if called.yes >= called.quorum:
             return True

@@ -14,7 +14,7 @@ from redlatch.errors import LockError
 from ...votes.commands import Look
 from ...votes.units import MILLISECOND
 from ..claim import HELD
-from ..effects import Effect, Pause, Steps, Tell
+from ..effects import Effect, Pause, Send, Steps
 from ..extend import extend
 from ..hold import Hold
 from ..policy import Policy
@@ -115,7 +115,7 @@ def _wait_in_line(
 
 def _give_back(policy: Policy, hold: Hold) -> Steps:
     """Release a lease that the hold cannot use; do not wait for answers."""
-    yield Tell([policy.ballot(hold.give_back())])
+    yield Send([policy.ballot(hold.give_back())])
     hold.to_waiting()
 
 
@@ -213,7 +213,7 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
         if left < wanted * 19 // 20 and lease.renewal is None:
             ballot = policy.ballot(hold.extending_to(ttl_ms, now))
             hold.renew(ballot, now + wanted)
-            yield Tell([ballot])
+            yield Send([ballot])
         return
     try:
         yield from extend(policy, hold, ttl_ms)

@@ -45,10 +45,10 @@ class Watch(Ballot):
         Returns 0 if no yes vote is missing, or if fewer keys are watched than yes votes are missing.
         """
         # Copy the values in one call, because another thread may add an answer at any time.
-        told = list((self.answers or {}).values())
-        answers = sorted([answer if answer >= 0 else FOREVER_MS for answer in told])
+        answers = list((self.answers or {}).values())
+        left = sorted([answer if answer >= 0 else FOREVER_MS for answer in answers])
         missing = self.quorum - self.yes
-        return answers[missing - 1] * 1_000_000 if 0 < missing <= len(answers) else 0
+        return left[missing - 1] * 1_000_000 if 0 < missing <= len(left) else 0
 
     def standing(self) -> int:
         """Count the masters that had the key when they were asked and that will push its next change."""

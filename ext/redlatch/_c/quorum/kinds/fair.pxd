@@ -6,7 +6,7 @@ cimport cython
 from redlatch._c.quorum.attempt cimport Attempt
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Called, Command, Look, Scripted
-from redlatch._c.quorum.effects cimport Tell
+from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease

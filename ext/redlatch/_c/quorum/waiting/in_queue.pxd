@@ -4,7 +4,7 @@
 cimport cython
 
 from redlatch._c.votes.commands cimport Look
-from redlatch._c.quorum.effects cimport Pause, Tell
+from redlatch._c.quorum.effects cimport Pause, Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
