@@ -56,6 +56,36 @@ def test_tasks_of_one_client_exclude_each_other(
     assert not keys(urls, name)
 
 
+def test_a_waiter_times_out_although_another_task_ended_the_loop_in_its_last_look(
+    three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a notebook, for example: it comes out of the loop, which then runs on."""
+    monkeypatch.setattr(impl, "current", impl.load("python"))
+    loop = asyncio.new_event_loop()
+    client, other = AsyncClient(three), AsyncClient(three)
+    driver = other._driver
+    look = driver._look
+
+    def end_the_loop() -> None:
+        monkeypatch.setattr(driver, "_look", look)
+        look()
+        raise SystemExit
+
+    async def wait() -> bool:
+        await other.lock(f"{name}-free").acquire()
+        monkeypatch.setattr(driver, "_look", end_the_loop)
+        return await other.lock(name).acquire(timeout=0.3)
+
+    assert loop.run_until_complete(client.lock(name, ttl=LONG).acquire())
+    waiter = loop.create_task(wait())
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(asyncio.sleep(PATIENCE))
+    assert loop.run_until_complete(asyncio.wait_for(waiter, PATIENCE)) is False
+    for each in (client, other):
+        loop.run_until_complete(each.close())
+    loop.close()
+
+
 def test_clients_of_two_loops_exclude_each_other(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:

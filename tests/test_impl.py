@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.builds import implementation_named
@@ -99,6 +101,19 @@ def test_a_client_runs_on_the_build_that_was_forced(built: None, choice: str, wh
 def test_an_implementation_that_does_not_exist_cannot_be_loaded() -> None:
     with pytest.raises(ImportError, match="'fortran'"):
         impl.load("fortran")
+
+
+def test_files_of_an_older_build_are_not_loaded(tmp_path: Path) -> None:
+    """They would be used silently with the new pure modules, for example after a build that failed."""
+    package = Path(redlatch.__file__).parent
+    shutil.copytree(package, tmp_path / "redlatch", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    old = tmp_path / "redlatch/_c/wire/net.py"
+    old.parent.mkdir(exist_ok=True)
+    old.write_text("print('the older build')")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import redlatch._c.wire.net"
+    done = run(program, None)
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "ModuleNotFoundError: No module named 'redlatch._c.wire'" in done.stderr
 
 
 def test_both_implementations_live_in_one_process(built: None) -> None:

@@ -41,9 +41,10 @@ class _Finder:
 def _install() -> None:
     """Let Python ask the finder, if the library was built for this Python."""
     found = PathFinder.find_spec(f"{__name__}._library", __path__)
+    # From now on the finder of files finds nothing here: there may be the files of an older build.
+    __path__.clear()
     if found is not None and found.origin is not None:
-        # Before the finder of files, which would find the files of an older build.
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), _Finder(found.origin))
+        sys.meta_path.append(_Finder(found.origin))
 
 
 _install()

@@ -391,8 +391,10 @@ class Driver(Session):
         if until_ns != UNBOUNDED:  # else it is for a place in a queue, without a time limit
             now = self._clock.now()
             self._deadlines.add(future, now)
-            if self._timer is None or until_ns < self._timer_ns:
+            if self._timer is None:
                 self._arm(now)
+            elif until_ns < self._timer_ns:  # it is the earliest, so no other one must be looked at
+                self._set_timer(until_ns, now)
         return future
 
     def _flush_soon(self) -> None:
@@ -530,24 +532,34 @@ class Driver(Session):
 
     # --- deadlines ---------------------------------------------------------------------------------
 
-    def _arm(self, now_ns: int) -> None:
-        """Set the one timer to the earliest deadline."""
+    def _set_timer(self, due_ns: int, now_ns: int) -> None:
+        """Set the one timer to a deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._loop is not None:
+            self._timer_ns = due_ns
+            self._timer = self._loop.call_later(max(0, due_ns - now_ns) / SECOND, self._expire)
+
+    def _arm(self, now_ns: int) -> None:
+        """Set the timer to the earliest deadline, if there is one."""
         earliest = self._deadlines.earliest()
-        if earliest is not None and self._loop is not None:
-            self._timer_ns = earliest
-            self._timer = self._loop.call_later(max(0, earliest - now_ns) / SECOND, self._expire)
+        if earliest is not None:
+            self._set_timer(earliest, now_ns)
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _expire(self) -> None:
         """End the waits whose time is over, after one last look at the sockets."""
         self._timer = None
-        self._look()
-        now = self._clock.now()
-        for future in self._deadlines.due(now):
-            future.wake_soon()
-        self._arm(now)
+        try:
+            self._look()
+        finally:  # also if a task ended with SystemExit, say
+            now = self._clock.now()
+            for future in self._deadlines.due(now):
+                future.wake_soon()
+            self._arm(now)
 
     # --- held locks --------------------------------------------------------------------------------
 
