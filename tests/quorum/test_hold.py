@@ -90,3 +90,16 @@ def test_a_key_that_is_deleted_just_before_the_lock_is_held_is_lost(play: Play) 
     play.hold.lose(BEGINNING + 1)  # another thread, between the last question and `keep`
     play.hold.keep(1)
     assert not play.hold.held(BEGINNING + 1)
+
+
+def test_an_undo_does_not_end_a_claim_whose_release_another_thread_is_ending(held: Play) -> None:
+    """That thread ends the claim itself. If both did, the second one would end the claim of a third."""
+    hold = held.hold
+    hold.begin_release(held.now)
+    hold.state = held.claims.PASSED
+    assert undo(hold, held.ticket) is None
+    assert hold.ticket is held.ticket
+    hold.free()
+    hold.claim(other := object())
+    assert undo(hold, held.ticket) is None
+    assert hold.ticket is other

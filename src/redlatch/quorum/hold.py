@@ -275,8 +275,8 @@ class Hold(Claim):
         return command if self._to_undoing(ticket) else None
 
     def end_undoing(self, ticket: object) -> None:
-        """End the claim of an interrupted acquire, unless another thread is releasing the lock."""
-        if self.ticket is ticket and self.state != RELEASING:
+        """End the claim of an interrupted acquire, unless another thread is releasing the lock: that thread ends it."""
+        if self.ticket is ticket and self.state not in (RELEASING, PASSED):
             self.free()
 
     def begin_release(self, now_ns: int) -> tuple[bool, bool]:
