@@ -35,6 +35,20 @@ def test_many_acquires_are_one_round_with_a_result_each(play: Play) -> None:
     assert {hold.deadline_ns for hold in holds} == {0, BEGINNING + VALIDITY}
 
 
+def test_a_lost_attempt_of_a_batch_keeps_its_claim_until_its_undo_was_sent(play: Play) -> None:
+    """A caller that is interrupted before that undoes what still has a claim."""
+    holds = names(play, 3)
+    steps = play.batch.acquire_many(play.policy, play.queues, holds, play.ticket, TTL_MS)
+    rest = iter(["yyy", "ynnn", "nnn"])
+    for effect in steps:
+        play.perform(effect, rest)
+        if play.kinds()[-1] == "Send Release Release":
+            break
+    assert [hold.ticket is play.ticket for hold in holds] == [True, True, True]
+    steps.close()
+    assert [undo(hold, play.ticket) is not None for hold in holds] == [True, True, True]
+
+
 def test_a_batch_repeats_only_the_names_whose_masters_failed(play: Play) -> None:
     holds = names(play, 3)
     with pytest.raises(QuorumUnavailable, match=f"{NAME}-2"):

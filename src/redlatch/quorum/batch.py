@@ -133,6 +133,7 @@ def _try_each(
     # Keys that some masters may have had for us.
     stirred: list[bytes] = []
     broken: list[Hold] = []
+    lost: list[Hold] = []
     failure: QuorumUnavailable | None = None
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
@@ -147,9 +148,12 @@ def _try_each(
                 broken.append(hold)
                 continue
             failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
-        hold.free()
+        lost.append(hold)
     if undone:
         yield Send(undone)
+    # The claims end last. After an interrupt before this, the caller undoes the attempts that have one.
+    for hold in lost:
+        hold.free()
     if notifies:
         for key in stirred:
             queues.watches.notify(key)
