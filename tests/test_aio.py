@@ -63,7 +63,7 @@ def test_a_waiter_times_out_although_another_task_ended_the_loop_in_its_last_loo
     monkeypatch.setattr(impl, "current", impl.load("python"))
     loop = asyncio.new_event_loop()
     client, other = AsyncClient(three), AsyncClient(three)
-    driver = other._driver
+    driver: Any = other._driver
     look = driver._look
 
     def end_the_loop() -> None:

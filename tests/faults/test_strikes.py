@@ -268,6 +268,24 @@ def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
     assert len(search.known) > 10
 
 
+def test_row_37_an_interrupt_at_each_place_of_a_lost_acquire_many_leaves_nothing(
+    search: Search, three: list[str], name: str
+) -> None:
+    """One master grants each name, and two refuse."""
+    with Client(three) as client:
+        client.connect()
+        for each in search.names(name):
+            wanted = [f"{each}-a", f"{each}-b"]
+            for url in three[1:]:
+                ask(url).mset(dict.fromkeys(wanted, "somebody else's"))
+            place = search.strike(partial(client.acquire_many, wanted, ttl=2 * LONG))
+            await_true(partial(lambda each: not left(three[:1], each), each), LONG / 6)
+            assert not client._driver.queues.heads, place
+            for url in three[1:]:
+                ask(url).delete(*wanted)
+    assert len(search.known) > 50
+
+
 def begins(call: Callable[..., object], place: Place | None) -> bool:
     """Return whether the interrupt struck before a method's first instruction, where it cannot be caught."""
     code = call.__func__.__code__  # type: ignore[attr-defined]
