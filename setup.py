@@ -87,6 +87,7 @@ FAST = {
     "quorum.attempt",
     "quorum.batch",
     "quorum.claim",
+    "quorum.extend",
     "quorum.hold",
     "quorum.release",
     "wire.engine",
@@ -100,8 +101,8 @@ FAST = {
 # Cython's own code that all modules need, once for all.
 SHARED = "redlatch._c._shared"
 
-# All modules are in one shared library: a library for each would make the wheel larger by a fifth. Python finds a
-# module in a library by the last part of its name, so these parts must differ. The linker checks that.
+# All modules are in one shared library: one library for each module would make the wheel a fifth larger. Python
+# initializes a module by the last part of its name, so these parts must differ. The linker checks that.
 LIBRARY = "redlatch._c._library"
 
 
@@ -185,7 +186,7 @@ def translated():
 
 
 def library():
-    """Return the library. It is translated when it is built: pip runs this file several times before that."""
+    """Return the library as one Extension. Only its build translates the modules: pip runs this file several times."""
     # A later flag overrides an earlier one: REDLATCH_CFLAGS="-g -O1" is a build for debugging.
     strip = ["-Wl,-s"] if sys.platform == "linux" and not any(flag.startswith("-g") for flag in FLAGS) else []
     depends = sorted(glob("ext/**/*.p*", recursive=True))

@@ -294,7 +294,7 @@ def left_behind(urls: Any, name: Any) -> Any:
 
 def watches(client: Any, name: Any) -> Any:
     queues = client.raw._driver.queues
-    return any(ballot.anew for ballot in list(queues.watches.by_key.get(name.encode(), ())))
+    return any(ballot.reopened for ballot in list(queues.watches.by_key.get(name.encode(), ())))
 
 
 def wait_for(client: Any, name: Any, **options: Any) -> Any:
@@ -711,7 +711,7 @@ def keys_of(client: Any, lock: Any) -> Any:
 
 def watches_key(client: Any, key: Any) -> Any:
     queues = client.raw._driver.queues
-    return any(ballot.anew for ballot in list(queues.watches.by_key.get(key, ())))
+    return any(ballot.reopened for ballot in list(queues.watches.by_key.get(key, ())))
 
 
 def test_a_waiter_that_leaves_while_it_takes_a_higher_ticket_leaves_no_entry(farm: Farm, name: str) -> None:

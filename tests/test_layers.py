@@ -25,7 +25,7 @@ LAYERS = (
     {"drivers", "locks"},
     {"client", "aio"},
     {"redlatch"},
-    {"compat", "sql", "demo", "bench"},
+    {"compat", "demo", "bench"},
     {"cli"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
@@ -191,14 +191,13 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
         redlatch.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-# --- sizes (STYLE, house rule 1) ---------------------------------------------------------------------
+# --- sizes (CONTRIBUTING.md, Rules) ---------------------------------------------------------------------
 
 # The modules that are smaller than the rule, with the reasons.
 SMALL = {
     "redlatch.embedded": "an old name that stays",
     "redlatch.votes.scripts": "Lua texts and hardly any Python",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",
-    "redlatch.quorum.kinds.plain": "each kind has a module, and this one is nearly the base class",
 }
 
 
@@ -211,7 +210,8 @@ def states_its_reason(top: str) -> bool:
 def test_a_module_has_40_to_350_lines_or_states_the_reason(module: str) -> None:
     text = MODULES[module].read_text()
     lines = text.count("\n")
-    if MODULES[module].name != "__init__.py" and module not in SMALL:
+    # Each kind has a module, and some are nearly the base class.
+    if MODULES[module].name != "__init__.py" and module not in SMALL and ".quorum.kinds." not in module:
         assert lines >= 40
     assert lines <= 350 or states_its_reason(ast.get_docstring(ast.parse(text)) or "")
 

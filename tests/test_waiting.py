@@ -70,7 +70,7 @@ def in_line(client: Any, name: Any) -> Any:
 
 def watches(client: Any, name: Any) -> Any:
     """Return whether a client waits for pushes that the key is gone."""
-    return any(ballot.anew for ballot in list(queues_of(client).watches.by_key.get(name.encode(), ())))
+    return any(ballot.reopened for ballot in list(queues_of(client).watches.by_key.get(name.encode(), ())))
 
 
 def queue_up(client: Any, name: Any, count: Any, ttl: Any = LONG, **named: Any) -> Any:

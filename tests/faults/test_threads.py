@@ -241,7 +241,7 @@ held = other.lock(name, ttl=60)
 assert held.acquire()
 threading.Thread(target=service.client.lock(name, ttl=2).acquire, daemon=True).start()
 waiting = service.client._driver.queues.everybody
-while not any(getattr(waiter, "anew", False) for waiter in waiting()):  # then it polls the sockets, and does not return
+while not any(getattr(waiter, "reopened", False) for waiter in waiting()):  # then it polls the sockets
     time.sleep(0.001)
 """
 
@@ -309,7 +309,7 @@ def test_row_46_close_is_bounded_while_a_thread_keeps_the_role_and_closes_once_i
     client = Client(urls)
     client.connect()
     waiting = in_thread(client.lock(name, ttl=LONG).acquire)
-    await_true(lambda: any(getattr(ballot, "anew", False) for ballot in client._driver.queues.everybody()))
+    await_true(lambda: any(getattr(ballot, "reopened", False) for ballot in client._driver.queues.everybody()))
     ask(urls[0]).client_kill_filter(_type="normal", skipme=True)
     assert stuck.entered.wait(PATIENCE)
     try:

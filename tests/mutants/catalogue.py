@@ -243,7 +243,7 @@ MUTANTS = (
         "rounds wait for silent masters",
         "row 42",
         BALLOT,
-        "        if self.anew or not 0 < self.missing() <= suspects:\n",
+        "        if self.reopened or not 0 < self.missing() <= suspects:\n",
         "        if True:\n",
     ),
     Mutant(
@@ -280,8 +280,8 @@ MUTANTS = (
         "no look but by a push",
         "26, 27, row 32",
         CONTENTION,
-        "    look.wait_anew(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))\n",
-        "    look.wait_anew(until_ns)\n",
+        "    look.reopen(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))\n",
+        "    look.reopen(until_ns)\n",
     ),
     # --- renewal and loss ------------------------------------------------------------------------------------
     Mutant(

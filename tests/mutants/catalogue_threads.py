@@ -46,8 +46,8 @@ THREADS = (
         "close leaves queued waiters asleep",
         "close",
         CLOSING,
-        "        for ballot in self._queues.everybody():\n            if ballot.waiter is not None:\n"
-        "                ballot.waiter.wake()\n",
+        "        for awaited in self._queues.everybody():\n            if awaited.waiter is not None:\n"
+        "                awaited.waiter.wake()\n",
         "        pass\n",
         threads="closing",
     ),

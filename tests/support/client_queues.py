@@ -76,7 +76,7 @@ class World:
         return self.queues.heads.get(key)
 
     def called(self) -> list[Any]:
-        """Return the ballots that were called since the last time."""
+        """Return the entries and watches that were called since the last call."""
         called = list(self.queues.called)
         self.queues.called.clear()
         return called

@@ -172,11 +172,6 @@ class Play:
         return come
 
 
-def names(play: Play, count: int) -> list[Any]:
-    """Return `count` free holds."""
-    return [play.holds.Hold(f"{NAME}-{number}", b"%b-%d" % (KEY, number), play.plain) for number in range(count)]
-
-
 INTERRUPTIONS: dict[str, Callable[[Generator[Any, Any, Any]], object]] = {
     "closed": lambda steps: steps.close(),
     "Ctrl-C": lambda steps: steps.throw(KeyboardInterrupt()),

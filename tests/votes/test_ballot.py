@@ -165,7 +165,7 @@ def test_a_release_that_reports_a_loss_waits_for_suspected_masters(make: Maker) 
 
 def test_a_ballot_that_waits_anew_waits_for_all_votes(make: Maker) -> None:
     ballot = make.ballot("Acquire", "yyy")
-    ballot.wait_anew(900)
+    ballot.reopen(900)
     assert (ballot.until_ns, ballot.decided) == (900, False)
     assert not cast(ballot, "n").decided
     assert cast(ballot, "!").decided
@@ -173,5 +173,5 @@ def test_a_ballot_that_waits_anew_waits_for_all_votes(make: Maker) -> None:
 
 def test_a_ballot_without_missing_votes_waits_no_second_time(make: Maker) -> None:
     ballot = make.ballot("Acquire", "yyynn")
-    ballot.wait_anew(900)
+    ballot.reopen(900)
     assert ballot.decided

@@ -4,8 +4,9 @@
 module imports its hot siblings relatively, so that each build gets its own, and everything else absolutely, so that
 both builds share it.
 
-All modules are in one shared library, `_library`. A library for each module would need a quarter more, because each
-has its own tables of symbols. Python finds only files by itself, so this package finds the modules in the library.
+All modules are in one shared library, `_library`. With one library for each module, the wheel would be a fifth larger,
+because each library has its own symbol tables. Python's own finders look for one file for each module, so this package
+has a finder of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Finder:
         self._library = library
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return how to load a module of this package, or None for any other module."""
+        """Return the spec of a module of this package; return None for any other module."""
         if not name.startswith(f"{__name__}."):
             return None
         if name in _PACKAGES:
@@ -39,7 +40,7 @@ class _Finder:
 
 
 def _install() -> None:
-    """Let Python ask the finder, if the library was built for this Python."""
+    """Register the finder, if the library was built for this Python."""
     found = PathFinder.find_spec(f"{__name__}._library", __path__)
     # From now on the finder of files finds nothing here: there may be the files of an older build.
     __path__.clear()

@@ -127,7 +127,7 @@ class Driver(Session):
             AlreadyHeld, and what `run` does.
         """
         call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())
-        # The name in Python's warning of a forgotten await.
+        # Python's warning of a forgotten await shows this name.
         call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
@@ -388,7 +388,8 @@ class Driver(Session):
         """Return a future that ends at `until_ns` at the latest."""
         assert self._loop is not None
         future = new_light_future(self._loop, until_ns)
-        if until_ns != UNBOUNDED:  # else it is for a place in a queue, without a time limit
+        # Only a queue entry without a time limit needs no deadline.
+        if until_ns != UNBOUNDED:
             now = self._clock.now()
             self._deadlines.add(future, now)
             if self._timer is None:
@@ -489,7 +490,7 @@ class Driver(Session):
             self.wake_called()
 
     def wake_called(self) -> None:
-        """Wake tasks whose turn in a queue has come, and tasks that watch a key that has changed."""
+        """Wake tasks whose queue entry was called, and tasks that watch a key that has changed."""
         called = self.queues.called
         while called:
             waiter = called.popleft().waiter
@@ -498,9 +499,9 @@ class Driver(Session):
 
     def _wake_waiters(self) -> None:
         """Wake every task that waits in a queue or for a change."""
-        for waiting in self.queues.everybody():
-            if waiting.waiter is not None:
-                waiting.waiter.wake_soon()
+        for awaited in self.queues.everybody():
+            if awaited.waiter is not None:
+                awaited.waiter.wake_soon()
 
     def _wake_soon(self, ballot: Ballot) -> None:
         if ballot.waiter is not None:  # else its task is awake already

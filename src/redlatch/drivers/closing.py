@@ -144,9 +144,9 @@ class Closing:
 
     def _wake_waiters(self) -> None:
         """Wake every thread that waits in a queue or for a change."""
-        for wait in self._queues.everybody():
-            if wait.waiter is not None:
-                wait.waiter.wake()
+        for awaited in self._queues.everybody():
+            if awaited.waiter is not None:
+                awaited.waiter.wake()
 
     def close_late(self) -> None:
         """Close the connections that `close` left open; while another thread leads, wake it and try again later."""

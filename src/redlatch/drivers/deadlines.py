@@ -13,8 +13,8 @@ class Deadlines:
     """The futures that tasks wait for, by the length of the wait. Equal waits end in the order in which they began.
 
     So each queue is sorted by construction, and adding is O(1), without a timer or a heap entry for each. Futures that
-    are done are removed from the heads of the queues now and then. They are removed from
-    everywhere when the queues have become twice as long as after the last such removal.
+    are done are removed from the heads of the queues now and then. They are removed from everywhere when the queues
+    have become twice as long as after the last such removal.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Deadlines:
             self._most = SWEEP + 2 * sum([len(queue) for queue in self._queues.values()])
 
     def earliest(self) -> int | None:
-        """Return the earliest deadline of a future that is not done; forget those that are."""
+        """Return the earliest deadline of a future that is not done; remove futures that are done."""
         self._sweep()
         return min((queue[0].until_ns for queue in self._queues.values()), default=None)
 

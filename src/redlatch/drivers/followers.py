@@ -69,7 +69,7 @@ class Followers:
             if not ballot.decided:
                 self._connections.record_silent(ballot)
 
-    def await_turn(self, entry: QueueEntry) -> None:
+    def await_entry(self, entry: QueueEntry) -> None:
         """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.
 
         Raises:

@@ -333,18 +333,18 @@ class Leader:
             self.fleet.wires.wake()
 
     def wake_called(self) -> None:
-        """Wake threads whose turn in a queue has come, and threads that watch a key that has changed."""
+        """Wake threads whose queue entry was called, and threads that watch a key that has changed."""
         called = self._queues.called
         while called:  # taken off when it is done, so that an interrupt loses none
             try:
-                wait = called[0]
-                waiter = wait.waiter
+                awaited = called[0]
+                waiter = awaited.waiter
                 if waiter is not None:  # else its thread is awake and looks itself
                     waiter.wake()
-                if self.polling and isinstance(wait, Ballot):  # the thread that watches a key may be the one that polls
+                if self.polling and isinstance(awaited, Ballot):  # the thread that watches a key may poll
                     self.fleet.wires.wake()
-                called.remove(wait)
-                if wait.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
-                    wait.waiter.wake()
+                called.remove(awaited)
+                if awaited.waiter is not waiter:  # it waits again, and `remove` may have removed a second call
+                    awaited.waiter.wake()
             except (IndexError, ValueError):
                 pass  # another thread was faster

@@ -1,4 +1,7 @@
-"""The awaitable on which an asyncio task waits for its ballot. Compiled, too (see `redlatch._c`)."""
+"""The awaitable on which an asyncio task waits for a ballot, a queue entry or the end of a pause.
+
+Compiled, too (see `redlatch._c`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class LightFuture:
 
     Attributes:
         done: whether the task was woken or cancelled.
-        until_ns: when the driver wakes the task at the latest, in nanoseconds since boot.
+        until_ns: when `Deadlines` wakes the task at the latest, in nanoseconds since boot; UNBOUNDED if it never does.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop", "done", "until_ns")

@@ -55,7 +55,7 @@ class Session:
 
     @property
     def state(self) -> str:
-        """In a few words, whether the client can be used; for its repr."""
+        """Whether the client can be used, in a few words for its repr."""
         connections = self._connections
         if connections.closing:
             return "closed"
@@ -72,7 +72,7 @@ class Session:
         raise NotImplementedError
 
     def wake_called(self) -> None:
-        """Wake callers whose turn in a queue has come, and callers that watch a key that has changed."""
+        """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
         raise NotImplementedError
 
     # --- the steps of a call -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Session:
         """Have a release go on without its caller if it was interrupted. If interrupted, this may be repeated.
 
         Args:
-            ticket: of the claim that is released. The lock object may have been acquired anew since then.
+            ticket: of the claim that is released. The lock object may have been acquired again since then.
             error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
                 used (`Connections.cuts_short`).
         """
@@ -165,7 +165,7 @@ class Session:
                 self.leave_queue(hold)
 
     def leave_queue(self, hold: Hold) -> None:
-        """Let the next in the queue have its turn."""
+        """Leave the queue, and wake the next waiter."""
         self.queues.leave(hold, self._clock.now(), False)
         self.wake_called()
 

@@ -136,7 +136,7 @@ class Driver(Session):
             elif isinstance(effect, Answer):
                 return effect.value
             elif isinstance(effect, QueueEntry):
-                self._followers.await_turn(effect)
+                self._followers.await_entry(effect)
             else:
                 self._watchers.wait(self._connections.is_closing, effect.until_ns)
         if called:
@@ -172,7 +172,7 @@ class Driver(Session):
             self._leader.send([fleet.ballot_of(command) for command in commands])
 
     def wake_called(self) -> None:
-        """Wake threads whose turn in a queue has come, and threads that watch a key that has changed."""
+        """Wake threads whose queue entry was called, and threads that watch a key that has changed."""
         self._leader.wake_called()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Driver(Protocol):
 
     @property
     def state(self) -> str:
-        """In a few words, whether the client can be used."""
+        """Whether the client can be used, in a few words for its repr."""
 
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""

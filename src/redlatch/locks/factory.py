@@ -140,7 +140,8 @@ class BaseClient:
             name: the name of the lock.
             ttl: seconds; None takes the client's ttl.
             options: the arguments of `lock` besides name and ttl.
-            kind: a function that makes the lock's kind from its key; None makes a plain, fenced or fair lock.
+            kind: a function that returns the kind for a key; None makes a plain lock, or a fenced or fair one if
+                the options say so.
             suffix: bytes to append to the key, so that locks of different kinds have different keys.
         """
         given = dict(options)
@@ -151,7 +152,7 @@ class BaseClient:
         if fenced and (fair or kind is not None):
             raise ConfigurationError("fence: only plain locks have fences")
         if fair and kind is not None:
-            raise ConfigurationError("fair: not for semaphores and read-write locks; lock() and rlock() take it")
+            raise ConfigurationError("fair: only lock(), rlock() and locked() take it")
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)

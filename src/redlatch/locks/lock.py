@@ -155,21 +155,21 @@ class BaseLock:
 
     # --- its loss ----------------------------------------------------------------------------------
 
-    def _begin_upkeep(self, anew: bool = False) -> None:
+    def _begin_upkeep(self, acquired: bool = False) -> None:
         """Start to renew this lock or to watch for its loss, after it was acquired or extended.
 
         Args:
-            anew: whether the lock was just acquired.
+            acquired: whether the lock was just acquired.
         """
         upkeep = self._upkeep
         if upkeep is not None:
-            if anew:
+            if acquired:
                 upkeep.end()
             upkeep.begin(self._shared.policy.clock.now())
             self._shared.driver.add_upkeep(upkeep)
 
     def _go_on(self) -> None:
-        """Plan the upkeep anew after an extension, which may have moved the deadline even if it failed."""
+        """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
         if self._upkeep is not None and self._upkeep.live():
             self._begin_upkeep()
 
@@ -234,8 +234,10 @@ class BaseLock:
             return
         try:
             on_lost(self, reason)
-        except Exception:
+        except BaseException as error:
             logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
+            if not isinstance(error, Exception):
+                raise
 
     def _not_won(self) -> LockError:
         """Return the error that ``with`` raises if the lock was not won in time."""

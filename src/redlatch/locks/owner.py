@@ -64,7 +64,10 @@ def coroutine_function(method: AnyMethod) -> AnyMethod:
 def named(call: str) -> Callable[[AnyMethod], AnyMethod]:
     """Return a decorator that gives the coroutines of a private method the name of the public call that returns them.
 
-    Python's warning of a forgotten await has this name, and so has the repr of a task.
+    Python shows this name in the warning of a forgotten await, and in the repr of a task.
+
+    Args:
+        call: the public call, such as "AsyncLock.acquire".
     """
 
     def rename(method: AnyMethod) -> AnyMethod:

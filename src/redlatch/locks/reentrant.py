@@ -29,8 +29,8 @@ class BaseRLock(Generic[AnyLock]):
         owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
     """
 
-    # What an owner is, for the repr.
-    _owned_by: str
+    # "thread" or "task", for the repr.
+    _owner_kind: str
 
     def __init__(self, make: Callable[[], AnyLock], owner: Callable[[], Any]) -> None:
         self._make = make
@@ -48,7 +48,7 @@ class BaseRLock(Generic[AnyLock]):
 
     def __repr__(self) -> str:
         count = self.count
-        shown = f"{self._model._described()} {held_for(self.remaining())} by this {self._owned_by}"
+        shown = f"{self._model._described()} {held_for(self.remaining())} by this {self._owner_kind}"
         return f"<{type(self).__name__} {shown}{f', count {count}' if count else ''}>"
 
     @property
@@ -179,7 +179,7 @@ def _forgetter(reference: weakref.ref[BaseRLock[Any]]) -> Callable[[weakref.ref[
 class RLock(BaseRLock[Any]):
     """A re-entrant lock for threads; made by `Client.rlock`. Any number of threads may share one object."""
 
-    _owned_by = "thread"
+    _owner_kind = "thread"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, of_threads())
@@ -328,7 +328,7 @@ class AsyncRLock(BaseRLock[Any]):
     the task that runs it owns the lock.
     """
 
-    _owned_by = "task"
+    _owner_kind = "task"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make, running_task)

@@ -121,7 +121,7 @@ class Attempt:
         self.now_ns = now
         if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
             return False
-        # Before the hold is HELD: from then on another thread may release it, and acquire it anew.
+        # Before the hold is HELD: from then on another thread may release it, and acquire it again.
         kind.rest(self.queues, hold.key)
         hold.keep(now - self.started_ns)
         kind.won(policy, hold)
@@ -139,7 +139,7 @@ class Attempt:
             self._failures = self._failures + 1 if ballot.unavailable() else 0
         if not self._kind.settles or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
             return False
-        ballot.wait_anew(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
+        ballot.reopen(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
         self._settling = True
         return True
 
@@ -151,7 +151,7 @@ class Attempt:
         in_time = self.now_ns < self.until_ns
         heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
         if not (self._missed or heeded):
-            # A first failure is not final: connections that broke are made anew, and the next commands wait for them.
+            # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = is_final(ballot, failures) if failures else not in_time
         self.waits = not (self._missed or heeded or failures)
         self._again = self._again + heeded

@@ -1,6 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Many locks in one round: the generators of a single lock for a list of holds.
+"""Many locks in one round: the calls of a single lock, for a list of holds.
 
 Each name has its own result. The commands leave in parts, so that the masters work on the first part while the client
 makes the next one. Compiled as `redlatch._c.quorum.batch`, too (see `redlatch._c`).

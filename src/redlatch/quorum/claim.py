@@ -1,4 +1,4 @@
-"""The claim: which acquire may use a lock object, and what that acquire is doing.
+"""The claim: the acquire that may use a lock object, and the state of that acquire.
 
 Compiled as `redlatch._c.quorum.claim`, too (see `redlatch._c`).
 """
@@ -10,8 +10,8 @@ from redlatch.errors import AlreadyHeld, NotOwned
 # The states of a claim.
 #
 # FREE       No attempt is under way. An acquire may have the claim already (`ticket`).
-# WAITING    An acquire waits, in the queue of this client or between two attempts. Nothing is on the masters.
-# ASKING     An attempt or its undo is under way: the masters may have the key.
+# WAITING    An acquire has made no attempt yet, or waits in the queue of this client. Nothing is on the masters.
+# ASKING     An acquire makes attempts, or waits between two of them: the masters may have the key.
 # HELD       The lease counts until its deadline.
 # RELEASING  A release is under way.
 # SETTLING   A release failed or was interrupted. It may be called again.
@@ -19,17 +19,17 @@ from redlatch.errors import AlreadyHeld, NotOwned
 # UNDOING    An interrupted acquire is being undone. The claim is about to end.
 FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
 
-# The states that may follow each state, each with the method of `Hold` that makes the change, and the reason. Only this
-# file writes `state`, with one exception: `WaitQueues.pass_on` must not call anything between its check and its last
-# step. The simulations check every change against this table.
+# The states that may follow each state, each with the method that makes the change, and the reason. The methods are
+# those of `Hold`, except `WaitQueues.pass_on`. Only this file writes `state`, with one exception: `pass_on` must not
+# call anything between its check and its last step. The simulations check every change against this table.
 TRANSITIONS = {
     FREE: {
         FREE: "claim, free: an acquire gets the claim, or its claim ends",
-        WAITING: "wait: an acquire begins",
+        WAITING: "to_waiting: an acquire begins",
         ASKING: "ask: an attempt of a batch begins",
     },
     WAITING: {
-        WAITING: "wait: the acquire goes on waiting",
+        WAITING: "to_waiting: the acquire goes on waiting",
         ASKING: "ask: an attempt begins",
         HELD: "inherit: another hold has passed its lease on",
         FREE: "free: the timeout is over",
@@ -37,7 +37,7 @@ TRANSITIONS = {
     ASKING: {
         ASKING: "ask: the next attempt begins",
         HELD: "keep: a quorum has granted the lease",
-        WAITING: "wait: the hold has released a lease that it could not use",
+        WAITING: "to_waiting: the hold has released a lease that it could not use",
         UNDOING: "undoing: an interrupt ended the acquire",
         FREE: "free: the attempt was lost and is undone",
     },
@@ -45,7 +45,7 @@ TRANSITIONS = {
         RELEASING: "begin_release: the holder releases the lock",
         PASSED: "pass_on: a waiter of this client gets the lease",
         ASKING: "give_back: the hold cannot use the lease that it inherited",
-        WAITING: "wait: the giver has taken the lease back",
+        WAITING: "to_waiting: the giver has taken the lease back",
         SETTLING: "resend_release: an interrupt ended the release before its first step",
         UNDOING: "undoing: an interrupt ended the acquire just after it won",
         FREE: "free: the release was sent without waiting, or the key is known to be gone",
@@ -53,7 +53,7 @@ TRANSITIONS = {
     RELEASING: {
         FREE: "free: a quorum has answered",
         PASSED: "pass_on: a waiter of this client gets the lease",
-        SETTLING: "settle, resend_release: no quorum has answered, or an interrupt ended the release",
+        SETTLING: "to_settling, resend_release: no quorum has answered, or an interrupt ended the release",
     },
     SETTLING: {
         RELEASING: "begin_release: the release is called again",
@@ -73,7 +73,7 @@ TRANSITIONS = {
 
 
 class Claim:
-    """Who may use one lock object, as a state that changes by the table above.
+    """The state of one lock object, and the acquire that may use it. The state changes by the table above.
 
     Rules:
       * One lock object is one holder. A second acquire is refused while the first one is under way or holds the lock:
@@ -81,7 +81,8 @@ class Claim:
         ticket is in `ticket` has the claim.
       * There is never a call between a check and the step that follows from it. Another thread or an interrupt can
         only come in at a call.
-      * Each method makes one change, as its last step. After an interrupt it can be called once more.
+      * Each method checks first and writes last, without a call in between. So an interrupt leaves the claim unchanged
+        or completely changed.
 
     The methods with an underscore are for `Hold`.
 

@@ -19,14 +19,14 @@ from .policy import Policy
 WANTED_NS = 100 * MILLISECOND
 
 # A time before the loss of any connection. So a release with this time is also sent on each connection that is made
-# anew.
+# again.
 _BEFORE_ALL_NS = -1
 
 
 class Hold(Claim):
     """One holder's claim on one name, and the lease that it has or asks for.
 
-    The rules of `Claim` hold here, too. Another thread may replace the lease at any time. So a change of the lease
+    The rules of `Claim` apply here, too. Another thread may replace the lease at any time. So a change of the lease
     compares and replaces (`_replace`), and names the token of the lease that it changes.
 
     Args:
@@ -34,7 +34,7 @@ class Hold(Claim):
         key: the key on the masters.
         kind: the kind of the lock.
 
-    Attributes:
+    Attributes, besides those of `Claim`:
         lease: the lease that the last attempt asked for. It is stored before the first byte with its token leaves, so
             that an interrupted attempt can be undone at any point (`undoing`). It counts only in the state HELD.
         elapsed_ns: how long the last won acquire or extension took.

@@ -101,7 +101,7 @@ class Tokens:
     def __init__(self, draw: Callable[[], list[bytes]]) -> None:
         self._draw = draw
         self._stock: list[bytes] = []
-        self._mine = b""
+        self._client_token = b""
 
     def take(self) -> bytes:
         """Return a new token."""
@@ -111,11 +111,11 @@ class Tokens:
             except IndexError:
                 self._stock.extend(self._draw())
 
-    def mine(self) -> bytes:
-        """Return the name of this client in queues on the masters. It is a token that the first call takes."""
-        if not self._mine:
-            self._mine = self.take()
-        return self._mine
+    def client_token(self) -> bytes:
+        """Return the token that names this client in queues on the masters; the first call takes it."""
+        if not self._client_token:
+            self._client_token = self.take()
+        return self._client_token
 
 
 class Fences:
@@ -145,10 +145,10 @@ class Fences:
 
 
 class Doubts:
-    """Until when leases were granted with votes that may be void, because a master has forgotten or its clock jumped.
+    """The time before which votes may be void, because a master lost its keys or its clock jumped.
 
     Attributes:
-        until_ns: leases that were asked for before this time are in doubt; 0 if none is.
+        until_ns: leases that were asked for before this time are in doubt; 0 if none are.
     """
 
     __slots__ = ("until_ns",)
@@ -166,7 +166,7 @@ class Doubts:
 
 
 class Policy:
-    """The numbers that all locks of one client share, and the objects from which they take what changes.
+    """The settings that all locks of one client share, and their sources of time, tokens and random numbers.
 
     Args:
         masters: the addresses of the masters, for messages.
@@ -184,7 +184,7 @@ class Policy:
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
 
     Attributes:
-        doubts: which leases are in doubt.
+        doubts: the leases that are in doubt.
         size, quorum: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.

@@ -19,7 +19,7 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) ->
     """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
 
     A release that was interrupted or that failed may be called again. The command reaches every master that may have
-    the key, even if the connection must be made anew.
+    the key, even if the connection must be made again.
 
     Args:
         queues: the queues of this client.

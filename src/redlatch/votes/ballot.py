@@ -25,7 +25,7 @@ class Ballot:
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
         answers: the integer replies that are kept, by the index of the master, or None (see `Command.meaning`).
-        anew: whether the submitter waits once more, after the result (see `wait_anew`).
+        reopened: whether the submitter waits again after the result (see `reopen`).
         waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None.
         released_lock: the lock that this ballot releases without waiting, or None. The driver reports the lock as lost
@@ -36,7 +36,6 @@ class Ballot:
     """
 
     __slots__ = (
-        "anew",
         "answers",
         "asked",
         "behind",
@@ -48,6 +47,7 @@ class Ballot:
         "no",
         "quorum",
         "released_lock",
+        "reopened",
         "resent",
         "silent",
         "size",
@@ -65,7 +65,7 @@ class Ballot:
         self.quorum = quorum
         self.until_ns = until_ns
         self.decided = False
-        self.anew = False
+        self.reopened = False
         self.waiter: Any = None
         self.asked = -1
         self.yes = 0
@@ -87,10 +87,10 @@ class Ballot:
           * A release is settled when one kind of vote has decided it, or when all votes have come. A "no" also counts
             as an answer: that master does not hold the key with our token.
           * A `Look` or `Called` is settled when a quorum of masters voted yes or will push a change of the key.
-          * After the result, a caller can wait anew, for something else (`settled_anew`).
+          * A ballot that was reopened after its result has another rule (`settled_again`).
         """
-        if self.anew:
-            return self.settled_anew()
+        if self.reopened:
+            return self.settled_again()
         # More than this many lost votes make a quorum impossible. The first test of `meaning` below is for speed: most
         # commands then need no look-up of the global NO.
         lost = self.size - self.quorum
@@ -162,7 +162,7 @@ class Ballot:
         the loss.
         """
         command = self.command
-        if self.anew or not 0 < self.missing() <= suspects:
+        if self.reopened or not 0 < self.missing() <= suspects:
             return False
         if not (command.releases or command.meaning == NO or command.undo() is not None):
             return False
@@ -174,14 +174,14 @@ class Ballot:
         """Return whether a quorum voted yes, or can still do so in a second round."""
         return self.yes + _undecided(self) >= self.quorum
 
-    def settled_anew(self) -> bool:
+    def settled_again(self) -> bool:
         """Return whether all masters have voted."""
         return self.yes + self.no + self.failed + _undecided(self) >= self.size
 
-    def wait_anew(self, until_ns: int) -> None:
-        """Wait once more after the result, until `until_ns`: for the votes that are missing."""
+    def reopen(self, until_ns: int) -> None:
+        """Reopen the ballot after its result, until `until_ns`; `settled_again` then decides it."""
         self.until_ns = until_ns
-        self.anew = True
+        self.reopened = True
         # Clear the flag before `settled` runs. A vote that another thread counts in between then sets it again.
         self.decided = False
         if self.settled():
@@ -210,7 +210,7 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
 
 def _undecided(ballot: Ballot) -> int:
     """Count the masters whose integer reply is neither yes nor no and needs a second round."""
-    # A function: Cython calls the methods of a class that has subclasses less directly.
+    # This is a function, because Cython calls methods slower in a class that has subclasses.
     if ballot.answers is None or ballot.command.meaning != VOTE:
         return 0
     return len(ballot.answers) - ballot.yes

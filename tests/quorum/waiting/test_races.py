@@ -43,11 +43,11 @@ def change(world: World, head: Any) -> None:
 
 
 def watch(world: World) -> Any:
-    """Return a ballot that waits for a change of the key; all three masters have the key."""
+    """Return a watch that waits for a change of the key; all three masters have the key."""
     ballot = world.watches.Watch(world.play.commands.Look(KEY), 3, 2, FOR_EVER)
     for index in range(3):
         ballot.count_answer(index, 50, True)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     world.queues.watches.add(KEY, ballot)
     return ballot
 

@@ -8,7 +8,7 @@ from support.scripted_votes import KEY, SECOND
 
 def test_a_watch_ends_when_a_quorum_has_pushed_the_change(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     world.queues.watches.changed(0, KEY)
     assert not ballot.decided
     world.queues.watches.changed(2, KEY)
@@ -17,7 +17,7 @@ def test_a_watch_ends_when_a_quorum_has_pushed_the_change(world: World) -> None:
 
 def test_a_master_that_pushes_twice_counts_once(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     world.queues.watches.changed(0, KEY)
     world.queues.watches.changed(0, KEY)
     assert not ballot.decided
@@ -25,7 +25,7 @@ def test_a_master_that_pushes_twice_counts_once(world: World) -> None:
 
 def test_another_key_ends_no_watch_and_all_keys_end_each(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     for index in range(3):
         world.queues.watches.changed(index, OTHER)
     assert not ballot.decided
@@ -38,7 +38,7 @@ def test_a_push_before_the_watch_begins_is_not_lost(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
     world.queues.watches.changed(0, KEY)
     world.queues.watches.changed(1, KEY)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     assert ballot.decided
 
 
@@ -56,7 +56,7 @@ def test_a_look_is_not_watchable_if_too_few_masters_push(world: World) -> None:
 
 def test_a_change_by_this_client_notifies_its_own_watchers(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     # Whatever the hold was, it has just sent a release.
     world.leave(world.hold())
     assert ballot.decided and world.called() == [ballot]
@@ -65,14 +65,14 @@ def test_a_change_by_this_client_notifies_its_own_watchers(world: World) -> None
 def test_a_broken_connection_calls_all_watchers(world: World) -> None:
     ballots = [look(world, 1000, 2000, 3000) for _ in range(2)]
     for ballot in ballots:
-        ballot.wait_anew(FOR_EVER)
+        ballot.reopen(FOR_EVER)
     world.queues.watches.notify_all()
     assert world.called() == ballots
 
 
 def test_a_watcher_that_stopped_watching_is_not_called(world: World) -> None:
     ballot = look(world, 1000, 2000, 3000)
-    ballot.wait_anew(FOR_EVER)
+    ballot.reopen(FOR_EVER)
     world.queues.watches.remove(ballot.command.key, ballot)
     world.queues.watches.changed(0, None)
     world.queues.watches.notify_all()

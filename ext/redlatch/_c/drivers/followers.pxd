@@ -23,7 +23,7 @@ cdef class Followers:
     @cython.locals(ballot=Ballot, sleeper=Sleeper, late_ns=cython.longlong)
     cpdef await_all(self, list ballots)
     @cython.locals(sleeper=Sleeper, left=cython.longlong)
-    cpdef await_turn(self, QueueEntry entry)
+    cpdef await_entry(self, QueueEntry entry)
     cpdef wait_for(self, Ballot ballot, Sleeper sleeper)
     @cython.locals(last_look=bint, left=cython.longlong)
     cdef _sleep_or_lead(self, Ballot ballot, Sleeper sleeper)

@@ -11,10 +11,10 @@ from redlatch._c.votes.units cimport Clock, drift_ns
 cdef class Tokens:
     cdef object _draw
     cdef list _stock
-    cdef bytes _mine
+    cdef bytes _client_token
 
     cpdef bytes take(self)
-    cpdef bytes mine(self)
+    cpdef bytes client_token(self)
 
 
 @cython.final

@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.votes.commands cimport Command
 
 
-# The only method that a subclass replaces is `settled_anew`.
+# The only method that a subclass replaces is `settled_again`.
 cdef class Ballot:
     cdef readonly Command command
     cdef readonly int size
@@ -19,7 +19,7 @@ cdef class Ballot:
     cdef public dict causes
     cdef public tuple silent
     cdef public dict answers       # int: int
-    cdef public bint anew
+    cdef public bint reopened
     cdef public object waiter
     cdef public Ballot behind
     cdef public object released_lock
@@ -29,7 +29,7 @@ cdef class Ballot:
     @cython.final
     cdef _begin(self, Command command, int size, int quorum, long long until_ns)
     cpdef bint settled(self)
-    cpdef bint settled_anew(self)
+    cpdef bint settled_again(self)
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
     cpdef count_answer(self, int index, long long answer, bint pushes)
@@ -37,7 +37,7 @@ cdef class Ballot:
     cpdef bint lone(self)
     cpdef bint spares(self, int suspects) except -1
     cpdef bint won(self)
-    cpdef wait_anew(self, long long until_ns)
+    cpdef reopen(self, long long until_ns)
     cpdef withdraw(self)
     cpdef bint refused(self)
     cpdef bint unavailable(self)

@@ -58,7 +58,7 @@ class Fair(Kind):
         self._answers: dict[int, int] = {}
 
     def begin(self, policy: Policy, hold: Hold, caller: Any) -> None:
-        self._me = policy.tokens.mine()
+        self._me = policy.tokens.client_token()
         self._waiter = hold.key + scripts.WAITER + self._me
         self._next = policy.fences.now()
         self._place = NEW
@@ -119,7 +119,7 @@ class Fair(Kind):
         return called
 
     def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
-        # The masters push no change that the undo makes. So the next wait asks them anew.
+        # The masters push no change that the undo makes. So the next wait asks them again.
         self.rest(queues, key)
 
     def rest(self, queues: WaitQueues, key: bytes) -> None:

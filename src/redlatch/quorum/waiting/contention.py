@@ -91,4 +91,4 @@ def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_n
     """
     jitter = policy.retry.pause_ns(0, policy.random())
     longest_ns = BACKSTOP_NS - jitter if attempts < 0 else policy.retry.pause_ns(attempts, policy.random())
-    look.wait_anew(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))
+    look.reopen(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))

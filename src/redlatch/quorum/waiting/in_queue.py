@@ -82,13 +82,13 @@ def _wait_in_line(
                     yield entry
                 else:
                     yield from _wait_beside(policy, queues, entry, ttl_ms, until_ns)
-            # This is read before the lease. A giver puts the lease on the entry first and decides the ballot
-            # afterwards. No lease is passed to an entry that is decided.
+            # This is read before the lease. A giver puts the lease on the entry first, and sets `decided` afterwards.
+            # It passes no lease to a decided entry.
             called = entry.decided
             if not entry.inherit():
                 if queues.heads.get(hold.key) is hold:
                     queues.drop(entry)
-                    # A lease came together with the head, after the check above. The masters are asked anew.
+                    # A lease came together with the head, after the check above. The masters are asked again.
                     if entry.inherit():
                         yield from _give_back(policy, hold)
                     return entry.courteous
@@ -140,7 +140,7 @@ def _wait_beside(policy: Policy, queues: WaitQueues, entry: QueueEntry, ttl_ms: 
         entry.until_ns = until_ns
 
 
-def _wait_for_turn(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
+def _wait_for_entry(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: int) -> Steps:
     entry.until_ns = min(policy.clock.now() + pause_ns, until_ns)
     yield entry
 
@@ -175,7 +175,7 @@ def _watch_beside(
             if not (confirms or entry.decided or look.yes >= look.quorum):
                 pauses = 0 if look.watchable() else pauses + 1
                 if pauses:
-                    yield from _wait_for_turn(policy, entry, policy.retry.pause_ns(pauses, policy.random()), until_ns)
+                    yield from _wait_for_entry(policy, entry, policy.retry.pause_ns(pauses, policy.random()), until_ns)
                 else:
                     yield from _wait_for_change_beside(policy, entry, look, until_ns)
         finally:
@@ -202,7 +202,7 @@ def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     """Keep the lease that another hold has passed on if nine tenths of the wanted validity are left; else extend it.
 
     If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for an
-    extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters anew.
+    extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
     """
     now = policy.clock.now()
     hold.adopt(now)

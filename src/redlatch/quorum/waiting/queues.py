@@ -17,7 +17,7 @@ Rules:
 Longer than a module should be: all methods change `heads` and `by_key` together, and the order of their steps is one
 argument.
 
-There is never a call between a question and the step that follows from it, as in `hold`. Compiled as
+There is never a call between a check and the step that follows from it, as in `claim`. Compiled as
 `redlatch._c.quorum.waiting.queues`, too (see `redlatch._c`).
 """
 
@@ -66,7 +66,7 @@ class QueueEntry:
         giver: the hold that passed the lease on.
         courteous: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
-        watch: the ballot on the holder's key that the waiter is waiting for as well; or None.
+        watch: the watch on the holder's key that the waiter also waits for, or None.
     """
 
     __slots__ = ("courteous", "decided", "giver", "hold", "lease", "left", "looks", "until_ns", "waiter", "watch")
@@ -135,7 +135,7 @@ class WaitQueues:
         by_key: the queues.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
-        watches: the watched keys.
+        watches: the watches of this client.
         lead: which master is asked first.
     """
 
@@ -287,7 +287,7 @@ class WaitQueues:
         return kept
 
     def leave(self, hold: Hold, now_ns: int, courteous: bool) -> None:
-        """Make the next waiter the head, and call it to ask the masters; call all ballots that watch the key.
+        """Make the next waiter the head, and call it to ask the masters; call all watches of the key.
 
         Args:
             courteous: whether other processes get a chance first.
@@ -413,7 +413,7 @@ class WaitQueues:
         self.crowded.add(key)
 
     def everybody(self) -> list[QueueEntry | Watch]:
-        """Return what all waiters wait for; for a client that closes."""
+        """Return all queue entries and watches; for a client that closes."""
         entries = [entry for queue in list(self.by_key.values()) for entry in list(queue.entries)]
         return [*entries, *self.watches.everybody()]
 

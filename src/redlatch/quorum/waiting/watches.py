@@ -1,4 +1,4 @@
-"""Watches: keys whose changes the masters push to this client, and the callers that wait for these pushes.
+"""Watches: ballots that ask the masters about a key, and then wait for pushes of its change.
 
 A waiter asks the masters about a key, and each master that still has the key pushes its next change. Masters push no
 change that this client makes itself. So all code of this client that deletes a key calls `notify`.
@@ -26,12 +26,12 @@ FOREVER_MS = 1 << 40
 class Watch(Ballot):
     """A ballot that asks about a key, and then waits for pushes of the masters that have the key.
 
-    A push turns the "no" of its master into a "yes". Until `wait_anew` is called, the votes decide, as in any ballot.
+    A push turns the "no" of its master into a "yes". Until `reopen` is called, the votes decide, as in any ballot.
     """
 
     __slots__ = ()
 
-    def settled_anew(self) -> bool:
+    def settled_again(self) -> bool:
         """Return whether a quorum of masters voted yes or has pushed a change."""
         return self.yes >= self.quorum
 
@@ -55,7 +55,7 @@ class Watch(Ballot):
         return sum([answer != GONE for answer in list((self.answers or {}).values())])
 
     def change(self, index: int) -> bool:
-        """Turn the "no" of a master that pushed a change into a "yes"; return whether that decides the ballot."""
+        """Turn the "no" of a master that pushed a change into a "yes"; return whether that decides the watch."""
         if self.answers is None or self.answers.pop(index, None) is None:
             return False
         self.no -= 1
@@ -67,7 +67,7 @@ class Watch(Ballot):
 
 
 def new_watch(policy: Policy, command: Command, until_ns: int) -> Watch:
-    """Return a ballot of all masters on a command that asks about a key."""
+    """Return a watch of all masters; `command` asks about a key."""
     watch: Watch = Watch.__new__(Watch)
     watch._begin(command, policy.size, policy.quorum, until_ns)
     return watch
@@ -80,7 +80,7 @@ class Watches:
         called: receives each watch that is decided here; the driver wakes its waiter.
 
     Attributes:
-        by_key: the watches that watch each key.
+        by_key: the watches on each key.
         polls: whether waiters poll, because fewer masters than a quorum push changes.
     """
 
@@ -92,7 +92,7 @@ class Watches:
         self.polls = False
 
     def add(self, key: bytes, watch: Watch) -> None:
-        """Let a watch watch a key."""
+        """Add a watch on a key."""
         while True:
             watches = self.by_key.setdefault(key, [])
             watches.append(watch)
@@ -101,7 +101,7 @@ class Watches:
                 return
 
     def remove(self, key: bytes, watch: Watch) -> None:
-        """End a watch, if it has not ended."""
+        """Remove a watch, if it is still there."""
         watches = self.by_key.get(key)
         if watches is not None and watch in watches:
             watches.remove(watch)
@@ -121,7 +121,7 @@ class Watches:
                     self.called.append(watch)
 
     def notify(self, key: bytes) -> None:
-        """Call the watches that watch a key which this client is about to change."""
+        """Call the watches on a key that this client is about to change."""
         if self.by_key:
             for watch in list(self.by_key.get(key, ())):
                 self.call(watch)

@@ -7,9 +7,9 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 
 
-# Not final: Cython takes the replaced method for a mistake in a final class.
+# This class is not final: in a final class, Cython reports the overriding method as an error.
 cdef class Watch(Ballot):
-    cpdef bint settled_anew(self)
+    cpdef bint settled_again(self)
     cpdef bint watchable(self)
     cpdef left_ns(self)
     cpdef int standing(self) except -1
