@@ -250,8 +250,8 @@ def test_an_on_lost_that_raises_cancelled_error_ends_no_other_renewal(
     asyncio.run(main())
 
 
-def test_an_on_lost_that_raises_system_exit_does_not_hide_other_expired_locks(
-    implementation: impl.Implementation, three: list[str], name: str
+def test_an_on_lost_that_raises_system_exit_is_logged_and_does_not_hide_other_expired_locks(
+    implementation: impl.Implementation, three: list[str], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[object] = []
 
@@ -263,6 +263,7 @@ def test_an_on_lost_that_raises_system_exit_does_not_hide_other_expired_locks(
         locks = client.acquire_many([f"{name}-{number}" for number in range(5)], ttl=SHORT)
         await_true(lambda: len(told) == 5)
         assert {lock.name for lock in locks if lock} == set(told)
+        await_true(lambda: sum("on_lost failed" in record.message for record in caplog.records) == 5)
 
 
 def test_an_on_lost_that_raises_system_exit_does_not_hide_later_losses(
