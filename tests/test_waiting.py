@@ -148,7 +148,13 @@ def test_only_the_head_of_the_queue_asks_the_masters(
     await_sets(before, name, [1, 1, 1])
     held.release()
     assert won.result(PATIENCE)
-    await_true(lambda: set(values(three, name)) == {head.token})
+    # The third master may refuse, because the release has not reached it yet.
+    await_true(
+        lambda: all(
+            value == head.token or count > 1
+            for value, count in zip(values(three, name), sets(before, name), strict=True)
+        )
+    )
     asked = sets(before, name)
     for lock, call in zip([head, *locks], [*calls, won], strict=True):
         lock.release()

@@ -43,8 +43,8 @@ asyncio.run(main())
 STACK = re.compile(r"^\s+(at|by) 0x", re.MULTILINE)
 
 # CPython complains while it imports our modules and executes their bodies, also when its collector runs on incomplete
-# tuples. That is not ours.
-IMPORTING = re.compile(r"import_find_and_load|__pyx_pymod_exec_")
+# tuples. That is not ours. A stripped library has no names for its frames, so the caller of the body counts, too.
+IMPORTING = re.compile(r"import_find_and_load|__pyx_pymod_exec_|PyModule_ExecDef")
 
 OURS = re.compile(r"redlatch/_c/|__pyx_")
 
@@ -68,4 +68,12 @@ def ours(log: str) -> list[str]:
     """Return the complaints in a log that have our code on their stack."""
     text = re.sub(r"^==\d+== ?", "", log, flags=re.MULTILINE)
     complaints = [part for part in text.split("\n\n") if STACK.search(part)]
-    return [part for part in complaints if OURS.search(IMPORTING.split(part, maxsplit=1)[0])]
+    return [part for part in complaints if _is_ours(part)]
+
+
+def _is_ours(complaint: str) -> bool:
+    """Return whether our code, and not the body of a module, is among the inner frames of a stack."""
+    importing = IMPORTING.search(complaint)
+    if importing is None:
+        return OURS.search(complaint) is not None
+    return importing[0] != "PyModule_ExecDef" and OURS.search(complaint[: importing.start()]) is not None
