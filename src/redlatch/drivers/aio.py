@@ -493,19 +493,16 @@ class Driver(Session):
         """Wake tasks whose queue entry was called, and tasks that watch a key that has changed."""
         called = self.queues.called
         while called:
-            waiter = called.popleft().waiter
-            if waiter is not None:  # else its task is awake already
-                waiter.wake_soon()
+            self._wake_soon(called.popleft())
 
     def _wake_waiters(self) -> None:
         """Wake every task that waits in a queue or for a change."""
         for awaited in self.queues.everybody():
-            if awaited.waiter is not None:
-                awaited.waiter.wake_soon()
+            self._wake_soon(awaited)
 
-    def _wake_soon(self, ballot: Ballot) -> None:
-        if ballot.waiter is not None:  # else its task is awake already
-            ballot.waiter.wake_soon()
+    def _wake_soon(self, awaited: Ballot | QueueEntry) -> None:
+        if awaited.waiter is not None:  # else its task is awake already
+            awaited.waiter.wake_soon()
 
     def _watch_room(self, index: int) -> None:
         if index not in self._writing and self._loop is not None:
