@@ -45,13 +45,19 @@ class Batch(Generic[AnyLock]):
         Raises:
             TypeError: an element is something else; the message names its place.
         """
-        for place, lock in enumerate(self._locks):
-            if not self._is_ours(lock):
-                kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
-                raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
+        place = self._first_foreign()
+        if place is not None:
+            lock = self._locks[place]
+            kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
+            raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
 
-    def _is_ours(self, lock: object) -> bool:
-        return lock is None or (isinstance(lock, BaseLock) and lock._shared is self._shared)
+    def _first_foreign(self) -> int | None:
+        """Return the place of the first element that is neither None nor a lock of this client."""
+        shared = self._shared
+        for place, lock in enumerate(self._locks):
+            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared is shared):
+                return place
+        return None
 
     def acquiring(self) -> Steps:
         """Try to acquire each lock once; all have the same ttl."""
@@ -128,7 +134,7 @@ class Batch(Generic[AnyLock]):
             error: the exception that ended the release.
         """
         tickets = self._claims
-        if not tickets and not isinstance(error, Exception) and all(map(self._is_ours, self._locks)):
+        if not tickets and not isinstance(error, Exception) and self._first_foreign() is None:
             # The interrupt came before `releasing` noted the tickets.
             tickets = [lock._hold.ticket for lock in self._present()]
         # There are no tickets if `check` refused a lock.
