@@ -46,7 +46,7 @@ TEXTS = (
     "quorum.waiting.queues",
     "quorum.waiting.watches",
     "quorum.waiting.in_queue",
-    "quorum.waiting.lead",
+    "quorum.waiting.first_master",
     "wire.engine",
     "drivers.aio",
     "drivers.deadlines",

@@ -899,7 +899,7 @@ def test_a_client_that_polls_asks_for_no_pushes(
 
 def agreed(client: Any, name: Any) -> Any:
     """Return the index of the master that is asked first for a contended name."""
-    return queues_of(client).lead.first_of(client._policy, name.encode(), 1 << 61)
+    return queues_of(client).first_master.first_of(client._policy, name.encode(), 1 << 61)
 
 
 def split(urls: Any, name: Any) -> None:
@@ -1356,11 +1356,11 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(
     # Only the pure build runs signal handlers at this place.
     monkeypatch.setattr(impl, "current", impl.load("python"))
     kind = impl.current.module("quorum.waiting.queues").WaitQueues
-    pass_on = kind.pass_on
+    hand_off = kind.hand_off
 
     def interrupted(queues: Any, policy: Any, hold: Any, now_ns: Any) -> Any:
-        passed = pass_on(queues, policy, hold, now_ns)
-        monkeypatch.setattr(kind, "pass_on", pass_on)
+        passed = hand_off(queues, policy, hold, now_ns)
+        monkeypatch.setattr(kind, "hand_off", hand_off)
         if passed:
             raise KeyboardInterrupt
         return passed
@@ -1370,7 +1370,7 @@ def test_an_interrupt_right_after_a_lease_was_passed_on_does_not_take_it_back(
         assert held.acquire()
         call = in_thread(lock.acquire)
         await_true(lambda: in_line(client, name))
-        monkeypatch.setattr(kind, "pass_on", interrupted)
+        monkeypatch.setattr(kind, "hand_off", interrupted)
         with pytest.raises(KeyboardInterrupt):
             held.release()
         assert call.result(PATIENCE)

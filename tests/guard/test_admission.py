@@ -10,9 +10,9 @@ import pytest
 
 from redlatch import Guard, MasterQuarantined, MasterRefused
 from redlatch.guard import admission
+from redlatch.guard.actions import LOOK_AGAIN_NS
 from redlatch.guard.admission import TABLE, rows_of
 from redlatch.guard.clock import ClockState
-from redlatch.guard.effects import LOOK_AGAIN_NS
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case, MarkerState, ProcessState
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.votes.units import MILLISECOND, SECOND

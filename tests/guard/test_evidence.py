@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redlatch.guard.effects import Admission
+from redlatch.guard.actions import Admission
 from redlatch.guard.evidence import SECOND_LOOK_NS
 from redlatch.guard.marker import KEPT_MS, Marker
 from redlatch.votes.units import MILLISECOND, SECOND

@@ -35,7 +35,7 @@ POLICY, BALLOT = "quorum/policy.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
-EVIDENCE, EFFECTS, GUARD_STATE = "guard/evidence.py", "guard/effects.py", "guard/state.py"
+EVIDENCE, EFFECTS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
 FOREIGN, OUTCOME = "quorum/kinds/foreign.py", "quorum/outcome.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
@@ -265,8 +265,8 @@ MUTANTS = (
         "who passes a lease on releases it, too",
         "D5",
         RELEASE,
-        "queues.pass_on(policy, hold, started):\n        hold.free()\n        return\n    command",
-        "queues.pass_on(policy, hold, started):\n        pass\n    command",
+        "queues.hand_off(policy, hold, started):\n        hold.free()\n        return\n    command",
+        "queues.hand_off(policy, hold, started):\n        pass\n    command",
     ),
     Mutant(
         "who leaves the head calls nobody",

@@ -31,7 +31,7 @@ def test_a_late_vote_of_the_first_master_is_no_quorum(play: Play) -> None:
     # Another thread counts its vote now.
     ballot.yes = 1
     assert not attempt.won()
-    assert not attempt.settles()
+    assert not attempt.wait_for_all()
     # The command that judge returns undoes the vote.
     assert attempt.judge().command.releases
 
@@ -57,7 +57,7 @@ def split_votes(play: Play) -> Any:
     others = attempt.second()
     others.no = 2
     assert not attempt.won()
-    attempt.settles()
+    attempt.wait_for_all()
     attempt.judge()
     return attempt
 
@@ -75,7 +75,7 @@ def test_a_first_master_that_refuses_although_the_key_is_free_is_asked_with_the_
     attempt.begin(BEGINNING).no = 1
     assert attempt.second() is None
     assert not attempt.won()
-    attempt.settles()
+    attempt.wait_for_all()
     attempt.judge()
     attempt.waited(False)
     assert not attempt.begin(BEGINNING).lone()

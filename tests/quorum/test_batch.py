@@ -95,7 +95,7 @@ def test_each_of_many_releases_has_a_result_of_its_own(play: Play) -> None:
         (3, QuorumUnavailable),
         (4, NotOwned),
     ]
-    assert [hold.state for hold in holds] == [*[play.claims.FREE] * 3, play.claims.SETTLING, play.claims.FREE]
+    assert [hold.state for hold in holds] == [*[play.claims.FREE] * 3, play.claims.UNCONFIRMED, play.claims.FREE]
 
 
 def test_many_releases_after_the_deadline_are_lost_and_still_delete_the_keys(play: Play) -> None:

@@ -96,7 +96,7 @@ def test_an_undo_does_not_end_a_claim_whose_release_another_thread_is_ending(hel
     """That thread ends the claim itself. If both did, the second one would end the claim of a third."""
     hold = held.hold
     hold.begin_release(held.now)
-    hold.state = held.claims.PASSED
+    hold.state = held.claims.HANDED_OFF
     assert undo(hold, held.ticket) is None
     assert hold.ticket is held.ticket
     hold.free()

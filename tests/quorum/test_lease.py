@@ -47,7 +47,7 @@ def test_a_new_lease_was_asked_for_at_its_beginning_and_has_no_number(leases: Mo
         # The lease was asked for later than this extension began.
         ("extended", (500, 1), {"deadline_ns": 500}),
         ("numbered", (7, 9), {"fence": 7, "fence_end": 9}),
-        ("handed_on", (), {"passed": 1, "fence": 4}),
+        ("handed_off", (), {"hand_offs": 1, "fence": 4}),
     ],
 )
 def test_a_change_returns_a_new_lease_and_leaves_the_old_one_as_it_is(

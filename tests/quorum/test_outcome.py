@@ -55,7 +55,7 @@ def test_a_vote_that_may_be_forgotten_grants_no_lock(
 def test_a_key_that_was_deleted_since_the_attempt_began_grants_no_lock(
     asking: Play, outcome: ModuleType, lost: int, granted: bool
 ) -> None:
-    asking.queues.lose(KEY, lost)
+    asking.queues.note_deletion(KEY, lost)
     assert bool(outcome.granted(asking.policy, asking.queues, asking.hold, True, DEADLINE, BEGINNING)) is granted
 
 
@@ -109,7 +109,7 @@ def test_a_release_without_a_verdict_can_be_called_again(
 ) -> None:
     with pytest.raises(QuorumUnavailable, match=f"release of '{NAME}'"):
         end(held, outcome, votes, resent=resent)
-    assert held.hold.state == held.claims.SETTLING
+    assert held.hold.state == held.claims.UNCONFIRMED
 
 
 def test_the_error_names_each_master_that_failed_or_was_silent(play: Play, outcome: ModuleType) -> None:

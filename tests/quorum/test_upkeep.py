@@ -61,7 +61,7 @@ class Play:
         self.released()
         self.hold.claim(object())
         self.hold.to_waiting()
-        self.hold.inherit(self.lease.until(NOW + 60 * SECOND), self.hold)
+        self.hold.take_lease(self.lease.until(NOW + 60 * SECOND), self.hold)
 
 
 @pytest.fixture
@@ -94,4 +94,4 @@ def test_a_lease_that_was_handed_off_and_came_back_meanwhile_is_not_over(play: P
 
 def test_a_lock_that_is_released_while_its_renewal_is_settled_is_not_reported_as_lost(play: Play) -> None:
     play.meet(play.released)
-    assert play.schedule.settle([play.upkeep], {}, None, NOW + 2 * SECOND) == []
+    assert play.schedule.conclude([play.upkeep], {}, None, NOW + 2 * SECOND) == []

@@ -42,7 +42,7 @@ def bring_back(row: Row, package: Path) -> None:
         path.write_text(path.read_text().replace(begin, f"{begin}\n{row.imports}\n", 1))
 
 
-_LINES_CALL_NEXT = '''\
+_CALL_NEXT = '''\
     def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
         """Put the next in line at the head, and call it; False where nobody is left."""
         while True:
@@ -59,8 +59,8 @@ _LINES_CALL_NEXT = '''\
                 return True
 '''
 
-_LINES_PASS_ON = '''\
-    def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+_HAND_OFF = '''\
+    def hand_off(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
         """Give the lease of a hold that is being released to the next in queue; tell whether somebody took it.
 
         Not when its tenure is over: other processes wait for it, too.
@@ -70,16 +70,16 @@ _LINES_PASS_ON = '''\
             return False
         # An extension may reach the masters behind the next one's own.
         busy = hold.extending is not None
-        over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.passed >= policy.tenure_count
+        over = now_ns - hold.lease.since_ns >= policy.tenure_ns or hold.lease.hand_offs >= policy.tenure_count
         if busy or over or policy.doubts.cover(hold.lease.asked_ns):
             return False
         entry = _next(queue)
-        if entry is None or not hold.may_pass_to(entry.hold):
+        if entry is None or not hold.may_hand_off_to(entry.hold):
             return False
         queue.move(now_ns)
-        lease = hold.lease.handed_on()
+        lease = hold.lease.handed_off()
         self.called.append(entry)
-        hold.state = PASSED  # no call from here to the end of these: an interrupt finds it ours, or theirs
+        hold.state = HANDED_OFF  # no call from here to the end of these: an interrupt finds it ours, or theirs
         if hold.token_exposed:  # since we looked
             hold.state = RELEASING
             return False
@@ -95,7 +95,7 @@ _LINES_PASS_ON = '''\
         return True
 '''
 
-_LINES_CALL = """\
+_CALL = """\
     def call(self, ballot: Ballot) -> None:
         ballot.yes = max(ballot.yes, ballot.quorum)  # so that a watch that begins only now ends at once
         if not ballot.decided:
@@ -211,9 +211,9 @@ ROWS = (
         "waiting",
         "never ended",
         (
-            ("quorum/waiting/queues.py", "WaitQueues._call_next", _LINES_CALL_NEXT),
-            ("quorum/waiting/queues.py", "WaitQueues.pass_on", _LINES_PASS_ON),
-            ("quorum/waiting/watches.py", "Watches.call", _LINES_CALL),
+            ("quorum/waiting/queues.py", "WaitQueues._call_next", _CALL_NEXT),
+            ("quorum/waiting/queues.py", "WaitQueues.hand_off", _HAND_OFF),
+            ("quorum/waiting/watches.py", "Watches.call", _CALL),
         ),
     ),
     Row(

@@ -81,8 +81,8 @@ class World:
         self.queues.called.clear()
         return called
 
-    def pass_on(self, hold: Any) -> bool:
-        return bool(self.queues.pass_on(self.policy, hold, self.now))
+    def hand_off(self, hold: Any) -> bool:
+        return bool(self.queues.hand_off(self.policy, hold, self.now))
 
     def leave(self, hold: Any, courteous: bool = False) -> None:
         self.queues.leave(hold, self.now, courteous)

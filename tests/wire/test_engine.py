@@ -193,7 +193,7 @@ def test_row_42_a_master_whose_votes_are_always_late_gets_more_patience(rig: Rig
         assert link.silent_ns == patience
         wait_out(rig, split_vote(rig))
         # Pretend that its vote is 30 ms later.
-        link.missed_ns -= 30_000_000
+        link.suspected_ns -= 30_000_000
         rig.reply(2, b"+OK\r\n")
     assert patience + 30_000_000 < link.silent_ns / 2 < patience + 250_000_000
     ballot = split_vote(rig)
@@ -205,7 +205,7 @@ def test_row_42_a_vote_after_a_stop_does_not_increase_the_patience(rig: Rig) -> 
     patience = link.silent_ns
     for late_ns in (30_000_000, 300_000_000, 30_000_000, 300_000_000):
         wait_out(rig, split_vote(rig))
-        link.missed_ns -= late_ns
+        link.suspected_ns -= late_ns
         rig.reply(2, b"+OK\r\n")
     assert link.silent_ns == patience
 

@@ -127,7 +127,7 @@ class Foreign(BaseClient):
 
     def broken(self, key: bytes) -> None:
         """Handle the deletion of a key: its holder in this client has lost it, and local waiters may try again."""
-        self._driver.queues.lose(key, self._policy.clock.now())
+        self._driver.queues.note_deletion(key, self._policy.clock.now())
         hold = self._head(key)
         if hold is not None:
             self._driver.leave_queue(hold)

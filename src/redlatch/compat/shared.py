@@ -16,7 +16,7 @@ import redis.utils
 
 from ..errors import LockError, QuorumUnavailable
 from ..locks.lock import note_failure
-from ..quorum.claim import HELD, RELEASING, SETTLING
+from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 
 logger = logging.getLogger("redlatch")
 
@@ -90,7 +90,7 @@ def shown_token(lease: Any) -> Any:
     hold, driver = lease._hold, lease._shared.driver
     show(hold, driver)
     token = hold.token
-    held = hold.state in (HELD, RELEASING, SETTLING) and not driver.forked
+    held = hold.state in (HELD, RELEASING, UNCONFIRMED) and not driver.forked
     return token if held else None
 
 

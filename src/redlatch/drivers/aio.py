@@ -150,8 +150,8 @@ class Driver(Session):
 
         Args:
             steps: the generator.
-            hold: the hold to settle after an interrupt. An acquire leaves nothing behind, and a release goes on without
-                its caller.
+            hold: the hold to recover after an interrupt. An acquire leaves nothing behind, and a release goes on
+                without its caller.
             ticket: of the acquire; None for a release.
 
         Returns:
@@ -221,14 +221,14 @@ class Driver(Session):
         future.wake_soon()  # Cython cannot pass the compiled method itself as a callback
 
     def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
-        """Settle an acquire or a release that was interrupted, or that failed."""
+        """Recover an acquire or a release that was interrupted, or that failed."""
         try:
-            self._settle_call(hold, ticket, error)
+            self._recover_once(hold, ticket, error)
         except BaseException:  # an interrupt; no caller repeats this
-            self._settle_call(hold, ticket, error)
+            self._recover_once(hold, ticket, error)
             raise
 
-    def _settle_call(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
+    def _recover_once(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
         """Do what `_recover` is for. If interrupted, this may be repeated."""
         if hold is not None and ticket is not None:
             self.abandon(hold, ticket)
@@ -286,7 +286,7 @@ class Driver(Session):
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
-        self._settle()
+        self._wake_and_redial()
         if len(ballots) < MANY:
             self._flush_soon()
         else:
@@ -310,7 +310,7 @@ class Driver(Session):
         self._complete.set()
         try:
             self._fleet.abandon()
-            self._settle()
+            self._wake_and_redial()
             self._wake_waiters()  # they leave the queues on the masters
             for future in list(self._pauses):
                 future.wake_soon()
@@ -363,7 +363,7 @@ class Driver(Session):
             return future
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
-            self._settle()
+            self._wake_and_redial()
         if not self._flushing:
             self._flush_soon()
         return future
@@ -415,7 +415,7 @@ class Driver(Session):
             self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
-            self._settle()
+            self._wake_and_redial()
         for link in fleet.links:
             if fleet.wires.unsent(link.index):
                 self._watch_room(link.index)
@@ -435,7 +435,7 @@ class Driver(Session):
         finally:
             fleet.decided += decided  # if a task ended with SystemExit, say
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
-                self._settle()
+                self._wake_and_redial()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
         if fleet.hurry_ns < self._hurry_ns:
@@ -455,7 +455,7 @@ class Driver(Session):
         self._look()
         fleet = self._fleet
         fleet.hurry()
-        self._settle()
+        self._wake_and_redial()
         if fleet.hurry_ns < self._hurry_ns:
             self._hurry_at(fleet.hurry_ns)
 
@@ -465,7 +465,7 @@ class Driver(Session):
             if link.up:
                 self._readable(link.index)
 
-    def _settle(self) -> None:
+    def _wake_and_redial(self) -> None:
         """Wake the tasks of decided ballots, report losses, and have broken connections dialled again."""
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
@@ -594,7 +594,7 @@ class Driver(Session):
     def _attend_to(self, renewed: list[Upkeep], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)
@@ -620,7 +620,7 @@ class Driver(Session):
         except Exception as failure:
             renewal.fail(failure)
         finally:
-            lost = renewal.settle()
+            lost = renewal.conclude()
             due_ns = renewal.due_ns()
             if self._attending is None or due_ns < self._attending_ns:
                 self._attend_at(due_ns)
@@ -653,7 +653,7 @@ class Driver(Session):
         self._flush()
         if self._connections.is_quorate():
             self._quorate.set()
-        if not self._connections.unsettled:
+        if not self._connections.untried:
             self._complete.set()
 
 

@@ -14,7 +14,7 @@ from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
 from ..guard.admission import Admissions
 from ..guard.handshake import HandshakeReport
-from ..quorum.claim import RELEASING, SETTLING
+from ..quorum.claim import RELEASING, UNCONFIRMED
 from ..quorum.hold import Hold
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
@@ -67,7 +67,7 @@ class Connections:
         # Before `muster` nothing is shared with a forked child. So the child may use such a client.
         self.fleet: Any = None
         self.quorum = quorum
-        self.unsettled = set(range(len(masters)))  # masters whose first dialling has no outcome yet
+        self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self.closing = False  # whether calls are refused
         self.closed = False  # whether the sockets are closed
         self.forked = False
@@ -112,7 +112,7 @@ class Connections:
         except RuntimeError as error:  # no thread can start
             self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
             self._tried.add(index)
-            self._settle(index, error)
+            self._note_outcome(index, error)
 
     def dial_again(self) -> None:
         """Dial masters again for which no thread could start a second ago."""
@@ -122,7 +122,7 @@ class Connections:
 
     def cuts_short(self, hold: Hold) -> bool:
         """Return whether a release has ended in the middle because this client cannot be used."""
-        return hold.state in (RELEASING, SETTLING) and not self.usable
+        return hold.state in (RELEASING, UNCONFIRMED) and not self.usable
 
     def is_quorate(self) -> bool:
         """Return whether a quorum is connected, every master has been tried, or the client closes."""
@@ -130,7 +130,7 @@ class Connections:
 
     def is_complete(self) -> bool:
         """Return whether every master has been tried, or the client closes."""
-        return not self.unsettled or self.closing
+        return not self.untried or self.closing
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""
@@ -174,41 +174,41 @@ class Connections:
             if isinstance(outcome, Connection):
                 outcome.sock.close()
                 self._dial(index, LONGEST_PAUSE)
-            self._settle(index, error)
+            self._note_outcome(index, error)
 
     def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
         if self._guard is None or not isinstance(outcome, Connection):
-            self._settle(index, outcome)
+            self._note_outcome(index, outcome)
         else:
             self._waiting[index] = outcome
         reports = self._reports()
         for place, connection in list(self._waiting.items()):  # `close` may take some meanwhile
             self._admit(place, connection, reports)
 
-    def _settle(self, index: int, outcome: Outcome) -> None:
+    def _note_outcome(self, index: int, outcome: Outcome) -> None:
         self._place(index, outcome)
-        self.unsettled.discard(index)  # last: a thread that sees that all were tried must see the outcomes, too
+        self.untried.discard(index)  # last: a thread that sees that all were tried must see the outcomes, too
 
     def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
         """Adopt a connection, close it and have another one made, or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
         if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
             self._waiting.pop(index, None)
-            self._settle(index, connection)  # closes it
+            self._note_outcome(index, connection)  # closes it
             return
         assert self._guard is not None
         admission = self._guard.decide(index, connection.traits.report, reports)
         if admission is None:
             return
         if admission.admitted:
-            self._settle(index, connection)
+            self._note_outcome(index, connection)
             self._waiting.pop(index, None)
             return
         connection.sock.close()
         self._dial(index, admission.wait_ns / SECOND)
         if admission.cause is not None:
-            self._settle(index, admission.cause)
+            self._note_outcome(index, admission.cause)
         self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
 
     def _reports(self) -> list[HandshakeReport | None]:
@@ -218,7 +218,7 @@ class Connections:
         return there + [None for _ in missing]
 
     def _place(self, index: int, outcome: Outcome) -> None:
-        first = index in self.unsettled
+        first = index in self.untried
         if isinstance(outcome, Connection):
             if self.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
                 outcome.sock.close()
@@ -241,7 +241,7 @@ class Connections:
             where = f"masters[{index}]" if address in str(outcome) else f"masters[{index}] ({address})"
             self._misconfigured[index] = ConfigurationError(f"{where}: {outcome}")
             self.usable = False
-        self._log.report_unusable(index, outcome, self._connected(), len(self.unsettled) > 1)
+        self._log.report_unusable(index, outcome, self._connected(), len(self.untried) > 1)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
 

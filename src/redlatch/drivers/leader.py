@@ -187,7 +187,7 @@ class Leader:
             fleet.pump(timeout_ns)
         self.polling = False
         if fleet.decided or fleet.fallen or fleet.changed:
-            self._settle()
+            self._wake_and_redial()
 
     def _be_patient(self) -> None:
         """Keep the GIL while replies are about to come, unless other threads use this client, too.
@@ -232,9 +232,9 @@ class Leader:
             self._taken = None
         fleet.flush()
         if fleet.decided or fleet.fallen or fleet.changed:
-            self._settle()
+            self._wake_and_redial()
 
-    def _settle(self) -> None:
+    def _wake_and_redial(self) -> None:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self.fleet
         while fleet.fallen:  # first: votes that became void must not count for the threads that are woken now
@@ -269,7 +269,7 @@ class Leader:
                 self._taken = None
             if self.fleet.staged:  # a reply asked for a script's text
                 self.fleet.flush()
-            self._settle()
+            self._wake_and_redial()
         finally:
             del self.role[ROLE]
             self.promote()

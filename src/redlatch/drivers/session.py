@@ -1,7 +1,7 @@
 """Claim and recovery of lock objects, once for threads and asyncio. Compiled, too (see `redlatch._c`).
 
 A driver is a session that can run steps. The session makes the steps of each call from the generators of `quorum`, in
-the driver's own build. It also settles calls that were interrupted, or that failed: an acquire leaves no key behind,
+the driver's own build. It also recovers calls that were interrupted, or that failed: an acquire leaves no key behind,
 and a release goes on without its caller.
 """
 

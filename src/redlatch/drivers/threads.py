@@ -225,14 +225,14 @@ class Driver(Session):
     def _attend(self, renewed: list[Upkeep], lost: list[Any], now: int) -> float | None:
         """Renew what is due, and look after the waiters; add losses to `lost`."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.settle(renewed, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:  # else the background thread sets it
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
         if renewed and not run_aside(self._renew, renewed):
             failure = LockError("the renewal could not begin: no thread could start")
-            lost += self._schedule.settle(renewed, {}, failure, now)
+            lost += self._schedule.conclude(renewed, {}, failure, now)
         if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
             self.read_late_replies()
         line_ns = self.queues.expire(now)
@@ -252,7 +252,7 @@ class Driver(Session):
         except Exception as failure:
             renewal.fail(failure)
         finally:
-            lost = renewal.settle()
+            lost = renewal.conclude()
             try:
                 self._background.attend_by(renewal.due_ns())
             finally:

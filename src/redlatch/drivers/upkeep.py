@@ -25,7 +25,7 @@ Extending = Callable[[Policy, list[tuple[Hold, int]], dict[int, LockError]], Ste
 
 
 class Renewal:
-    """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `settle` in any case.
+    """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `conclude` in any case.
 
     Args:
         schedule: of the client.
@@ -59,9 +59,9 @@ class Renewal:
         logger.error("a renewal failed; it is tried again until the lock runs out", exc_info=failure)
         self._error = LockError(f"unexpected {type(failure).__name__}; the log has the traceback")
 
-    def settle(self) -> list[tuple[Any, str]]:
+    def conclude(self) -> list[tuple[Any, str]]:
         """Plan what comes next for each lock; return those that are lost, with the reasons, to be reported."""
-        return self._schedule.settle(self._upkeeps, self._errors, self._error, self._policy.clock.now())
+        return self._schedule.conclude(self._upkeeps, self._errors, self._error, self._policy.clock.now())
 
     def due_ns(self) -> int:
         """Return when something is due for one of these locks."""

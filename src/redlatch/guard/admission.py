@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from redlatch.guard.clock import ClockState
-from redlatch.guard.effects import (
+from redlatch.guard.actions import (
     Admission,
     accept_marker,
     dismiss_leap,
@@ -26,6 +25,7 @@ from redlatch.guard.effects import (
     replace_outlived_marker,
     wait_for_others,
 )
+from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster

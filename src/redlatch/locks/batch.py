@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
-from ..quorum.claim import HELD, RELEASING, SETTLING
+from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.upkeep import Upkeep
@@ -142,7 +142,7 @@ class Batch(Generic[AnyLock]):
         claims = [(lock._hold, ticket) for lock, ticket in locks if lock._hold.ticket is ticket]
         if isinstance(error, LockError):
             unusable = isinstance(error, (ClientClosed, ConfigurationError))
-            claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, SETTLING)]
+            claims = [claim for claim in claims if unusable and claim[0].state in (RELEASING, UNCONFIRMED)]
         self._send([hold for hold, _ in claims], [hold.resend_release(ticket) for hold, ticket in claims])
 
     def _send(self, holds: list[Hold], releases: list[Command | None]) -> None:

@@ -74,7 +74,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
                 yield second
             if attempt.won():
                 return
-            if attempt.settles():
+            if attempt.wait_for_all():
                 yield [ballot]
             undo = attempt.judge()
             if undo is not None:
@@ -82,7 +82,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
                 attempt.undone()
             if attempt.over:
                 # Before `end`: from then on another thread may acquire through this lock object, and wait.
-                kind.rest(queues, hold.key)
+                kind.end_watch(queues, hold.key)
                 break
             if attempt.waits:
                 waited = yield from kind.wait(attempt)
@@ -91,6 +91,6 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
                 yield Pause(pause_ns)
             started = policy.clock.now()
     except BaseException:
-        kind.rest(queues, hold.key)
+        kind.end_watch(queues, hold.key)
         raise
     attempt.end()

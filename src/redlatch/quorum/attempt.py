@@ -2,11 +2,11 @@
 
 An attempt goes through these steps, between which the driver does what `acquire` yields:
 
-  begin     take a new token; return the ballot on it
-  second    return a second ballot, if one may make a quorum
-  won       judge the votes: a quorum in time is a lock
-  settles   after a lost attempt: return whether to wait for the masters that have not answered
-  judge     decide how to go on; return the ballot that undoes the attempt, if it must be undone
+  begin         take a new token; return the ballot on it
+  second        return a second ballot, if one may make a quorum
+  won           judge the votes: a quorum in time is a lock
+  wait_for_all  after a lost attempt: return whether to wait for the masters that have not answered
+  judge         decide how to go on; return the ballot that undoes the attempt, if it must be undone
 
 Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
 
@@ -45,10 +45,10 @@ class Attempt:
         "_deadline_ns",
         "_failures",
         "_first",
+        "_first_silent",
         "_kind",
-        "_missed",
-        "_settling",
         "_split",
+        "_waiting_for_all",
         "hold",
         "now_ns",
         "over",
@@ -88,13 +88,13 @@ class Attempt:
         until = min(deadline, started_ns + patience)
         ballot = self.hold.attempt(policy, self.queues, self.ttl_ms, started_ns, deadline, until)
         if self._first >= 0:
-            ballot.ask_only(self._first, started_ns + policy.lone_ns(patience, self.queues.lead.round_ns))
+            ballot.ask_only(self._first, started_ns + policy.lone_ns(patience, self.queues.first_master.round_ns))
         ballot.behind = self._kind.behind()
         self.started_ns = started_ns
         self.patience_ns = patience
         self._deadline_ns = deadline
         self._ballot = ballot
-        self._split = self._settling = False
+        self._split = self._waiting_for_all = False
         return ballot
 
     def second(self) -> Ballot | None:
@@ -122,7 +122,7 @@ class Attempt:
         if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
             return False
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
-        kind.rest(self.queues, hold.key)
+        kind.end_watch(self.queues, hold.key)
         hold.keep(now - self.started_ns)
         kind.won(policy, hold)
         self.queues.overtake(policy, hold, now)
@@ -130,35 +130,35 @@ class Attempt:
             self.queues.leave(hold, now, False)
         return True
 
-    def settles(self) -> bool:
+    def wait_for_all(self) -> bool:
         """Return whether to wait for the masters that have not answered: if all refuse, nothing must be undone."""
         ballot = self._ballot
         # The master that was asked first is down or silent, so the others are asked next.
-        self._missed = self._first >= 0 and not self._split and not ballot.no
-        if not self._missed:
+        self._first_silent = self._first >= 0 and not self._split and not ballot.no
+        if not self._first_silent:
             self._failures = self._failures + 1 if ballot.unavailable() else 0
-        if not self._kind.settles or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
+        if not self._kind.waits_for_all or self._split or not ballot.decided or ballot.yes or ballot.no >= ballot.size:
             return False
         ballot.reopen(min(self.now_ns + 2 * (self.now_ns - self.started_ns), self.until_ns))
-        self._settling = True
+        self._waiting_for_all = True
         return True
 
     def judge(self) -> Ballot | None:
         """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
         policy, kind, ballot, failures = self.policy, self._kind, self._ballot, self._failures
-        if self._settling:
+        if self._waiting_for_all:
             self.now_ns = policy.clock.now()
         in_time = self.now_ns < self.until_ns
         heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
-        if not (self._missed or heeded):
+        if not (self._first_silent or heeded):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = is_final(ballot, failures) if failures else not in_time
-        self.waits = not (self._missed or heeded or failures)
+        self.waits = not (self._first_silent or heeded or failures)
         self._again = self._again + heeded
-        if kind.leads and self._first < 0:
-            self.queues.lead.round_ns = self.now_ns - self.started_ns
-        if self._missed:
-            self.queues.lead.deprioritise(self._first, self.now_ns)
+        if kind.asks_one_first and self._first < 0:
+            self.queues.first_master.round_ns = self.now_ns - self.started_ns
+        if self._first_silent:
+            self.queues.first_master.deprioritise(self._first, self.now_ns)
             self._first = -1
         # All masters that were asked have refused.
         refused = not self._split and ballot.no >= ballot.size
@@ -172,7 +172,7 @@ class Attempt:
         self._kind.undone(self.policy, self.queues, self.hold.key, self._ballot)
 
     def end(self) -> None:
-        """Give up. The watch of the acquire has ended (`Kind.rest`).
+        """Give up. The watch of the acquire has ended (`Kind.end_watch`).
 
         Raises:
             QuorumUnavailable: too many masters failed.
@@ -202,8 +202,8 @@ class Attempt:
 
     def reached(self) -> None:
         """Let the next attempt ask one master first, because rivals may try at the same time."""
-        if self._kind.leads:
-            self._first = self.queues.lead.first_of(self.policy, self.hold.key, self.now_ns)
+        if self._kind.asks_one_first:
+            self._first = self.queues.first_master.first_of(self.policy, self.hold.key, self.now_ns)
 
 
 def new_attempt(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int, began_ns: int) -> Attempt:

@@ -204,10 +204,10 @@ def release_many(
                 for place, _, _ in going:
                     queues.leave(holds[place], started, False)
             yield asked
-            going = _settled(policy, holds, going, asked, started, errors)
+            going = _end_releases(policy, holds, going, asked, started, errors)
 
 
-def _settled(
+def _end_releases(
     policy: Policy,
     holds: list[Hold],
     going: list[tuple[int, bool, bool]],

@@ -9,18 +9,18 @@ from redlatch.errors import AlreadyHeld, NotOwned
 
 # The states of a claim.
 #
-# FREE       No attempt is under way. An acquire may have the claim already (`ticket`).
-# WAITING    An acquire has made no attempt yet, or waits in the queue of this client. Nothing is on the masters.
-# ASKING     An acquire makes attempts, or waits between two of them: the masters may have the key.
-# HELD       The lease counts until its deadline.
-# RELEASING  A release is under way.
-# SETTLING   A release failed or was interrupted. It may be called again.
-# PASSED     Another hold has the lease. The claim is about to end.
-# UNDOING    An interrupted acquire is being undone. The claim is about to end.
-FREE, WAITING, ASKING, HELD, RELEASING, SETTLING, PASSED, UNDOING = range(8)
+# FREE         No attempt is under way. An acquire may have the claim already (`ticket`).
+# WAITING      An acquire has made no attempt yet, or waits in the queue of this client. Nothing is on the masters.
+# ASKING       An acquire makes attempts, or waits between two of them: the masters may have the key.
+# HELD         The lease counts until its deadline.
+# RELEASING    A release is under way.
+# UNCONFIRMED  A release failed or was interrupted. It may be called again.
+# HANDED_OFF   Another hold has the lease. The claim is about to end.
+# UNDOING      An interrupted acquire is being undone. The claim is about to end.
+FREE, WAITING, ASKING, HELD, RELEASING, UNCONFIRMED, HANDED_OFF, UNDOING = range(8)
 
 # The states that may follow each state, each with the method that makes the change, and the reason. The methods are
-# those of `Hold`, except `WaitQueues.pass_on`. Only this file writes `state`, with one exception: `pass_on` must not
+# those of `Hold`, except `WaitQueues.hand_off`. Only this file writes `state`, with one exception: `hand_off` must not
 # call anything between its check and its last step. The simulations check every change against this table.
 TRANSITIONS = {
     FREE: {
@@ -31,7 +31,7 @@ TRANSITIONS = {
     WAITING: {
         WAITING: "to_waiting: the acquire goes on waiting",
         ASKING: "ask: an attempt begins",
-        HELD: "inherit: another hold has passed its lease on",
+        HELD: "take_lease: another hold has handed its lease off",
         FREE: "free: the timeout is over",
     },
     ASKING: {
@@ -43,27 +43,27 @@ TRANSITIONS = {
     },
     HELD: {
         RELEASING: "begin_release: the holder releases the lock",
-        PASSED: "pass_on: a waiter of this client gets the lease",
-        ASKING: "give_back: the hold cannot use the lease that it inherited",
+        HANDED_OFF: "hand_off: a waiter of this client gets the lease",
+        ASKING: "give_back: the hold cannot use the lease that it was handed",
         WAITING: "to_waiting: the giver has taken the lease back",
-        SETTLING: "resend_release: an interrupt ended the release before its first step",
+        UNCONFIRMED: "resend_release: an interrupt ended the release before its first step",
         UNDOING: "undoing: an interrupt ended the acquire just after it won",
         FREE: "free: the release was sent without waiting, or the key is known to be gone",
     },
     RELEASING: {
         FREE: "free: a quorum has answered",
-        PASSED: "pass_on: a waiter of this client gets the lease",
-        SETTLING: "to_settling, resend_release: no quorum has answered, or an interrupt ended the release",
+        HANDED_OFF: "hand_off: a waiter of this client gets the lease",
+        UNCONFIRMED: "to_unconfirmed, resend_release: no quorum has answered, or an interrupt ended the release",
     },
-    SETTLING: {
+    UNCONFIRMED: {
         RELEASING: "begin_release: the release is called again",
-        SETTLING: "resend_release: another interrupt",
+        UNCONFIRMED: "resend_release: another interrupt",
         UNDOING: "undoing: an interrupt ended the acquire and its release",
         FREE: "claim: a new acquire replaces the old release",
     },
-    PASSED: {
+    HANDED_OFF: {
         FREE: "free: the release is over",
-        RELEASING: "pass_on: the waiter has left, or the token was exposed meanwhile",
+        RELEASING: "hand_off: the waiter has left, or the token was exposed meanwhile",
     },
     UNDOING: {
         UNDOING: "undoing: another interrupt",
@@ -108,9 +108,9 @@ class Claim:
         """Give the claim to the acquire that has this ticket.
 
         Raises:
-            AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
+            AlreadyHeld: another acquire has the claim. After an unconfirmed release the claim is free to take.
         """
-        if self.ticket is None or self.state == SETTLING:
+        if self.ticket is None or self.state == UNCONFIRMED:
             # There was no call since the check. So only one of two threads gets the claim.
             self.ticket = ticket
             self.state = FREE
@@ -140,15 +140,15 @@ class Claim:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
         state = self.state
-        if state not in (HELD, SETTLING):
+        if state not in (HELD, UNCONFIRMED):
             raise NotOwned(f"cannot release {self.name!r}: this lock object does not hold it", name=self.name)
         # There was no call since the check. So only one of two threads goes on.
         self.state = RELEASING
-        return state == SETTLING
+        return state == UNCONFIRMED
 
-    def to_settling(self) -> None:
+    def to_unconfirmed(self) -> None:
         """Note that a release had no verdict. It may be called again."""
-        self.state = SETTLING
+        self.state = UNCONFIRMED
 
     def _to_resent(self, ticket: object) -> bool:
         """Note that the interrupted release of a claim has no verdict.
@@ -156,10 +156,10 @@ class Claim:
         Returns:
             False if the claim has ended, or the lock is neither held nor being released.
         """
-        if self.ticket is not ticket or self.state not in (HELD, RELEASING, SETTLING):
+        if self.ticket is not ticket or self.state not in (HELD, RELEASING, UNCONFIRMED):
             return False
         # There was no call since the check.
-        self.state = SETTLING
+        self.state = UNCONFIRMED
         return True
 
     def _to_undoing(self, ticket: object) -> bool:
@@ -168,7 +168,7 @@ class Claim:
         Returns:
             False if the claim has ended, or another thread releases the lock or has released it.
         """
-        if self.ticket is not ticket or self.state not in (ASKING, HELD, SETTLING, UNDOING):
+        if self.ticket is not ticket or self.state not in (ASKING, HELD, UNCONFIRMED, UNDOING):
             return False
         # There was no call since the check. From now on no thread can release the lock or pass its lease on.
         self.state = UNDOING

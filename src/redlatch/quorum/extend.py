@@ -49,20 +49,20 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         for failures in (1, 2):
             yield ballot
             won = ballot.yes >= ballot.quorum
-            settled = policy.clock.now()
+            ended = policy.clock.now()
             if hold.lease.token is not token or hold.state != HELD:
                 raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
-            if settled >= limit or ballot.refused() or hold.lost_ns >= started:
-                hold.shorten(token, min(limit, settled))
-                raise lost_before(policy, hold, ballot, settled >= limit, settled - started)
+            if ended >= limit or ballot.refused() or hold.lost_ns >= started:
+                hold.shorten(token, min(limit, ended))
+                raise lost_before(policy, hold, ballot, ended >= limit, ended - started)
             # This extension took longer than its patience, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
                 hold.prolong(token, started, 0 if overtaken else deadline)
-                hold.elapsed_ns = settled - started
+                hold.elapsed_ns = ended - started
                 break
             if overtaken or is_final(ballot, failures):
-                raise no_quorum("extend", policy, hold, ballot, settled - started)
+                raise no_quorum("extend", policy, hold, ballot, ended - started)
             hold.extending = ballot = policy.ballot(ballot.command, ballot.until_ns)
     finally:
         if hold.extending is ballot:
@@ -100,8 +100,8 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, sta
         return None
     # There was no call since the check of `other`. So only one of two threads goes on.
     hold.extending = ballot
-    # A release changes the state first and reads `extending` afterwards (`pass_on`). This thread sets `extending` first
-    # and checks the state afterwards. So at least one of the two threads sees the other.
+    # A release changes the state first and reads `extending` afterwards (`hand_off`). This thread sets `extending`
+    # first and checks the state afterwards. So at least one of the two threads sees the other.
     if hold.state != HELD:
         hold.extending = None
         raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)

@@ -10,7 +10,7 @@ from typing import Any
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, UNBOUNDED
-from .claim import ASKING, FREE, HELD, PASSED, RELEASING, SETTLING, UNDOING, WAITING, Claim
+from .claim import ASKING, FREE, HANDED_OFF, HELD, RELEASING, UNCONFIRMED, UNDOING, WAITING, Claim
 from .kinds.kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
 from .policy import Policy
@@ -85,7 +85,7 @@ class Hold(Claim):
         """Give the claim to the acquire that has this ticket.
 
         Raises:
-            AlreadyHeld: another acquire has the claim. After an unsettled release the claim is free to take.
+            AlreadyHeld: another acquire has the claim. After an unconfirmed release the claim is free to take.
         """
         self._to_claimed(ticket)
         self.kind.end(self)
@@ -170,19 +170,19 @@ class Hold(Claim):
                 return
             lease = self.lease
 
-    def may_pass_to(self, other: Hold) -> bool:
-        """Return whether the lease may pass to another hold.
+    def may_hand_off_to(self, other: Hold) -> bool:
+        """Return whether the lease may be handed off to another hold.
 
-        A lease keeps its token. So it must not pass on after the token was exposed: a user could then release the lock
-        of the next holder. If the next holder needs a number, one must be left.
+        A lease keeps its token. So it must not be handed off after the token was exposed: a user could then release the
+        lock of the next holder. If the next holder needs a number, one must be left.
         """
-        if self.token_exposed or not self.kind.passes or self.kind.passes != other.kind.passes:
+        if self.token_exposed or not self.kind.hands_off_to or self.kind.hands_off_to != other.kind.hands_off_to:
             return False
         return not other.kind.numbers or self.lease.fence < self.lease.fence_end
 
     def lose(self, now_ns: int) -> None:
-        """Note that somebody has deleted the key: a lease that is held, passed on or inherited meanwhile is lost."""
-        # This step comes first, because `inherit` and `prolong` check `lost_ns` last.
+        """Note that somebody has deleted the key: a lease that is held or handed off meanwhile is lost."""
+        # This step comes first, because `take_lease` and `prolong` check `lost_ns` last.
         self.lost_ns = now_ns
         if self.state == HELD:
             self.shorten(self.lease.token, now_ns)
@@ -202,8 +202,8 @@ class Hold(Claim):
                 self.lease = shorter
                 return
 
-    def inherit(self, lease: Lease, giver: Hold) -> None:
-        """Hold the lease that another hold has passed on."""
+    def take_lease(self, lease: Lease, giver: Hold) -> None:
+        """Hold the lease that another hold has handed off."""
         self.lease = lease
         self.token_exposed = False
         self.elapsed_ns = giver.elapsed_ns
@@ -222,7 +222,7 @@ class Hold(Claim):
         return self.releasing()
 
     def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
-        """Store an extension for which no caller waits. Its result counts as soon as `adopt` is called.
+        """Store an extension for which no caller waits. Its result counts as soon as `apply_renewal` is called.
 
         Args:
             renewal: the ballot of the extension; None forgets the last one.
@@ -238,7 +238,7 @@ class Hold(Claim):
         ballot = self.extending
         return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
 
-    def adopt(self, now_ns: int) -> None:
+    def apply_renewal(self, now_ns: int) -> None:
         """Apply the result of the extension that `renew` has stored, if there is one.
 
         The extension counts if a quorum has said yes and the old deadline has not passed.
@@ -268,7 +268,7 @@ class Hold(Claim):
             The command that undoes the acquire. None if nothing must be undone, or another thread releases the lock
             already.
         """
-        if self.state in (FREE, WAITING, PASSED) or (self.state == ASKING and not self.kind.undoes):
+        if self.state in (FREE, WAITING, HANDED_OFF) or (self.state == ASKING and not self.kind.undoes):
             return None
         command = self.releasing()
         # Another thread may have released the lock before, or during `releasing`.
@@ -276,7 +276,7 @@ class Hold(Claim):
 
     def end_undoing(self, ticket: object) -> None:
         """End the claim of an interrupted acquire, unless another thread is releasing the lock: that thread ends it."""
-        if self.ticket is ticket and self.state not in (RELEASING, PASSED):
+        if self.ticket is ticket and self.state not in (RELEASING, HANDED_OFF):
             self.free()
 
     def begin_release(self, now_ns: int) -> tuple[bool, bool]:
@@ -289,24 +289,24 @@ class Hold(Claim):
         Raises:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
-        self.adopt(now_ns)
+        self.apply_renewal(now_ns)
         resent = self._to_releasing()
         return not resent and now_ns >= self.lease.deadline_ns, resent
 
     def resend_release(self, ticket: object) -> Command | None:
-        """Mark an interrupted release as unsettled; return the command to send again, or None.
+        """Mark an interrupted release as unconfirmed; return the command to send again, or None.
 
         Args:
             ticket: the ticket of the acquire whose lock was being released. If its claim has ended, nothing happens.
         """
         if self.ticket is not ticket:
             return None
-        if self.state == PASSED:
+        if self.state == HANDED_OFF:
             self.free()
-        if self.state not in (HELD, RELEASING, SETTLING):
+        if self.state not in (HELD, RELEASING, UNCONFIRMED):
             return None
         command = self.releasing()
-        # During `releasing` another thread may have claimed the hold, or passed its lease on.
+        # During `releasing` another thread may have claimed the hold, or handed its lease off.
         return command if self._to_resent(ticket) else None
 
     def held(self, now_ns: int) -> bool:

@@ -17,8 +17,8 @@ class Lease:
         asked_ns: when the masters were last asked for the present validity.
         deadline_ns: until when the holder may act.
         fence, fence_end: the number of the holder, and the last number for later holders; 0 if there is none.
-        passed: how many times the lease has passed from one waiter of this client to the next.
-        renewal: an extension for which no caller waits, or None. Its result counts once `Hold.adopt` is called.
+        hand_offs: how many times the lease was handed from one waiter of this client to the next.
+        renewal: an extension for which no caller waits, or None. Its result counts once `Hold.apply_renewal` is called.
         renewed_ns: the deadline that the renewal asks for.
     """
 
@@ -27,7 +27,7 @@ class Lease:
         "deadline_ns",
         "fence",
         "fence_end",
-        "passed",
+        "hand_offs",
         "renewal",
         "renewed_ns",
         "since_ns",
@@ -41,7 +41,7 @@ class Lease:
         self.deadline_ns = deadline_ns
         self.fence = 0
         self.fence_end = 0
-        self.passed = 0
+        self.hand_offs = 0
         self.renewal: Ballot | None = None
         self.renewed_ns = 0
 
@@ -50,7 +50,7 @@ class Lease:
         lease.asked_ns = self.asked_ns
         lease.fence = self.fence
         lease.fence_end = self.fence_end
-        lease.passed = self.passed
+        lease.hand_offs = self.hand_offs
         lease.renewal = self.renewal
         lease.renewed_ns = self.renewed_ns
         return lease
@@ -74,10 +74,10 @@ class Lease:
         lease.fence_end = fence_end
         return lease
 
-    def handed_on(self) -> Lease:
+    def handed_off(self) -> Lease:
         """Return the lease for the next holder, with the next number."""
         lease = self._copy()
-        lease.passed += 1
+        lease.hand_offs += 1
         lease.fence += 1
         return lease
 

@@ -55,7 +55,7 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
 
     Raises:
         LockLost: the lock was lost before the release.
-        QuorumUnavailable: too many masters failed. The hold is SETTLING, so its release may be called again.
+        QuorumUnavailable: too many masters failed. The hold is UNCONFIRMED, so its release may be called again.
     """
     if not ballot.unavailable():
         hold.free()
@@ -63,7 +63,7 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
             raise lost_before(policy, hold, ballot, late, policy.clock.now() - started_ns)
         return True
     if is_final(ballot, 1 + resent):
-        hold.to_settling()
+        hold.to_unconfirmed()
         raise no_quorum("release", policy, hold, ballot, policy.clock.now() - started_ns)
     return False
 

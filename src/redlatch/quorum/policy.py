@@ -70,7 +70,7 @@ class Handoff:
 
     Args:
         tenure: seconds since the lock was won. 0 turns hand-offs off. Default 0.1.
-        count: how many times the lease may be passed on. 0 turns hand-offs off. Default 10,000.
+        count: how many times the lease may be handed off. 0 turns hand-offs off. Default 10,000.
 
     Raises:
         ConfigurationError: a bound is out of range.
@@ -177,7 +177,7 @@ class Policy:
         random: a float in [0, 1).
         tokens: where the token of every attempt comes from.
         fences: where the numbers of fenced locks come from.
-        handoff: for how long a lock may pass from one waiter of a client to the next.
+        handoff: for how long a lease may be handed from one waiter of a client to the next.
         max_waiters: how many of a client may wait for one name.
         refuse_late: whether a call that would wait for longer than its timeout is refused at once.
         max_ttl_ms: the longest ttl.

@@ -32,7 +32,7 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) ->
     """
     started = policy.clock.now()
     late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
+    if queues.by_key and not (late or resent) and queues.hand_off(policy, hold, started):
         hold.free()
         return
     command = hold.releasing()
@@ -64,7 +64,7 @@ def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock
     """
     started = policy.clock.now()
     late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.pass_on(policy, hold, started):
+    if queues.by_key and not (late or resent) and queues.hand_off(policy, hold, started):
         hold.free()
         return
     ballot = policy.ballot(hold.releasing())

@@ -221,12 +221,12 @@ class UpkeepSchedule:
             lock = upkeep.lock()
             if lock is None or not _counts(entry):
                 continue
-            upkeep.hold.adopt(now_ns)
+            upkeep.hold.apply_renewal(now_ns)
             if upkeep.over(now_ns):
                 upkeep.end()
                 lost.append((lock, upkeep.why_over(now_ns)))
             elif upkeep.renewing:
-                # `settle` plans the next renewal.
+                # `conclude` plans the next renewal.
                 upkeep.plan(upkeep.hold.deadline_ns)
                 kept.append(upkeep)
             elif upkeep.hold.being_extended(now_ns):
@@ -248,7 +248,7 @@ class UpkeepSchedule:
             upkeep.renewing = True
         return renewed, lost
 
-    def settle(
+    def conclude(
         self, renewed: list[Upkeep], errors: dict[int, LockError], failure: LockError | None, now_ns: int
     ) -> list[tuple[Any, str]]:
         """Process the results of renewals.

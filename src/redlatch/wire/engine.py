@@ -1,5 +1,12 @@
 """The engine: send many commands at once on N connections, and count the votes that come back.
 
+The way of a command:
+  * `submit` adds it to the FIFO and the unsent bytes of each link; `flush` sends these bytes.
+  * `pump` waits for replies, and `receive` reads those of one link. `_feed` cuts them into lines, and `_count` counts
+    each one as a vote on the oldest ballot of the link.
+  * `_tally` checks after each vote whether the result is final. `_decide` then lists the ballot in `decided`, and the
+    driver wakes its waiter.
+
 Rules:
   * The replies of one connection come in the order of its commands. So each `Link` keeps the ballots that wait for a
     reply in a FIFO. A reply always belongs to the oldest ballot, even if no caller waits for that ballot any more.
@@ -120,8 +127,8 @@ class Link:
         monitor: takes the answers to pulses and the flushes of this master; or None.
         pulse: the command that the guard sends each second, or None.
         suspected: whether ballots no longer wait for the votes of the master.
-        missed: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
-        missed_ns: when the master was suspected.
+        missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
+        suspected_ns: when the master was suspected.
         late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
         silent_ns: the shortest silence that makes the master suspected.
         full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
@@ -150,8 +157,8 @@ class Link:
         self.monitor: Any = None
         self.pulse: Any = None
         self.suspected = False
-        self.missed = -1
-        self.missed_ns = 0
+        self.missing_vote = -1
+        self.suspected_ns = 0
         self.late_ns = 0
         self.silent_ns = SILENT_NS
         self.full_at, self.full_ns = -1, 0
@@ -264,7 +271,7 @@ class Fleet:
                 if link.dialling:
                     link.cause = TimeoutError("too many commands wait for a connection to the master")
                     self._unpark(link)
-                self._missed(link, ballot)
+                self._fail_unsent(link, ballot)
         if self.suspects and not ballot.decided and ballot.spares(self._suspects_of(ballot)):
             self._decide(ballot)
         self.torn = False
@@ -292,7 +299,7 @@ class Fleet:
                 if data is not None:
                     self._trust(link)
                     self._feed(link, data)
-                    if link.missed >= 0:
+                    if link.missing_vote >= 0:
                         self._heed(link)
         self.wires.taken = False
         if self.hurried:
@@ -313,7 +320,7 @@ class Fleet:
             link = self.links[index]
             self._trust(link)
             self._feed(link, data)
-            if link.missed >= 0:
+            if link.missing_vote >= 0:
                 self._heed(link)
         self.torn = False
 
@@ -492,8 +499,8 @@ class Fleet:
             if 0 < ballot.hurry_ns <= now_ns and not ballot.decided:
                 late = at
                 break
-        if late >= 0 and link.missed < 0:
-            link.missed, link.missed_ns = link.cut + late, now_ns
+        if late >= 0 and link.missing_vote < 0:
+            link.missing_vote, link.suspected_ns = link.cut + late, now_ns
         parked = [ballot for ballot in link.parked if 0 < ballot.hurry_ns <= now_ns and not ballot.decided]
         if late >= 0 or parked:
             link.suspected = True
@@ -511,12 +518,12 @@ class Fleet:
         The smaller of the last two delays counts. So a single late vote does not make the client wait longer for a
         master that stops.
         """
-        if link.cut + link.head > link.missed:
-            late_ns = self.clock.now() - link.missed_ns
+        if link.cut + link.head > link.missing_vote:
+            late_ns = self.clock.now() - link.suspected_ns
             late_ns = link.silent_ns + late_ns if late_ns < FAR_NS else 0
             link.silent_ns = max(link.silent_ns, min(2 * min(link.late_ns, late_ns), 2 * FAR_NS))
             link.late_ns = late_ns
-            link.missed = -1
+            link.missing_vote = -1
 
     def _stalled(self, link: Link) -> bool:
         """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
@@ -736,7 +743,7 @@ class Fleet:
         link.dialling = False
         self._trust(link)
         while link.parked:
-            self._missed(link, link.parked[0])
+            self._fail_unsent(link, link.parked[0])
             link.parked.popleft()
 
     def _owe(self, link: Link, command: Command) -> None:
@@ -745,7 +752,7 @@ class Fleet:
             link.owed.pop(next(iter(link.owed)))
         link.owed[command.token] = command
 
-    def _missed(self, link: Link, ballot: Ballot) -> None:
+    def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
         """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
         command = ballot.command
         if command.releases and command.since_ns <= link.lost_ns:
@@ -773,7 +780,7 @@ class Fleet:
             return
         link.cause = cause
         link.lost_ns = self.clock.now()
-        link.missed = -1
+        link.missing_vote = -1
         self._trust(link)
         while link.owing():
             ballot = link.pending[link.head]

@@ -34,7 +34,7 @@ def test_a_head_that_is_active_stays_the_head(world: World, state: str) -> None:
     assert not world.queues.enter(world.hold(), world.now)
 
 
-@pytest.mark.parametrize("state", ["FREE", "SETTLING"])
+@pytest.mark.parametrize("state", ["FREE", "UNCONFIRMED"])
 def test_the_next_hold_replaces_a_head_that_has_finished(world: World, state: str) -> None:
     head, hold = world.holder(), world.hold()
     head.state = getattr(world.claims, state)
@@ -53,7 +53,7 @@ def test_a_replaced_head_neither_passes_its_lease_on_nor_calls_a_waiter(world: W
     lost, hold = world.holder(), world.hold()
     assert world.queues.enter(hold, lost.deadline_ns)
     entry = world.waiter()
-    assert not world.pass_on(lost)
+    assert not world.hand_off(lost)
     world.leave(lost)
     assert not entry.decided and world.head() is hold
 
@@ -131,9 +131,9 @@ def paced(build: impl.Implementation, **options: Any) -> World:
     head = world.holder()
     entries = [world.waiter() for _ in range(60)]
     for entry in entries[:-2]:
-        assert world.pass_on(head)
+        assert world.hand_off(head)
         head = entry.hold
-        entry.inherit()
+        entry.take_lease()
         head.lease = head.lease.until(FOR_EVER)
         world.now += SECOND
     return world
@@ -166,10 +166,10 @@ def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
 
 def test_a_lease_passes_with_all_of_its_attributes(world: World) -> None:
     head, entry = world.holder(), world.waiter()
-    assert world.pass_on(head)
+    assert world.hand_off(head)
     assert world.called() == [entry]
     lease = entry.lease
-    assert (lease.token, lease.since_ns, lease.deadline_ns, lease.passed) == (
+    assert (lease.token, lease.since_ns, lease.deadline_ns, lease.hand_offs) == (
         head.token,
         head.lease.since_ns,
         head.deadline_ns,
@@ -181,7 +181,7 @@ def test_a_lease_passes_with_all_of_its_attributes(world: World) -> None:
 def test_a_lease_with_an_exposed_token_does_not_pass_but_the_next_one_does(world: World) -> None:
     head, entry = world.holder(), world.waiter()
     head.token_exposed = True
-    assert not world.pass_on(head)
+    assert not world.hand_off(head)
     world.queues.leave(head, world.now, False)
     assert world.head() is entry.hold
     # The token was exposed in an earlier attempt.
@@ -189,7 +189,7 @@ def test_a_lease_with_an_exposed_token_does_not_pass_but_the_next_one_does(world
     entry.hold.ask(world.lease(b"another", world.now, world.now + VALIDITY))
     entry.hold.keep(0)
     world.waiter()
-    assert world.pass_on(entry.hold)
+    assert world.hand_off(entry.hold)
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [*itertools.product(["", "once", "chosen"], repeat=2)])
@@ -201,20 +201,20 @@ def test_a_lease_passes_only_to_one_of_its_kind_without_a_token_of_its_own(
     kinds = {"": world.play.plain, "once": kind_of(b"mine", True), "chosen": kind_of(b"mine", False)}
     head, entry = world.holder(), world.waiter()
     head.kind, entry.hold.kind = kinds[mine], kinds[theirs]
-    assert world.pass_on(head) is (mine == theirs != "chosen")
+    assert world.hand_off(head) is (mine == theirs != "chosen")
 
 
 def test_the_holder_of_a_deleted_key_has_lost_it_and_a_later_lease_is_valid(world: World) -> None:
     head, entry = world.holder(), world.waiter()
-    world.queues.lose(OTHER, world.now)
+    world.queues.note_deletion(OTHER, world.now)
     assert head.held(world.now)
-    world.queues.lose(KEY, world.now)
+    world.queues.note_deletion(KEY, world.now)
     assert not head.held(world.now)
     # The lease begins after the deletion.
     head.ask(world.lease(b"another", world.now + 1, world.now + VALIDITY))
     head.keep(0)
-    assert world.pass_on(head)
-    entry.inherit()
+    assert world.hand_off(head)
+    entry.take_lease()
     assert entry.hold.held(world.now + 1)
 
 
@@ -224,13 +224,13 @@ def test_a_key_that_is_deleted_during_a_hand_off_is_lost_for_the_next_holder(wor
     head.begin_release(world.now)
     world.now += 1
     if when == "while it is released":
-        world.queues.lose(KEY, world.now)
-    assert world.pass_on(head)
+        world.queues.note_deletion(KEY, world.now)
+    assert world.hand_off(head)
     if when == "while it is passed on":
-        world.queues.lose(KEY, world.now)
-    entry.inherit()
+        world.queues.note_deletion(KEY, world.now)
+    entry.take_lease()
     if when == "when it was passed on":
-        world.queues.lose(KEY, world.now)
+        world.queues.note_deletion(KEY, world.now)
     assert entry.hold.state == world.claims.HELD
     assert not entry.hold.held(world.now)
 
@@ -251,13 +251,13 @@ def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) 
     world.holder()
     asking = world.hold()
     asking.ask(world.lease(b"token", world.now, world.now + VALIDITY))
-    world.queues.lose(OTHER, world.now + 1)
+    world.queues.note_deletion(OTHER, world.now + 1)
     assert not world.queues.deleted(asking)
-    world.queues.lose(KEY, world.now + 2)
+    world.queues.note_deletion(KEY, world.now + 2)
     assert world.queues.deleted(asking)
     # More deletions than are kept.
     for number in range(3, 100):
-        world.queues.lose(OTHER, world.now + number)
+        world.queues.note_deletion(OTHER, world.now + number)
     assert world.queues.deleted(asking)
     asking.ask(world.lease(b"another", world.now + 100, world.now + VALIDITY))
     assert not world.queues.deleted(asking)
@@ -265,7 +265,7 @@ def test_an_attempt_beside_the_head_knows_of_deletions_of_its_key(world: World) 
 
 def test_a_lease_does_not_pass_without_a_waiter(world: World) -> None:
     head = world.holder()
-    assert not world.pass_on(head)
+    assert not world.hand_off(head)
     assert world.head() is head
 
 
@@ -274,10 +274,10 @@ def test_a_lease_passes_until_its_tenure_is_over(implementation: impl.Implementa
     head = world.holder()
     entry = world.waiter()
     world.now = head.lease.since_ns + SECOND // 4
-    assert not world.pass_on(head)
+    assert not world.hand_off(head)
     assert not entry.decided and entry.lease is None
     world.now -= 1
-    assert world.pass_on(head)
+    assert world.hand_off(head)
 
 
 def test_the_tenure_begins_when_the_lock_was_won_not_when_it_was_passed(
@@ -287,10 +287,10 @@ def test_the_tenure_begins_when_the_lock_was_won_not_when_it_was_passed(
     head = world.holder()
     first, second = world.waiter(), world.waiter()
     world.now += SECOND // 5
-    assert world.pass_on(head)
-    first.inherit()
+    assert world.hand_off(head)
+    first.take_lease()
     world.now += SECOND // 5
-    assert not world.pass_on(first.hold)
+    assert not world.hand_off(first.hold)
     assert second.lease is None
 
 
@@ -300,23 +300,23 @@ def test_a_lease_passes_at_most_count_times(implementation: impl.Implementation,
     head = world.holder()
     entries = [world.waiter() for _ in range(count + 1)]
     for entry in entries[:count]:
-        assert world.pass_on(head)
-        entry.inherit()
+        assert world.hand_off(head)
+        entry.take_lease()
         head = entry.hold
-    assert not world.pass_on(head)
+    assert not world.hand_off(head)
     assert entries[count].lease is None
 
 
 def test_a_waiter_that_left_before_the_hand_off_is_skipped(world: World) -> None:
     head, first, second = world.holder(), world.waiter(), world.waiter()
     assert world.queues.step_out(first, world.now) is None
-    assert world.pass_on(head)
+    assert world.hand_off(head)
     assert (first.lease, world.called()) == (None, [second])
 
 
 def test_a_waiter_that_leaves_after_the_hand_off_has_to_release_the_lease(world: World) -> None:
     head, first, second = world.holder(), world.waiter(), world.waiter()
-    assert world.pass_on(head)
+    assert world.hand_off(head)
     lease = world.queues.step_out(first, world.now)
     assert lease is not None and lease.token == head.token
     # The waiter leaves when the lease is released.
@@ -349,7 +349,7 @@ def test_a_lease_that_meets_a_leaving_waiter_is_released_by_exactly_one_of_both(
     head, first, second = meeting.holder(), meeting.waiter(), meeting.waiter()
     left: list[Any] = []
     meeting.meets = lambda: left.append(meeting.queues.step_out(first, meeting.now))
-    passed = meeting.pass_on(head)
+    passed = meeting.hand_off(head)
     assert passed == (left[0] is not None)
     if passed:
         # The waiter leaves when the lease is released.
@@ -414,7 +414,7 @@ def test_a_hold_that_joined_before_the_head_leaves_is_called_before_it_looks(wor
 def test_a_waiter_finds_a_lease_that_it_got_before_it_looked(world: World) -> None:
     head, hold = world.holder(), world.hold()
     entry = world.join(hold)
-    assert world.pass_on(head)
+    assert world.hand_off(head)
     assert world.queues.enter(hold, world.now)
     assert entry.lease is not None
 
@@ -471,7 +471,7 @@ class Crowd(World):
                 self.entries[number] = self.join(hold)
                 self.came[hold.key].append(number)
                 assert not self.queues.enter(hold, self.now)
-        elif what == "pass" and number in self.busy and self.pass_on(hold):
+        elif what == "pass" and number in self.busy and self.hand_off(hold):
             self.rest(number)
         elif what in ("pass", "leave") and number in self.busy:
             hold.state = self.claims.RELEASING
@@ -541,14 +541,14 @@ def test_in_any_order_one_hold_at_a_time_is_the_head_and_none_is_forgotten(
 # --- waiters that watch the key of a local holder ------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["pass_on", "leave"])
+@pytest.mark.parametrize("how", ["hand_off", "leave"])
 def test_row_57_a_call_also_decides_the_watch_of_a_waiter(world: World, how: str) -> None:
     head = world.holder()
     entry = world.waiter()
     entry.watch = look = world.watches.Watch(head.releasing(), 3, 2)
     head.begin_release(world.now)
-    if how == "pass_on":
-        assert world.pass_on(head)
+    if how == "hand_off":
+        assert world.hand_off(head)
     else:
         world.leave(head)
     assert entry.decided and look.decided

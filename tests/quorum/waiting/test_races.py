@@ -25,8 +25,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(impl.current, tenure=1000.0)
 
 
-def pass_on(world: World, head: Any) -> None:
-    assert world.pass_on(head)
+def hand_off(world: World, head: Any) -> None:
+    assert world.hand_off(head)
 
 
 def leave(world: World, head: Any) -> None:
@@ -52,7 +52,7 @@ def watch(world: World) -> Any:
     return ballot
 
 
-@pytest.mark.parametrize("call", [pass_on, leave, notify_watchers, change])
+@pytest.mark.parametrize("call", [hand_off, leave, notify_watchers, change])
 def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: World, call: Any) -> None:
     head = world.holder()
     ballot = watch(world) if call in (notify_watchers, change) else world.waiter()
@@ -64,7 +64,7 @@ def test_row_40_a_ballot_is_decided_before_another_thread_can_take_it(world: Wor
     assert (found, world.called()) == ([True], [ballot])
 
 
-@pytest.mark.parametrize("call", [pass_on, leave, notify_watchers, change])
+@pytest.mark.parametrize("call", [hand_off, leave, notify_watchers, change])
 def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_called(world: World, call: Any) -> None:
     head = world.holder()
     turn = None if call in (notify_watchers, change) else world.waiter()
@@ -79,7 +79,7 @@ def test_row_40_an_interrupt_right_after_a_call_leaves_the_ballot_decided_and_ca
     assert ballot.decided and world.called() == [ballot]
     if turn is not None:
         assert world.head() is turn.hold
-    if call is pass_on:
+    if call is hand_off:
         assert turn is not None and turn.lease is not None
         assert head.resend_release(head.ticket) is None  # the next holder has the lease, so nothing is released
 
@@ -100,7 +100,7 @@ def test_row_40_a_turn_that_another_thread_has_called_gets_no_lease(
         world.queues.drop(turn)
 
     monkeypatch.setattr(kind, "move", meanwhile)
-    assert not world.pass_on(head)
+    assert not world.hand_off(head)
     assert turn.lease is None
     assert head.resend_release(head.ticket) is not None  # the head releases its lease as usual
 
@@ -110,7 +110,7 @@ def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_releas
     steps = world.play.acquire_module.acquire(world.policy, world.queues, hold, 30_000, FOR_EVER)
     turn = next(steps)
     assert turn.hold is hold
-    world.queues.heads = interpose(dict, "get", lambda _: pass_on(world, head), before=True)(world.queues.heads)
+    world.queues.heads = interpose(dict, "get", lambda _: hand_off(world, head), before=True)(world.queues.heads)
     effect = steps.send(None)  # the waiter's time is over: its turn has not come
     assert [(ballot.command.releases, ballot.command.token) for ballot in effect.ballots] == [(True, b"token")]
     assert turn.lease is None and world.head() is hold
@@ -136,21 +136,21 @@ def test_row_37_a_waiter_that_leaves_while_a_lease_is_copied_keeps_none_even_aft
 ) -> None:
     head, turn = world.holder(), world.waiter()
     kind = impl.current.module("quorum.lease").Lease
-    handed_on = kind.handed_on
+    handed_off = kind.handed_off
 
     def leaves(lease: Any) -> Any:
-        monkeypatch.setattr(kind, "handed_on", handed_on)
+        monkeypatch.setattr(kind, "handed_off", handed_off)
         assert world.queues.step_out(turn, world.now) is None
         world.queues.join(world.policy, turn, world.now)  # the giver has found it in its line before
-        return lease.handed_on()
+        return lease.handed_off()
 
     def strike(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kind, "handed_on", leaves)
+    monkeypatch.setattr(kind, "handed_off", leaves)
     world.queues.called = world.queues.watches.called = interpose(deque, "append", strike)()
     with pytest.raises(KeyboardInterrupt):
-        pass_on(world, head)
+        hand_off(world, head)
     assert turn.lease is None
     assert head.resend_release(head.ticket) is not None
 
@@ -185,7 +185,7 @@ def test_row_37_who_insists_on_a_release_sends_nothing_for_a_lease_that_is_passe
 
     def meanwhile(hold: Any) -> Any:
         monkeypatch.setattr(kind, "releasing", releasing)
-        assert world.pass_on(head)
+        assert world.hand_off(head)
         return hold.releasing()
 
     monkeypatch.setattr(kind, "releasing", meanwhile)
@@ -208,8 +208,8 @@ def test_row_37_a_lease_for_which_a_release_was_sent_meanwhile_is_not_passed_on(
         move(line, now_ns)
 
     monkeypatch.setattr(kind, "move", meanwhile)
-    assert not world.pass_on(head)
-    assert turn.lease is None and head.state == world.claims.SETTLING
+    assert not world.hand_off(head)
+    assert turn.lease is None and head.state == world.claims.UNCONFIRMED
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
@@ -235,12 +235,12 @@ def test_row_37_an_acquire_is_not_undone_once_another_thread_releases_its_lock_a
     if when == "after":
         with pytest.raises(NotOwned):
             head.begin_release(world.now)
-        assert not world.pass_on(head)
+        assert not world.hand_off(head)
         assert head.undoing(ticket) is not None  # once more, after a second interrupt
     head.end_undoing(ticket)
     assert head.state == (world.claims.FREE if when == "after" else world.claims.RELEASING)
     if when != "after":  # the other thread goes on as if nothing had happened
-        assert world.pass_on(head)
+        assert world.hand_off(head)
         assert turn.lease is not None
 
 
@@ -272,8 +272,8 @@ def test_row_40_no_second_waiter_is_called_when_the_head_passes_its_lease_on_dur
 
     def meanwhile(hold: Any, now_ns: int) -> Any:
         monkeypatch.setattr(kind, "busy", busy)
-        assert world.pass_on(head)
-        first.inherit()
+        assert world.hand_off(head)
+        first.take_lease()
         head.free()
         return hold.busy(now_ns)
 

@@ -38,7 +38,7 @@ cdef class Driver(Session):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _recover(self, Hold hold, ticket, error)
-    cdef _settle_call(self, Hold hold, ticket, error)
+    cdef _recover_once(self, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
     cdef _send(self, list ballots)
     @cython.locals(ballot=Ballot)
@@ -56,7 +56,7 @@ cdef class Driver(Session):
     cpdef _readable(self, int index)
     cdef _hurry_at(self, long long due_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
-    cdef _settle(self)
+    cdef _wake_and_redial(self)
 
     # held locks
     cpdef add_upkeep(self, upkeep)

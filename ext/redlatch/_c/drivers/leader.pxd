@@ -51,7 +51,7 @@ cdef class Leader:
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cpdef take_all(self)
     @cython.locals(fleet=Fleet)
-    cdef _settle(self)
+    cdef _wake_and_redial(self)
 
     # handing the role over
     cpdef leave(self)

@@ -23,9 +23,9 @@ cdef class Attempt:
     cdef long long _deadline_ns
     cdef int _failures
     cdef int _again
-    cdef bint _missed
+    cdef bint _first_silent
     cdef bint _split
-    cdef bint _settling
+    cdef bint _waiting_for_all
     cdef int _first
     cdef readonly long long started_ns
     cdef readonly long long patience_ns
@@ -46,7 +46,7 @@ cdef class Attempt:
     @cython.locals(policy=Policy, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
     cpdef bint won(self) except -1
     @cython.locals(ballot=Ballot)
-    cpdef bint settles(self) except -1
+    cpdef bint wait_for_all(self) except -1
     @cython.locals(
         policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
     )

@@ -12,7 +12,7 @@ cdef class Claim:
     cdef _to_asking(self)
     cdef _to_held(self)
     cdef bint _to_releasing(self) except -1
-    cpdef to_settling(self)
+    cpdef to_unconfirmed(self)
     cdef bint _to_resent(self, ticket)
     cdef bint _to_undoing(self, ticket)
     cdef _to_free(self)

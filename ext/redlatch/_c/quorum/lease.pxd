@@ -13,7 +13,7 @@ cdef class Lease:
     cdef readonly long long deadline_ns
     cdef readonly long long fence
     cdef readonly long long fence_end
-    cdef readonly long long passed
+    cdef readonly long long hand_offs
     cdef readonly Ballot renewal   # or None
     cdef readonly long long renewed_ns
 
@@ -27,7 +27,7 @@ cdef class Lease:
     @cython.locals(lease=Lease)
     cpdef Lease numbered(self, long long fence, long long fence_end)
     @cython.locals(lease=Lease)
-    cpdef Lease handed_on(self)
+    cpdef Lease handed_off(self)
     @cython.locals(lease=Lease)
     cpdef Lease renewing(self, Ballot renewal, long long renewed_ns)
     @cython.locals(lease=Lease, deadline_ns=cython.longlong)

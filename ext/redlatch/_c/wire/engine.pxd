@@ -30,8 +30,8 @@ cdef class Link:
     cdef public object monitor     # or None
     cdef public Command pulse      # or None
     cdef public bint suspected
-    cdef public long long missed
-    cdef public long long missed_ns
+    cdef public long long missing_vote
+    cdef public long long suspected_ns
     cdef public long long late_ns
     cdef public long long silent_ns
     cdef public long long full_at
@@ -109,7 +109,7 @@ cdef class Fleet:
     cdef _unpark(self, Link link)
     cdef _owe(self, Link link, Command command)
     cdef _failed(self, Link link, Ballot ballot, cause)
-    cdef _missed(self, Link link, Ballot ballot)
+    cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
     @cython.locals(now=cython.longlong)

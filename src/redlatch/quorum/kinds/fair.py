@@ -65,7 +65,7 @@ class Fair(Kind):
         self._since_ns = policy.clock.now()
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        self.rest(queues, key)
+        self.end_watch(queues, key)
         place = self._place
         if place == NEW:
             # This holds until a quorum has answered: until then the masters may not have checked the ticket.
@@ -120,9 +120,9 @@ class Fair(Kind):
 
     def undone(self, policy: Policy, queues: WaitQueues, key: bytes, ballot: Ballot) -> None:
         # The masters push no change that the undo makes. So the next wait asks them again.
-        self.rest(queues, key)
+        self.end_watch(queues, key)
 
-    def rest(self, queues: WaitQueues, key: bytes) -> None:
+    def end_watch(self, queues: WaitQueues, key: bytes) -> None:
         called: Watch | None = self._called
         if called is not None:
             queues.watches.remove(self._waiter, called)

@@ -22,12 +22,12 @@ class Fenced(WatchingKind):
     An attempt proposes a number above all numbers that this client has seen. If a quorum has the key for us but some
     masters have higher numbers, a second round confirms a number above those. The second round asks only masters whose
     answers it knows, so its number is above theirs. Each round also takes the numbers of later holders to which the
-    lease may be passed on.
+    lease may be handed off.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.passes = PLAIN_ONES
+        self.hands_off_to = PLAIN_ONES
         self.numbers = True
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:

@@ -36,7 +36,7 @@ class Given(WatchingKind):
         key_as_it_is(token, "token")
         self._token = token
         self._once = self.undoes = once
-        self.passes = CHOSEN_ONES if once else NEVER
+        self.hands_off_to = CHOSEN_ONES if once else NEVER
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         token = self._token or policy.tokens.take()
@@ -45,9 +45,9 @@ class Given(WatchingKind):
         return new_lease(token, since_ns, deadline_ns)
 
     def promise(self, token: bytes) -> None:
-        """Use this token in all later attempts, and inherit no lease: the user already knows the token."""
+        """Use this token in all later attempts, and take no lease: the user already knows the token."""
         self._once = False
-        self.passes = NEVER
+        self.hands_off_to = NEVER
         self._token = token
 
     def won(self, policy: Policy, hold: Hold) -> None:

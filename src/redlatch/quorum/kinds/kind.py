@@ -13,7 +13,8 @@ from ..policy import Policy
 # How many attempts may follow the answers of the masters after the timeout.
 LATE = 8
 
-# To which holds a lease may pass (see `Kind.passes`): none, those of plain locks, or those whose token was chosen.
+# To which holds a lease may be handed off (see `Kind.hands_off_to`): none, those of plain locks, or those whose token
+# was chosen.
 NEVER, PLAIN_ONES, CHOSEN_ONES = range(3)
 
 
@@ -28,11 +29,11 @@ class Kind:
         orderly: whether the masters keep the order of waiters. Then waiters of other processes need no chance first.
         undoes: whether an attempt is undone even if no master is known to have said yes. False if the token was chosen:
             another holder may have chosen the same token, and the key may be its own.
-        passes: to which holds of this client a lease may pass.
+        hands_off_to: to which holds of this client a lease may be handed off.
         numbers: whether each holder gets a number.
-        leads: whether the attempt after a refused one asks one master before the others.
-        settles: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing must be
-            undone.
+        asks_one_first: whether the attempt after a refused one asks one master before the others.
+        waits_for_all: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing
+            must be undone.
         signs_off: whether the last attempt is undone even if all masters have refused it.
         late: how many attempts may follow the answers of the masters after the timeout.
         apart: whether attempts in quick succession must pause, so that they do not collide with those of rivals.
@@ -40,16 +41,16 @@ class Kind:
 
     __slots__ = (
         "apart",
+        "asks_one_first",
         "enters_queue",
+        "hands_off_to",
         "late",
-        "leads",
         "numbers",
         "orderly",
-        "passes",
-        "settles",
         "shares",
         "signs_off",
         "undoes",
+        "waits_for_all",
     )
 
     def __init__(self) -> None:
@@ -57,10 +58,10 @@ class Kind:
         self.shares = False
         self.orderly = False
         self.undoes = True
-        self.passes = NEVER
+        self.hands_off_to = NEVER
         self.numbers = False
-        self.leads = False
-        self.settles = True
+        self.asks_one_first = False
+        self.waits_for_all = True
         self.signs_off = True
         self.late = LATE
         self.apart = True
@@ -111,7 +112,7 @@ class Kind:
         """
         raise NotImplementedError
 
-    def rest(self, queues: Any, key: bytes) -> None:
+    def end_watch(self, queues: Any, key: bytes) -> None:
         """End the watch of an acquire, before the lock object is given up or the lock is held."""
 
     def end(self, hold: Any) -> None:

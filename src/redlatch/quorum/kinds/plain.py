@@ -21,9 +21,9 @@ class Plain(Kind):
 
     def __init__(self) -> None:
         super().__init__()
-        self.passes = PLAIN_ONES
-        self.leads = True
-        self.settles = self.signs_off = False
+        self.hands_off_to = PLAIN_ONES
+        self.asks_one_first = True
+        self.waits_for_all = self.signs_off = False
 
     def wait(self, attempt: Attempt) -> Generator[Effect, None, bool]:
         round_ns = attempt.now_ns - attempt.started_ns

@@ -55,13 +55,13 @@ class WatchingKind(Kind):
             # A master on which the attempt created the key and deleted it again pushes nothing more.
             sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
             waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
-            self.rest(queues, key)
+            self.end_watch(queues, key)
         look = new_watch(policy, Look(key, True), policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
         self._look = self._ahead = look
         queues.watches.add(key, look)
         return waited
 
-    def rest(self, queues: WaitQueues, key: bytes) -> None:
+    def end_watch(self, queues: WaitQueues, key: bytes) -> None:
         look: Watch | None = self._look
         if look is not None:
             queues.watches.remove(key, look)

@@ -21,7 +21,7 @@ BACKSTOP_NS = SECOND
 
 
 def wait_for_change(
-    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, patience_ns: int, attempts: int, until_ns: int
+    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, patience_ns: int, pauses: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
@@ -29,7 +29,7 @@ def wait_for_change(
         key: the key on the masters.
         round_ns: how long the last attempt took.
         patience_ns: how long to wait for answers.
-        attempts: how many times in a row an attempt failed although the key was gone.
+        pauses: how many times in a row an attempt failed although the key was gone.
         until_ns: the end of the caller's timeout.
 
     Returns:
@@ -43,24 +43,24 @@ def wait_for_change(
         now = policy.clock.now()
         if look.yes >= look.quorum:
             # Clients that try at the same time must not try in step.
-            if attempts:
-                yield Pause(min(now + policy.retry.again_ns(attempts, round_ns, policy.random()), until_ns))
+            if pauses:
+                yield Pause(min(now + policy.retry.again_ns(pauses, round_ns, policy.random()), until_ns))
             return False
-        waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempts, until_ns)
+        waited = yield from wait_for_pushes(policy, look, look.left_ns(), pauses, until_ns)
     finally:
         queues.watches.remove(key, look)
     return waited
 
 
 def wait_for_pushes(
-    policy: Policy, look: Watch, left_ns: int, attempts: int, until_ns: int, sure: bool = True
+    policy: Policy, look: Watch, left_ns: int, pauses: int, until_ns: int, sure: bool = True
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters has pushed a change of a key that they were asked about, or for a while.
 
     Args:
         look: the watch that asked the masters about the key.
         left_ns: after which time the masters should have pushed the change.
-        attempts: how many times in a row there was nothing to wait for.
+        pauses: how many times in a row there was nothing to wait for.
         until_ns: the end of the caller's timeout.
         sure: False if the masters may push nothing; then the wait is short.
 
@@ -70,25 +70,25 @@ def wait_for_pushes(
     """
     now = policy.clock.now()
     if not look.watchable():
-        yield Pause(min(now + policy.retry.pause_ns(attempts, policy.random()), until_ns))
+        yield Pause(min(now + policy.retry.pause_ns(pauses, policy.random()), until_ns))
         return False
     kept = list(look.answers or ())
-    watch_pushes(policy, look, now, left_ns, until_ns, -1 if sure else attempts)
+    watch_pushes(policy, look, now, left_ns, until_ns, -1 if sure else pauses)
     yield [look]
     left = look.answers or {}
     return (sure and look.yes < look.quorum) or any([index not in left for index in kept])
 
 
-def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_ns: int, attempts: int = -1) -> None:
+def watch_pushes(policy: Policy, look: Watch, now_ns: int, left_ns: int, until_ns: int, pauses: int = -1) -> None:
     """Make a look wait for pushes until the masters should have sent them, or for `BACKSTOP_NS` at most.
 
     Args:
         look: the watch that asked the masters about the key.
         left_ns: after which time the masters should have pushed the change.
         until_ns: the end of the caller's timeout.
-        attempts: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
-            wait for. The wait is then as short as the pause after that many attempts.
+        pauses: -1 if the masters push changes. If they may push nothing: how many times in a row there was nothing to
+            wait for. The wait is then as short as the pause after that many pauses.
     """
     jitter = policy.retry.pause_ns(0, policy.random())
-    longest_ns = BACKSTOP_NS - jitter if attempts < 0 else policy.retry.pause_ns(attempts, policy.random())
+    longest_ns = BACKSTOP_NS - jitter if pauses < 0 else policy.retry.pause_ns(pauses, policy.random())
     look.reopen(min(now_ns + left_ns + jitter, now_ns + longest_ns, until_ns))

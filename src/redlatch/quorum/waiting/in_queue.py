@@ -1,6 +1,6 @@
 # cython: annotation_typing=True
 # (A .pxd cannot type the arguments and locals of a generator.)
-"""Wait in the queue behind other holds of this client, and inherit the lease that one of them passes on.
+"""Wait in the queue behind other holds of this client, and take the lease that one of them hands off.
 
 Compiled as `redlatch._c.quorum.waiting.in_queue`, too (see `redlatch._c`).
 """
@@ -83,13 +83,13 @@ def _wait_in_line(
                 else:
                     yield from _wait_beside(policy, queues, entry, ttl_ms, until_ns)
             # This is read before the lease. A giver puts the lease on the entry first, and sets `decided` afterwards.
-            # It passes no lease to a decided entry.
+            # It hands no lease to a decided entry.
             called = entry.decided
-            if not entry.inherit():
+            if not entry.take_lease():
                 if queues.heads.get(hold.key) is hold:
                     queues.drop(entry)
                     # A lease came together with the head, after the check above. The masters are asked again.
-                    if entry.inherit():
+                    if entry.take_lease():
                         yield from _give_back(policy, hold)
                     return entry.courteous
                 if not called:
@@ -109,7 +109,7 @@ def _wait_in_line(
                 queues.step_out(entry, now)
                 raise
             raise
-        yield from _take_over(policy, hold, ttl_ms)
+        yield from _keep_or_extend(policy, hold, ttl_ms)
         return False
 
 
@@ -198,14 +198,14 @@ def _wait_for_change_beside(policy: Policy, entry: QueueEntry, look: Watch, unti
         yield [look]
 
 
-def _take_over(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
-    """Keep the lease that another hold has passed on if nine tenths of the wanted validity are left; else extend it.
+def _keep_or_extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
+    """Keep the lease that another hold has handed off if nine tenths of the wanted validity are left; else extend it.
 
     If less than 19/20 are left, an extension leaves for which no caller waits. So in most cases no holder waits for an
     extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
     """
     now = policy.clock.now()
-    hold.adopt(now)
+    hold.apply_renewal(now)
     wanted = policy.validity_ns(ttl_ms)
     lease = hold.lease
     left = lease.deadline_ns - now

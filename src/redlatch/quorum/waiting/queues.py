@@ -5,10 +5,10 @@ Rules:
     stand in the queue of the key. So a thousand tasks on one name are one contender for the masters. The head decides
     who asks, never who holds: that is up to the masters. If an interrupt leaves two heads, this costs a command, and
     no safety.
-  * A lease passes from a hold to the first entry of the queue, and no master is asked. The giver puts the lease on the
+  * A hold hands its lease to the first entry of the queue, and no master is asked. The giver puts the lease on the
     entry and calls it. A waiter that leaves sets `left` first and looks for a lease afterwards; a giver puts the lease
     first and looks at `left` afterwards. So at least one of the two sees the other and has the lease released. A lease
-    whose waiter has left is never passed to another one.
+    whose waiter has left is never handed to another one.
   * No waiter is forgotten. A hold that joins a queue looks for the head afterwards, and a hold that gives the head up
     looks into the queue afterwards. An entry is called in two steps, as a watch is (see `watches`): first `decided` is
     set, then the entry is appended to `called`. (`_have_it_look` appends an undecided entry: its waiter wakes up only
@@ -29,11 +29,11 @@ from typing import Any
 from redlatch.errors import LockBusy
 
 from ...votes.units import MILLISECOND, SECOND
-from ..claim import HELD, PASSED, RELEASING
+from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
 from ..policy import Policy
-from .lead import Lead
+from .first_master import FirstMaster
 from .watches import Watch, Watches
 
 # A fenced lease reserves numbers for this many later holders. A microsecond passes for each of them in most cases, so
@@ -44,7 +44,7 @@ MAX_SUCCESSORS = 1024
 MOST_HEADS = 1024
 
 # The number of deletions by hand that are remembered for attempts under way.
-LOSSES = 64
+MAX_DELETIONS = 64
 
 # A head that holds no lease is looked at again after this time.
 UNKNOWN_NS = SECOND // 10
@@ -62,8 +62,8 @@ class QueueEntry:
         decided: whether the entry was called.
         waiter: the object that the driver wakes when the entry is called, or None.
         left: whether the waiter is gone.
-        lease: the lease that was passed on with the call; None if the masters must be asked.
-        giver: the hold that passed the lease on.
+        lease: the lease that was handed off with the call; None if the masters must be asked.
+        giver: the hold that handed the lease off.
         courteous: whether other processes get a chance first.
         looks: whether the waiter watches the holder's key while it is the first in the queue.
         watch: the watch on the holder's key that the waiter also waits for, or None.
@@ -89,7 +89,7 @@ class QueueEntry:
         self.lease = None
         return lease
 
-    def inherit(self) -> bool:
+    def take_lease(self) -> bool:
         """Move the lease to the hold; return whether there was one.
 
         After an interrupt the lease is in the entry, in the hold, or in both.
@@ -97,7 +97,7 @@ class QueueEntry:
         lease, giver = self.lease, self.giver
         if lease is None or giver is None:
             return False
-        self.hold.inherit(lease, giver)
+        self.hold.take_lease(lease, giver)
         if self.take() is None:
             # The giver has taken the lease back, and releases it.
             self.hold.to_waiting()
@@ -136,7 +136,7 @@ class WaitQueues:
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
         watches: the watches of this client.
-        lead: which master is asked first.
+        first_master: which master is asked first.
     """
 
     def __init__(self) -> None:
@@ -145,11 +145,11 @@ class WaitQueues:
         self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
-        self.lead = Lead()
+        self.first_master = FirstMaster()
         # The number of heads at which idle ones are removed.
         self._most = MOST_HEADS
         # Keys that somebody deleted by hand, each with the time.
-        self._lost: deque[tuple[bytes, int]] = deque(maxlen=LOSSES)
+        self._deletions: deque[tuple[bytes, int]] = deque(maxlen=MAX_DELETIONS)
 
     # --- one queue ---------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class WaitQueues:
                 return True
             if head.busy(now_ns):
                 return False
-            # If this fails, the head has passed its lease on since we looked.
+            # If this fails, the head has handed its lease off since we looked.
             if self.heads.get(hold.key) is head:
                 break
         queue = self.by_key.get(hold.key)
@@ -211,7 +211,7 @@ class WaitQueues:
         entry.left = True
         self.drop(entry)
         lease = entry.lease
-        if entry.inherit():
+        if entry.take_lease():
             return lease
         if self.heads.get(entry.hold.key) is entry.hold:
             self.leave(entry.hold, now_ns, False)
@@ -224,12 +224,12 @@ class WaitQueues:
             _discard(queue, entry)
             self._dissolve(entry.hold.key, queue)
 
-    def pass_on(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
-        """Pass the lease of a hold that is being released to the next waiter; return whether a waiter took it.
+    def hand_off(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
+        """Hand the lease of a hold that is being released to the next waiter; return whether a waiter took it.
 
-        A lease is not passed on when its tenure is over: other processes wait for the lock, too. Longer than a function
-        should be: there may be no call between the check of the head and the first `append`, so no step can move to a
-        helper.
+        A lease is not handed off when its tenure is over: other processes wait for the lock, too. Longer than a
+        function should be: there may be no call between the check of the head and the first `append`, so no step can
+        move to a helper.
         """
         queue = self.by_key.get(hold.key)
         if queue is None:
@@ -237,12 +237,12 @@ class WaitQueues:
         # This extension may reach the masters after an extension of the next holder.
         busy = hold.extending is not None
         lease = hold.lease
-        over = now_ns - lease.since_ns >= policy.tenure_ns or lease.passed >= policy.tenure_count
+        over = now_ns - lease.since_ns >= policy.tenure_ns or lease.hand_offs >= policy.tenure_count
         entry = None if busy or over or policy.doubts.cover(lease.asked_ns) else _next(queue)
-        if entry is None or not hold.may_pass_to(entry.hold):
+        if entry is None or not hold.may_hand_off_to(entry.hold):
             return False
         queue.move(now_ns)
-        lease = hold.lease.handed_on()
+        lease = hold.lease.handed_off()
         # There is no call from here until the entry is called, so neither an interrupt nor another thread can come in
         # between. After an interrupt the lease belongs to exactly one of the two holds. The first check fails if
         # another thread has already made the waiter the head, to ask the masters. The second one fails if another
@@ -251,8 +251,8 @@ class WaitQueues:
             return False
         if hold.state not in (HELD, RELEASING):
             return False
-        hold.state = PASSED
-        # The token may have been exposed since `may_pass_to`.
+        hold.state = HANDED_OFF
+        # The token may have been exposed since `may_hand_off_to`.
         if hold.token_exposed:
             hold.state = RELEASING
             return False
@@ -308,13 +308,13 @@ class WaitQueues:
     def overtake(self, policy: Policy, hold: Hold, now_ns: int) -> None:
         """Note that a hold has won: if another hold is the head, somebody has deleted its key."""
         if not policy.trust_local_holder and self.heads.get(hold.key) is not hold:
-            self.lose(hold.key, now_ns)
+            self.note_deletion(hold.key, now_ns)
 
-    def lose(self, key: bytes, now_ns: int) -> None:
+    def note_deletion(self, key: bytes, now_ns: int) -> None:
         """Note that somebody has deleted a key: the hold of this client that has it loses its lock."""
-        self._lost.append((key, now_ns))
+        self._deletions.append((key, now_ns))
         head = None
-        # Another thread may pass the lease on meanwhile. Then the next head loses it.
+        # Another thread may hand the lease off meanwhile. Then the next head loses it.
         while head is not self.heads.get(key):
             head = self.heads.get(key)
             if head is not None:
@@ -326,10 +326,10 @@ class WaitQueues:
         `lose` marks only the hold at the head. Attempts beside the head rely on this check.
         """
         since_ns = hold.lease.since_ns
-        if self._lost:
-            lost = list(self._lost)
+        if self._deletions:
+            lost = list(self._deletions)
             # If the list is full, it may have lost a deletion of this key.
-            if len(lost) == LOSSES and lost[0][1] >= since_ns:
+            if len(lost) == MAX_DELETIONS and lost[0][1] >= since_ns:
                 return True
             for key, lost_ns in lost:
                 if key == hold.key and lost_ns >= since_ns:
@@ -353,7 +353,7 @@ class WaitQueues:
             if entry is None:
                 return False
             queue.move(now_ns)
-            # Another thread has called the entry, or passed a lease to it.
+            # Another thread has called the entry, or handed a lease to it.
             if entry.decided:
                 return True
             entry.courteous = courteous

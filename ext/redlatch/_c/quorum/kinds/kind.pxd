@@ -12,10 +12,10 @@ cdef class Kind:
     cdef public bint shares
     cdef public bint orderly
     cdef public bint undoes
-    cdef public int passes
+    cdef public int hands_off_to
     cdef public bint numbers
-    cdef public bint leads
-    cdef public bint settles
+    cdef public bint asks_one_first
+    cdef public bint waits_for_all
     cdef public bint signs_off
     cdef public int late
     cdef public bint apart
@@ -29,7 +29,7 @@ cdef class Kind:
     cpdef won(self, Policy policy, hold)
     cpdef bint heed(self, Policy policy, Ballot ballot) except -1
     cpdef undone(self, Policy policy, queues, bytes key, Ballot ballot)
-    cpdef rest(self, queues, bytes key)
+    cpdef end_watch(self, queues, bytes key)
     cpdef end(self, hold)
     cpdef Command acquiring(self, Policy policy, queues, bytes key, Lease lease, long long ttl_ms)
     cpdef Command undoing(self, bytes key, Lease lease)

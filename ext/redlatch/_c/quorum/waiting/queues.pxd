@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
-from redlatch._c.quorum.waiting.lead cimport Lead
+from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
 
@@ -25,7 +25,7 @@ cdef class QueueEntry:
     @cython.locals(lease=Lease)
     cpdef Lease take(self)
     @cython.locals(lease=Lease, giver=Hold)
-    cpdef bint inherit(self) except -1
+    cpdef bint take_lease(self) except -1
 
 
 @cython.final
@@ -44,9 +44,9 @@ cdef class WaitQueues:
     cdef readonly object called    # deque of QueueEntry or Watch
     cdef readonly set crowded
     cdef readonly Watches watches
-    cdef readonly Lead lead
+    cdef readonly FirstMaster first_master
     cdef Py_ssize_t _most
-    cdef object _lost              # deque of (key, ns)
+    cdef object _deletions         # deque of (key, ns)
 
     @cython.locals(head=Hold, queue=WaitQueue)
     cpdef bint enter(self, Hold hold, long long now_ns) except -1
@@ -59,7 +59,7 @@ cdef class WaitQueues:
     @cython.locals(queue=WaitQueue)
     cpdef drop(self, QueueEntry entry)
     @cython.locals(queue=WaitQueue, entry=QueueEntry, lease=Lease, watch=Watch, kept=bint)
-    cpdef bint pass_on(self, Policy policy, Hold hold, long long now_ns) except -1
+    cpdef bint hand_off(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(queue=WaitQueue, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
     @cython.locals(head=Hold)

@@ -1,9 +1,9 @@
-"""The lead: the master that all clients ask first for a contended key.
+"""The first master: the one that all clients ask first for a contended key.
 
 If several clients try at once and each of them asks all masters at once, their votes may split, and no client wins. If
 all ask the same master first, one of them wins it, and the others have nothing to undo.
 
-Compiled as `redlatch._c.quorum.waiting.lead`, too (see `redlatch._c`).
+Compiled as `redlatch._c.quorum.waiting.first_master`, too (see `redlatch._c`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...votes.units import SECOND
 from ..policy import Policy
 
 
-class Lead:
+class FirstMaster:
     """Chooses the master that is asked first.
 
     Attributes:

@@ -1,4 +1,4 @@
-# The types of src/redlatch/quorum/waiting/lead.py when it is compiled; the fields are described there.
+# The types of src/redlatch/quorum/waiting/first_master.py when it is compiled; the fields are described there.
 
 cimport cython
 
@@ -6,7 +6,7 @@ from redlatch._c.quorum.policy cimport Policy
 
 
 @cython.final
-cdef class Lead:
+cdef class FirstMaster:
     cdef public long long round_ns
     cdef dict _deprioritised
 
