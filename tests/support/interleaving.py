@@ -1,9 +1,11 @@
-"""Containers in which another thread runs in the middle of a call, where CPython could switch in the pure build."""
+"""Let another thread run in the middle of a call, where CPython could switch in the pure build."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 
 def interpose(kind: type, call: str, meets: Callable[[Any], None], before: bool = False) -> Any:
@@ -20,3 +22,15 @@ def interpose(kind: type, call: str, meets: Callable[[Any], None], before: bool 
         return result
 
     return type("Interposed", (kind,), {"meets": staticmethod(meets), call: method})
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, meets: Callable[[], object]) -> None:
+    """Let another thread run once, at the next call of a method of `kind`, before its own work."""
+    own = getattr(kind, method)
+
+    def first(self: Any, *args: Any) -> Any:
+        monkeypatch.setattr(kind, method, own)
+        meets()
+        return own(self, *args)
+
+    monkeypatch.setattr(kind, method, first)
