@@ -63,7 +63,7 @@ cdef class WaitQueues:
     @cython.locals(queue=WaitQueue, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
     @cython.locals(head=Hold)
-    cpdef lose(self, bytes key, long long now_ns)
+    cpdef note_deletion(self, bytes key, long long now_ns)
     cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
     @cython.locals(since_ns=cython.longlong, lost=list)
     cpdef bint deleted(self, Hold hold) except -1
