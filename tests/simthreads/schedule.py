@@ -167,8 +167,9 @@ class _Schedule:
 
     def clean_up(self) -> None:
         """Remove everything that would run or warn later."""
-        logging.getLogger("redlatch").removeHandler(self.mistakes)
+        self.mistakes.setLevel(logging.CRITICAL + 1)  # the background thread logs the GreenletExit that ends it
         self.kernel.end()
+        logging.getLogger("redlatch").removeHandler(self.mistakes)
         for host in self.hosts:
             host.end()
         fakes.State.kernel = None
