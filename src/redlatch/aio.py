@@ -1,7 +1,4 @@
-"""The face for asyncio: `AsyncClient` and `AsyncLock`.
-
-Longer than a module should be: the docstring of each public call describes all its arguments and errors.
-"""
+"""The face for asyncio: `AsyncClient` and `AsyncLock`."""
 
 from __future__ import annotations
 
@@ -273,7 +270,6 @@ class AsyncClient(BaseClient):
         self._driver.stands_for(self._shared)
 
     def lock(
-        # Longer than a function should be: its docstring describes all its arguments.
         self,
         name: str | bytes,
         ttl: float | None = None,

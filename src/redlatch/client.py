@@ -1,7 +1,4 @@
-"""The face for threads: `Client` and `Lock`.
-
-Longer than a module should be: the docstring of each public call describes all its arguments and errors.
-"""
+"""The face for threads: `Client` and `Lock`."""
 
 from __future__ import annotations
 
@@ -272,7 +269,6 @@ class Client(BaseClient):
         )
 
     def lock(
-        # Longer than a function should be: its docstring describes all its arguments.
         self,
         name: str | bytes,
         ttl: float | None = None,

@@ -13,8 +13,7 @@ runs in its own process (`serve.py`) and obeys orders, one per line, with these 
 
 A cycle that does not get its lock ends the process, because a refusal in microseconds must not improve the figures.
 
-Longer than a module should be: the contenders for threads and for asyncio stand side by side, as each run of one must
-match a run of the other.
+Each run of a contender for threads must match a run of the one for asyncio.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ The differences, for safety:
 
 Connections are redis-py's. There is no drop-in for pools of aioredis: their options `minsize`, `maxsize`, `loop`,
 `parser` and `encoding` are ignored.
-
-Longer than a module should be: one module has all names of the original package, so that one import finds them.
 """
 
 from __future__ import annotations

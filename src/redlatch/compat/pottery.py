@@ -10,8 +10,6 @@ The differences, for safety:
 * A release that finds no quorum may be called again. pottery's commands continued in threads that no call waited for.
 * Waiters do not poll: a release wakes them, and waiters of one process stand in a queue.
 * `acquire` fails at once if the ttl is so short that no validity would be left. pottery tried for ever.
-
-Longer than a module should be: the sync and the asyncio class stand side by side, to be compared with pottery's.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ Both are subclasses: names, attributes, messages and hooks are redis-py's. The d
 The drop-in uses redis-py's algorithm for clusters and for clients with connections that are not redis-py's. It also
 uses it for clients with their own `execute_command` (or `set`, `pipeline`, `register_script`...), which may change the
 key, and for subclasses with their own `do_acquire` or `do_release`. It runs the Lua scripts of a subclass or instance.
-
-Longer than a module should be: the sync and the asyncio class stand side by side, as they differ in more than await.
 """
 
 from __future__ import annotations

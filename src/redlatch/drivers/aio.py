@@ -8,7 +8,7 @@ the loop keeps the driver alive: its callbacks are methods of the driver, becaus
 each reply. When the last reference is gone (see `stands_for`), weak callbacks replace them. From then on only
 unfinished calls keep the driver alive: each waiting call has a timer, whose callback is a method of the driver.
 
-Longer than a module should be, so that all callbacks of the loop are in one file.
+All callbacks of the loop are in this file.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Driver(Session):
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
         """Perform the effects that a generator yields, until it ends or answers.
 
-        Longer than a function should be: a second coroutine would cost each call its frame.
+        A second coroutine would cost each call its frame.
 
         Args:
             steps: the generator.

@@ -30,7 +30,6 @@ class BaseClient:
     """The part of a client that needs neither threads nor asyncio."""
 
     def __init__(
-        # Longer than a function should be: it has many arguments, and each has its own line.
         self,
         driver: str,
         masters: object,

@@ -1,7 +1,4 @@
-"""Re-entrant locks: one lease for each owner, and a count of its acquires.
-
-Longer than a module should be: the sync and the asyncio lock stand side by side, to be compared line by line.
-"""
+"""Re-entrant locks: one lease for each owner, and a count of its acquires."""
 
 from __future__ import annotations
 

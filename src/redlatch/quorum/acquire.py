@@ -44,10 +44,7 @@ def acquire(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up
 
 
 def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until: int) -> Steps:
-    """Acquire for a caller.
-
-    Longer than a function should be: a generator inside this one would cost instructions in every acquire.
-    """
+    """Acquire for a caller. A generator inside this one would cost instructions in every acquire."""
     kind: Kind = hold.kind
     hold.to_waiting()
     kind.begin(policy, hold, caller)

@@ -108,11 +108,7 @@ def acquire_all(
 def _try_each(
     policy: Policy, queues: WaitQueues, holds: list[Hold], ttl_ms: int, left_ns: int, notifies: bool, number: int
 ) -> Generator[Effect, None, list[Hold]]:
-    """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke.
-
-    Longer than a function should be: it contains one whole attempt, from its first byte to its results, and all steps
-    share its times.
-    """
+    """Make attempt number `number` (1 or 2) on each hold; return the holds to try again because connections broke."""
     hold: Hold
     asked: list[Ballot] = []
     # The clock is read before the first byte leaves.

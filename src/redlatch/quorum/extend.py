@@ -26,8 +26,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
 
     If a master may have forgotten the lock meanwhile, a second extension for the rest of the ttl verifies the lock. A
     hold has one extension at a time, and the next one waits: after two at once, the client could not know which ttl
-    the masters applied last. Longer than a function should be: it contains one whole extension, from its first byte to
-    the meaning of its votes, and all steps share the ballot and the deadlines.
+    the masters applied last.
 
     Args:
         ttl_ms: the new time to live on the masters.

@@ -3,8 +3,7 @@
 The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
 quarter of a release by script. Every server runs the scripts, by SHA or in full.
 
-This module is longer than a module should be because it is the only list of commands. Also compiled, as
-`redlatch._c.votes.commands` (see `redlatch._c`).
+This is the only list of commands. Also compiled, as `redlatch._c.votes.commands` (see `redlatch._c`).
 """
 
 from __future__ import annotations

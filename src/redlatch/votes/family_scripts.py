@@ -1,8 +1,5 @@
 """The Lua scripts of the lock family: fair locks, readers and writers, semaphores.
 
-This module is longer than a module should be because the scripts of one kind share their keys, so a reader needs them
-side by side.
-
 The scripts return 1 or 0 unless a comment says otherwise. Every key that they write has a ttl: the key lives as long as
 its last member. `now` is the server's clock in milliseconds, the same clock by which its keys expire. A script ignores
 or removes expired members before it decides.

@@ -32,7 +32,7 @@ This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the 
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
 `yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
 
-This module is longer than a module should be because all code that touches a FIFO stands in one place.
+All code that touches a FIFO is in this file.
 """
 
 from __future__ import annotations
@@ -564,7 +564,7 @@ class Fleet:
     def _feed(self, link: Link, data: Any) -> None:
         """Count each reply in the received bytes for the oldest ballot; drop the link if `data` is an exception.
 
-        This function is longer than a function should be because this loop counts the usual reply without a call.
+        The loop counts the usual reply without a call.
         """
         # An earlier event of the same round may have closed the link.
         if not link.up:

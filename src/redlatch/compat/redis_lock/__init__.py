@@ -13,8 +13,6 @@ The differences, for safety:
 * An interrupted acquire or release leaves nothing behind. A forked child owns none of its parent's locks.
 
 Waiters of both clients wake each other: a release pushes the signal list, and the drop-in's waiters get every change.
-
-Longer than a module should be: one module has all names of the original package, so that one import finds them.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _wait_in_line(
 ) -> Generator[Effect, None, bool]:
     """Wait until the hold has a lease, or is the head, or its time is over.
 
-    Longer than a function should be: the order of the checks and of the steps between them loses no lease.
+    The order of the checks, and of the steps between them, loses no lease.
 
     Returns:
         Whether other processes get a chance first.

@@ -14,8 +14,7 @@ Rules:
     set, then the entry is appended to `called`. (`_have_it_look` appends an undecided entry: its waiter wakes up only
     to look.)
 
-Longer than a module should be: all methods change `heads` and `by_key` together, and the order of their steps is one
-argument.
+All methods change `heads` and `by_key` together, and the order of their steps is one argument.
 
 There is never a call between a check and the step that follows from it, as in `claim`. Compiled as
 `redlatch._c.quorum.waiting.queues`, too (see `redlatch._c`).
@@ -227,9 +226,8 @@ class WaitQueues:
     def hand_off(self, policy: Policy, hold: Hold, now_ns: int) -> bool:
         """Hand the lease of a hold that is being released to the next waiter; return whether a waiter took it.
 
-        A lease is not handed off when its tenure is over: other processes wait for the lock, too. Longer than a
-        function should be: there may be no call between the check of the head and the first `append`, so no step can
-        move to a helper.
+        A lease is not handed off when its tenure is over: other processes wait for the lock, too. There may
+        be no call between the check of the head and the first `append`.
         """
         queue = self.by_key.get(hold.key)
         if queue is None:
