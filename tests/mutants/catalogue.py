@@ -75,7 +75,7 @@ MUTANTS = (
         "an extension that came too late counts",
         "17, 33, 37, D6",
         EXTEND,
-        "            if settled >= limit or ballot.refused() or",
+        "            if ended >= limit or ballot.refused() or",
         "            if ballot.refused() or",
     ),
     Mutant(

@@ -9,7 +9,7 @@ import pytest
 
 from redlatch import impl
 
-FIELDS = "token since_ns asked_ns deadline_ns fence fence_end passed renewal renewed_ns".split()
+FIELDS = "token since_ns asked_ns deadline_ns fence fence_end hand_offs renewal renewed_ns".split()
 
 
 def shown(lease: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavai
 from redlatch.compat.shared import shown_token
 from redlatch.guard.marker import KEPT_MS, MARKER, Marker
 from redlatch.quorum.claim import HELD
+from redlatch.quorum.hold import Hold
 
 from .checker import Checker
 from .faults import Faults
@@ -423,7 +424,8 @@ class _Schedule:
         return face.lock(name, ttl, fence=action.kind == "fence", fair=action.kind == "fair", **options)
 
     def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
-        host, hold = self.hosts[client], lock._hold
+        host = self.hosts[client]
+        hold: Hold = lock._hold
         fence = hold.fence if action.kind == "fence" else 0
         self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), action.kind, fence, asked, host.local)
@@ -435,7 +437,7 @@ class _Schedule:
         if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
             self.world.violate(f"{grant.who} was given {grant.name}, which its own process had deleted")
         self.held[grant] = host, lock
-        if not hold.lease.passed and hold.lease.since_ns + hold.elapsed_ns >= hold.deadline_ns:
+        if not hold.lease.hand_offs and hold.lease.since_ns + hold.elapsed_ns >= hold.deadline_ns:
             self.world.violate(f"{grant.who} was given {grant.name} when its validity was over")
         self.checker.granted(grant, hold.token)
         self.checker.leaves(grant.name, name)

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import redis
 
 from ..errors import ConfigurationError, LockError, QuorumUnavailable
+from ..quorum.hold import Hold
 from ..votes.key import key_as_it_is
 from ..votes.units import MILLISECOND
 from . import clients, shared
@@ -187,9 +188,10 @@ class _Redlock:
             won: whether it was acquired.
             began_ns: the time of the first attempt, after the client had connected.
         """
-        hold, clock = lease._hold, lease._shared.policy.clock
+        hold: Hold = lease._hold
+        clock = lease._shared.policy.clock
         waited_ns = clock.now() - began_ns
-        if won and not hold.lease.passed and hold.lease.since_ns - began_ns < AT_ONCE_NS:
+        if won and not hold.lease.hand_offs and hold.lease.since_ns - began_ns < AT_ONCE_NS:
             return
         what, name = type(self).__qualname__.lower(), self.key.split(":", maxsplit=1)[1]
         text = f"source=pottery sample#{what}.enqueued.%s=%dms sample#{what}.acquired.%s=%d"

@@ -33,5 +33,5 @@ The package does no I/O and reads no clock. It stands on `votes` only; the drive
     state        what is known of all of them
     evidence     what a report says about a marker, a process and a clock
     admission    the table that decides whether a master may vote
-    effects      what each of its decisions does
+    actions      what each of its decisions does
 """

@@ -1,4 +1,4 @@
-"""The effects of the rows in the table of `admission`: a small function for each.
+"""The actions of the rows in the table of `admission`: a small function for each.
 
 Each takes the guard's state and the case. It returns the admission, or None to let the connection wait.
 `quarantine_jump` and `dismiss_leap` do not decide: the rows below theirs do.
@@ -33,7 +33,7 @@ class Admission(NamedTuple):
     cause: MasterRefused | None = None
 
 
-# --- effects that change nothing ----------------------------------------------------------------------------
+# --- actions that change nothing ----------------------------------------------------------------------------
 
 
 def refuse(state: GuardState, case: Case) -> Admission:

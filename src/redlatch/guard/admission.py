@@ -31,21 +31,21 @@ from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
 
-Effect = Callable[[GuardState, Case], Admission | None]
+Action = Callable[[GuardState, Case], Admission | None]
 
 
 class Row(NamedTuple):
-    """One row of the table: the cases that it matches, and its effect.
+    """One row of the table: the cases that it matches, and its action.
 
     Args:
-        final: whether the effect decides. If not, the rows below are read, too.
+        final: whether the action decides. If not, the rows below are read, too.
     """
 
     name: str
     marker: MarkerState
     process: ProcessState
     clock: ClockState
-    effect: Effect
+    action: Action
     final: bool = True
 
     def matches(self, case: Case) -> bool:
@@ -58,7 +58,7 @@ M, P, C = MarkerState, ProcessState, ClockState
 # The first final row that matches decides. The columns are aligned by hand.
 # fmt: off
 TABLE = (
-    #   name                            marker         process        clock               effect
+    #   name                            marker         process        clock               action
     Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
     Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
     Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
@@ -116,5 +116,5 @@ class Admissions(GuardState):
         case = examine(self, index, report, others)
         decision: Admission | None = None
         for row in rows_of(case):
-            decision = row.effect(self, case)
+            decision = row.action(self, case)
         return decision
