@@ -201,30 +201,58 @@ SMALL = {
 }
 
 
-def states_its_reason(top: str) -> bool:
-    """Return whether the beginning of a long module or function says why it is long."""
-    return "longer than" in top.lower()
+# The modules that are longer than the rule, with the reasons.
+LONG = {
+    "redlatch.aio": "the docstring of each public call describes all its arguments and errors",
+    "redlatch.bench.contender": "each run of one face stands beside the run of the other that it must match",
+    "redlatch.client": "as redlatch.aio",
+    "redlatch.compat.aioredlock": "it has all names of the original, so that one import finds them",
+    "redlatch.compat.pottery": "the sync and the asyncio class are compared with pottery's side by side",
+    "redlatch.compat.redis_lock": "it has all names of the original, so that one import finds them",
+    "redlatch.compat.redis_py": "the sync and the asyncio class differ in more than await",
+    "redlatch.drivers.aio": "it has all callbacks of the loop",
+    "redlatch.locks.reentrant": "the sync and the asyncio lock are compared line by line",
+    "redlatch.quorum.waiting.queues": "the order of its steps is one argument",
+    "redlatch.testing.embedded": "one process starts, watches and ends the servers",
+    "redlatch.votes.commands": "it is the only list of commands",
+    "redlatch.votes.family_scripts": "the scripts of one kind share their keys",
+    "redlatch.wire.engine": "it has all code that touches a FIFO",
+}
+
+# The functions that are longer than the rule, with the reasons.
+LONG_FUNCTIONS = {
+    "redlatch.aio.lock": "its docstring describes all its arguments",
+    "redlatch.client.lock": "its docstring describes all its arguments",
+    "redlatch.locks.factory.__init__": "it has many arguments, and each has its own line",
+    "redlatch.drivers.aio.run": "a second coroutine would cost each call its frame",
+    "redlatch.quorum.acquire._acquire": "a generator inside it would cost instructions in every acquire",
+    "redlatch.quorum.batch._try_each": "one whole attempt, whose steps share its times",
+    "redlatch.quorum.extend.extend": "one whole extension, whose steps share the ballot and the deadlines",
+    "redlatch.quorum.waiting.in_queue._wait_in_queue": "the order of its checks and steps is one argument",
+    "redlatch.quorum.waiting.queues.hand_off": "no call may come between the check of the head and the first append",
+    "redlatch.wire.engine._feed": "its loop counts the usual reply without a call",
+}
 
 
 @every_module
-def test_a_module_has_40_to_350_lines_or_states_the_reason(module: str) -> None:
-    text = MODULES[module].read_text()
-    lines = text.count("\n")
+def test_a_module_has_40_to_350_lines_or_a_reason(module: str) -> None:
+    lines = MODULES[module].read_text().count("\n")
     # Each kind has a module, and some are nearly the base class.
     if MODULES[module].name != "__init__.py" and module not in SMALL and ".quorum.kinds." not in module:
         assert lines >= 40
-    assert lines <= 350 or states_its_reason(ast.get_docstring(ast.parse(text)) or "")
+    assert (lines > 350) is (module in LONG)
 
 
-@every_module
-def test_a_function_has_at_most_40_lines_or_states_the_reason(module: str) -> None:
-    text = MODULES[module].read_text()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert node.end_lineno is not None
-            top = "\n".join(text.splitlines()[node.lineno - 1 : node.body[0].lineno + 1])
-            reason = states_its_reason(top) or states_its_reason(ast.get_docstring(node) or "")
-            assert node.end_lineno - node.lineno < 40 or reason, f"{module}.{node.name}"
+def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
+    long = {
+        f"{module}.{node.name}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= 40
+    }
+    assert long == set(LONG_FUNCTIONS)
 
 
 # --- places of unit tests ----------------------------------------------------------------------------

@@ -421,13 +421,14 @@ class _Schedule:
             if both is None:
                 both = self.readwrite[which] = face.rw_lock(name, ttl, **options)
             return both.read() if action.kind == "reader" else both.write()
+        assert action.kind in ("plain", "fence", "fair"), action.kind
         return face.lock(name, ttl, fence=action.kind == "fence", fair=action.kind == "fair", **options)
 
     def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
         host = self.hosts[client]
         hold: Hold = lock._hold
         fence = hold.fence if action.kind == "fence" else 0
-        self._say(client, name, f"has {hold.name} {fence or ''} by {hold.token.decode()}")
+        self._say(client, name, f"has {hold.name!s} {fence or ''} by {hold.token.decode()}")
         grant = Grant(f"{host.name} {name}", str(hold.name), action.kind, fence, asked, host.local)
         grant.token = hold.token
         # The client may have asked for a chosen token more than once.

@@ -492,6 +492,7 @@ class _Schedule:
             if both is None:
                 both = self.readwrite[which] = face.rw_lock(name, ttl, **options)
             return both.read() if use.kind == "reader" else both.write()
+        assert use.kind in ("plain", "fence", "fair"), use.kind
         return face.lock(name, ttl, fence=use.kind == "fence", fair=use.kind == "fair", **options)
 
     def _granted(self, name: str, host: ThreadHost, use: Use, lock: Any, asked: int) -> Grant:

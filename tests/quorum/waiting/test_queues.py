@@ -371,7 +371,7 @@ def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
     entry = meeting.waiter()
     released: list[bytes] = []
 
-    # Leave, and release a lease that came too late, as `_wait_in_line` does.
+    # Leave, and release a lease that came too late, as `_wait_in_queue` does.
     def leave() -> None:
         lease = meeting.queues.step_out(entry, meeting.now)
         if lease is not None:

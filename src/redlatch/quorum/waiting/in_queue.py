@@ -41,7 +41,7 @@ def reach_the_head(
     """
     courteous = False
     if policy.clock.now() < until_ns:
-        courteous = yield from _wait_in_line(policy, queues, hold, ttl_ms, until_ns)
+        courteous = yield from _wait_in_queue(policy, queues, hold, ttl_ms, until_ns)
     elif not policy.trust_local_holder:
         # A user may have deleted the key of the holder. Only the masters know.
         return True
@@ -61,7 +61,7 @@ def reach_the_head(
     return True
 
 
-def _wait_in_line(
+def _wait_in_queue(
     policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until the hold has a lease, or is the head, or its time is over.
