@@ -81,8 +81,7 @@ def main(
     console = Console(highlight=False)
     choose(implementation)
     if seed is not None:
-        show(console, drawing(foreign, theme)(seed), small)
-        return
+        sys.exit(show(console, drawing(foreign, theme)(seed), small))
     began = time.monotonic()
     failed: list[Result] = []
     done = grants = steps = 0
@@ -105,8 +104,8 @@ def main(
     sys.exit(bool(failed))
 
 
-def show(console: Console, plan: Plan, small: bool) -> None:
-    """Print a schedule and the rules that it broke."""
+def show(console: Console, plan: Plan, small: bool) -> int:
+    """Print a schedule and the rules that it broke; return 1 if it broke one, else 0."""
     if small:
         plan = shrink(plan)
     result = run(plan, tracing=True)
@@ -121,6 +120,7 @@ def show(console: Console, plan: Plan, small: bool) -> None:
     console.print(f"{result.steps} events, digest {result.digest}")
     for wrong in result.wrong:
         console.print(f"WRONG: {wrong}", markup=False, soft_wrap=True)
+    return int(bool(result.wrong))
 
 
 if __name__ == "__main__":
