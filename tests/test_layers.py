@@ -150,7 +150,7 @@ def test_only_impl_names_the_compiled_package(module: str) -> None:
 
 @pytest.mark.parametrize("module", [*MODULES, *COMPILED])
 def test_a_module_imports_alone_and_without_a_warning(module: str) -> None:
-    if module in COMPILED:
+    if module.startswith("redlatch._c."):  # its packages, too, exist only beside the library
         try:
             impl.load("c")
         except ImportError:
@@ -244,15 +244,16 @@ def test_a_module_has_40_to_350_lines_or_a_reason(module: str) -> None:
 
 
 def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
-    long = {
+    # A list, because two functions of a module may have the same name.
+    long = [
         f"{module}.{node.name}"
         for module, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= 40
-    }
-    assert long == set(LONG_FUNCTIONS)
+    ]
+    assert sorted(long) == sorted(LONG_FUNCTIONS)
 
 
 # --- places of unit tests ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Waiting for a lock on real masters: a client's wait queue, leases that are passed on, and pushes.
+"""Waiting for a lock on real masters: a client's wait queue, leases that are handed off, and pushes.
 
 `tests/quorum/waiting/` has the same without I/O. By default the ttl of a lock is a minute here, so that a key that is
 gone was deleted. In a test without a backstop, only the event that the test names can have woken the waiter.
@@ -283,7 +283,7 @@ def test_tasks_on_one_name_hold_it_one_at_a_time_and_all_of_them_in_the_end(
     assert not keys(three, name)
 
 
-# --- leases that are passed on -----------------------------------------------------------------------
+# --- leases that are handed off ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -1396,7 +1396,7 @@ def test_a_plain_lock_that_once_got_a_fenced_lease_passes_no_old_fence_on(
     await_true(lambda: in_line(client, name) == 2)
     holder.release()
     assert one.result(PATIENCE)
-    # The lease passes to `plain`, with a fence.
+    # The lease is handed off to `plain`, with a fence.
     first.release()
     assert two.result(PATIENCE)
     plain.release()

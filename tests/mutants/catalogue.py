@@ -35,7 +35,7 @@ POLICY, BALLOT = "quorum/policy.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
-EVIDENCE, EFFECTS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
+EVIDENCE, ACTIONS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
 FOREIGN, OUTCOME = "quorum/kinds/foreign.py", "quorum/outcome.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
@@ -434,7 +434,7 @@ return 1""",
     Mutant(
         "a master that has lost its marker is taken for new",
         "K2, row 3: all",
-        EFFECTS,
+        ACTIONS,
         """    _quarantine(state, case, "it has lost its marker, and maybe locks")
     marker, known = state.new_marker(master, report, False), master.marker or state.marker_seen_after(0)
 """,

@@ -170,7 +170,7 @@ class Claim:
         """
         if self.ticket is not ticket or self.state not in (ASKING, HELD, UNCONFIRMED, UNDOING):
             return False
-        # There was no call since the check. From now on no thread can release the lock or pass its lease on.
+        # There was no call since the check. From now on no thread can release the lock or hand its lease off.
         self.state = UNDOING
         return True
 

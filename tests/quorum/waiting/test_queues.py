@@ -161,7 +161,7 @@ def test_everybody_returns_all_waiters_and_watchers(world: World) -> None:
     assert world.queues.everybody() == [entries[0], entries[1], ballot]
 
 
-# --- leases that are passed on -----------------------------------------------------------------------
+# --- leases that are handed off ----------------------------------------------------------------------
 
 
 def test_a_lease_passes_with_all_of_its_attributes(world: World) -> None:
@@ -218,7 +218,7 @@ def test_the_holder_of_a_deleted_key_has_lost_it_and_a_later_lease_is_valid(worl
     assert entry.hold.held(world.now + 1)
 
 
-@pytest.mark.parametrize("when", ["while it is released", "while it is passed on", "when it was passed on"])
+@pytest.mark.parametrize("when", ["while it is released", "while it is handed off", "when it was handed off"])
 def test_a_key_that_is_deleted_during_a_hand_off_is_lost_for_the_next_holder(world: World, when: str) -> None:
     head, entry = world.holder(), world.waiter()
     head.begin_release(world.now)
@@ -226,10 +226,10 @@ def test_a_key_that_is_deleted_during_a_hand_off_is_lost_for_the_next_holder(wor
     if when == "while it is released":
         world.queues.note_deletion(KEY, world.now)
     assert world.hand_off(head)
-    if when == "while it is passed on":
+    if when == "while it is handed off":
         world.queues.note_deletion(KEY, world.now)
     entry.take_lease()
-    if when == "when it was passed on":
+    if when == "when it was handed off":
         world.queues.note_deletion(KEY, world.now)
     assert entry.hold.state == world.claims.HELD
     assert not entry.hold.held(world.now)
