@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import HOLD, POLICY, TURNS, WAITING, Mutant
+from .catalogue import HOLD, POLICY, TURNS, UPKEEP, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -12,6 +12,15 @@ LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drive
 _bug = partial(Mutant, threads="any")
 
 THREADS = (
+    # --- renewal ---------------------------------------------------------------------------------------------
+    _bug(
+        "a thread's lock is renewed once",
+        "own, found by a reader",
+        UPKEEP,
+        "            term.renewing = False\n",
+        "",
+        threads="caring",
+    ),
     # --- the role of driver ----------------------------------------------------------------------------------
     _bug(
         "a leaving driver promotes nobody",

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from redlatch import impl
-from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
-from redlatch.votes.units import SECOND
+from redlatch.quorum.upkeep import Term, Upkeep, UpkeepSchedule
+from redlatch.errors import LockError, LockLost
+from redlatch.quorum.outcome import FORGOTTEN
+from redlatch.votes.units import MILLISECOND, SECOND
 
 NOW = 100 * SECOND
 TTL_MS = 3000
@@ -34,8 +36,12 @@ class Play:
         hold.keep(0)
         self.lock = Lock()
         self.upkeep = Upkeep(self.lock, hold, TTL_MS, renews=True)
-        self.upkeep.begin(NOW)
-        policy: Any = SimpleNamespace(doubts=build.module("quorum.policy").Doubts(), random=lambda: 0.5)
+        self.term = self.upkeep.begin(NOW)
+        policy: Any = SimpleNamespace(
+            doubts=build.module("quorum.policy").Doubts(),
+            random=lambda: 0.5,
+            validity_ns=lambda ttl_ms: ttl_ms * MILLISECOND,
+        )
         self.schedule = UpkeepSchedule(policy)
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease
@@ -63,6 +69,23 @@ class Play:
         self.hold.to_waiting()
         self.hold.take_lease(self.lease.until(NOW + 60 * SECOND), self.hold)
 
+    def acquired_again(self) -> Term:
+        """Release the lock, and acquire the same lease again: by a hand-off and back."""
+        self.handed_back()
+        self.upkeep.end()
+        return self.upkeep.begin(NOW)
+
+    def begin_renewal(self) -> list[Term]:
+        """Let the renewal begin that is due."""
+        self.schedule.add(self.term)
+        renewed, lost = self.schedule.due(NOW)
+        assert (renewed, lost) == ([self.term], [])
+        return renewed
+
+    def lost_at(self, now_ns: int) -> list[tuple[str | None, object]]:
+        """Return the reasons and the terms of the losses that are due at a time."""
+        return [(term.reason, term) for _, term in self.schedule.due(now_ns)[1]]
+
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
@@ -70,28 +93,79 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
 
 def test_a_lease_whose_deadline_has_passed_is_over(play: Play) -> None:
-    assert play.upkeep.over(NOW + SECOND)
-    assert not play.upkeep.over(NOW + SECOND - 1)
+    assert play.term.over(NOW + SECOND)
+    assert not play.term.over(NOW + SECOND - 1)
 
 
 def test_a_lock_that_is_released_meanwhile_is_not_over(play: Play) -> None:
     play.meet(play.released)
-    assert not play.upkeep.over(NOW + SECOND)
-    assert not play.upkeep.over(NOW)
+    assert not play.term.over(NOW + SECOND)
+    assert not play.term.over(NOW)
 
 
 def test_a_lock_that_was_released_has_no_deadline_that_could_be_over(play: Play) -> None:
     play.released()
     assert play.hold.deadline_ns == 0
-    assert not play.upkeep.over(NOW)
+    assert not play.term.over(NOW)
 
 
 def test_a_lease_that_was_handed_off_and_came_back_meanwhile_is_not_over(play: Play) -> None:
     play.meet(play.handed_back)
-    assert not play.upkeep.over(NOW + SECOND)
+    assert not play.term.over(NOW + SECOND)
     assert play.upkeep.live()
 
 
-def test_a_lock_that_is_released_while_its_renewal_is_settled_is_not_reported_as_lost(play: Play) -> None:
+def test_a_lock_that_is_released_while_its_renewal_is_concluded_is_not_reported_as_lost(play: Play) -> None:
+    renewed = play.begin_renewal()
     play.meet(play.released)
-    assert play.schedule.conclude([play.upkeep], {}, None, NOW + 2 * SECOND) == []
+    play.schedule.conclude(renewed, {}, None, NOW + 2 * SECOND)
+    assert play.lost_at(NOW + 2 * SECOND) == []
+
+
+def test_a_lease_that_a_renewal_finds_forgotten_is_reported_once(play: Play) -> None:
+    renewed = play.begin_renewal()
+    play.hold.shorten(play.lease.token, NOW)  # as the extension does
+    play.schedule.conclude(renewed, {0: LockLost("gone", reason=FORGOTTEN)}, None, NOW + 1)
+    assert play.schedule.next_ns(NOW + 1) <= NOW + 1
+    assert play.lost_at(NOW + 1) == [(FORGOTTEN, play.term)]
+    assert play.lost_at(NOW + 2 * SECOND) == []
+
+
+def test_a_lease_that_runs_out_while_its_renewal_fails_is_reported_once(play: Play) -> None:
+    renewed, failure = play.begin_renewal(), LockError("no master answers")
+    # The loss is due before the renewal ends, and `conclude` then finds the same loss.
+    ((reason, _),) = play.lost_at(NOW + SECOND)
+    assert reason
+    play.schedule.conclude(renewed, {}, failure, NOW + SECOND)
+    assert play.lost_at(NOW + 2 * SECOND) == []
+
+
+def test_the_failure_of_a_renewal_is_not_that_of_a_later_lease(play: Play) -> None:
+    renewed = play.begin_renewal()
+    later = play.acquired_again()
+    assert later is not play.term
+    play.schedule.add(later)
+    planned_ns = later.due_ns
+    play.schedule.conclude(renewed, {}, LockError("no master answers"), NOW)
+    assert later.failure is None
+    assert later.due_ns == planned_ns
+    assert "no master answers" not in play.upkeep.why_over(NOW + 60 * SECOND)
+
+
+def test_a_renewal_that_finds_an_old_lease_forgotten_says_nothing_about_a_later_one(play: Play) -> None:
+    renewed = play.begin_renewal()
+    later = play.acquired_again()
+    play.schedule.add(later)
+    play.schedule.conclude(renewed, {0: LockLost("gone", reason=FORGOTTEN)}, None, NOW)
+    assert play.lost_at(NOW) == []
+    assert later.live()
+
+
+def test_a_lock_is_renewed_again_after_each_renewal(play: Play) -> None:
+    renewed, now = play.begin_renewal(), NOW
+    for _ in range(3):
+        play.hold.lease = play.hold.lease.until(now + TTL_MS * MILLISECOND)
+        play.schedule.conclude(renewed, {}, None, now)
+        now = play.hold.deadline_ns - TTL_MS * MILLISECOND * 2 // 3
+        renewed, lost = play.schedule.due(now)
+        assert (renewed, lost) == ([play.term], [])

@@ -263,6 +263,8 @@ class _Schedule:
                 if lock.count != 1 or parts[0]._hold.state != HELD:
                     self.world.violate(f"{name} of {self.hosts[client].name} has released the whole of {lock.name}")
             await asyncio.sleep(action.hold / 2)
+            if action.renew and not action.watch:
+                self._see_the_renewal(client, name, action, lock)
             if action.watch:
                 await self._see_the_loss(client, name, lock)
             bounded = action.watch and action.renew and not action.extends and not self.plan.pauses
@@ -377,6 +379,13 @@ class _Schedule:
             # The loss of a deleted lock is reported by its old deadline.
             if lock not in self.told and not lock._hold.lost_ns:
                 self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
+
+    def _see_the_renewal(self, client: int, name: str, action: Action, lock: Any) -> None:
+        """Check that a lock is still renewed, if every reply arrives in time: less than half of its ttl has passed."""
+        host = self.hosts[client]
+        left_ns = lock._hold.deadline_ns - host.clock.read(host.local)
+        if self.plan.idle_ns() and not action.extends and left_ns < self.world.renewed_ns(action.ttl, self.plan.far_us):
+            self.world.violate(f"{host.name} {name} does not renew {lock.name}, and all masters answer")
 
     async def _use_many(self, name: str, client: int, action: Action) -> None:
         face = self.clients[client]

@@ -65,6 +65,18 @@ class World:
         self.note(self.now, "RULE", rule)
         self.wrong.append(rule)
 
+    def renewed_ns(self, ttl: float, far_us: int) -> int:
+        """Return how much validity a renewed lock has at least, if every reply arrives in time.
+
+        A lock is renewed after a third of its ttl. The renewal has as long as a sixth of the ttl; late messages and
+        their answers have longer.
+
+        Args:
+            ttl: seconds.
+            far_us: microseconds to the masters.
+        """
+        return int(ttl * SECOND / 2) - 20 * far_us * MICROSECOND - sum(delay for _, delay in self.stragglers)
+
     def digest(self) -> str:
         """Return a hash that is equal for two runs only if the same events happened in both."""
         return self._digest.hexdigest()

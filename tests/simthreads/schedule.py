@@ -402,6 +402,8 @@ class _Schedule:
                 self._insist(lock.release)
             if use.hold:
                 self.kernel.sleep(int(use.hold / 2 * SECOND))
+            if use.renew:
+                self._see_the_renewal(host, name, use, lock)
             if use.watch:
                 self._see_the_loss(host, name, lock)
         finally:
@@ -460,6 +462,12 @@ class _Schedule:
                 self.kernel.sleep(self.kernel.stalled_ns - stalled_ns)
             if lock not in self.told and not lock._hold.lost_ns:
                 self.world.violate(f"{host.name} {name} was not told that it has lost {lock.name}")
+
+    def _see_the_renewal(self, host: ThreadHost, name: str, use: Use, lock: Any) -> None:
+        """Check that a lock is still renewed, if every reply arrives in time: less than half of its ttl has passed."""
+        left_ns = lock._hold.deadline_ns - host.read_clock()
+        if self.plan.quiet() and left_ns < self.world.renewed_ns(use.ttl, self.plan.far_us) - self.kernel.stalled_ns:
+            self.world.violate(f"{host.name} {name} does not renew {lock.name}, and all masters answer")
 
     def _use_many(self, name: str, client: int, use: Use) -> None:
         host, face = self.hosts[client], self.clients[client]

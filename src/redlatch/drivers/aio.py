@@ -33,7 +33,7 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
-from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
+from redlatch.quorum.upkeep import LONGEST_NS, Term
 
 from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Pause, Send, Steps
@@ -561,13 +561,13 @@ class Driver(Session):
 
     # --- held locks --------------------------------------------------------------------------------
 
-    def add_upkeep(self, upkeep: Upkeep) -> None:
+    def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
-        self._schedule.add(upkeep)
+        self._schedule.add(term)
         if self._attending is None:  # at LONGEST_NS the latest, so that released locks are not kept until they are due
-            self._attend_at(min(upkeep.due_ns, self._clock.now() + LONGEST_NS))
-        elif upkeep.due_ns < self._attending_ns:
-            self._attend_at(upkeep.due_ns)
+            self._attend_at(min(term.due_ns, self._clock.now() + LONGEST_NS))
+        elif term.due_ns < self._attending_ns:
+            self._attend_at(term.due_ns)
 
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
@@ -591,7 +591,7 @@ class Driver(Session):
         finally:
             report_losses(lost)  # last: an `on_lost` may raise CancelledError
 
-    def _attend_to(self, renewed: list[Upkeep], now: int) -> None:
+    def _attend_to(self, renewed: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
@@ -611,7 +611,7 @@ class Driver(Session):
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, renewed: list[Upkeep]) -> None:
+    async def _renew(self, renewed: list[Term]) -> None:
         """Renew locks together."""
         renewal = Renewal(self._schedule, self._policy, renewed, extending_all)
         try:
@@ -620,11 +620,10 @@ class Driver(Session):
         except Exception as failure:
             renewal.fail(failure)
         finally:
-            lost = renewal.conclude()
+            renewal.conclude()
             due_ns = renewal.due_ns()
             if self._attending is None or due_ns < self._attending_ns:
                 self._attend_at(due_ns)
-            report_losses(lost)  # last, as in `_attend`
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError
-from redlatch.quorum.upkeep import LONGEST_NS, Upkeep
+from redlatch.quorum.upkeep import LONGEST_NS, Term
 
 from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Send, Steps
@@ -201,10 +201,10 @@ class Driver(Session):
 
     # --- held locks --------------------------------------------------------------------------------
 
-    def add_upkeep(self, upkeep: Upkeep) -> None:
+    def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
-        self._schedule.add(upkeep)
-        self._background.attend_by(upkeep.due_ns)
+        self._schedule.add(term)
+        self._background.attend_by(term.due_ns)
 
     def attend(self) -> float | None:
         """Do what is due for held locks; return after how many seconds to come again, None if never.
@@ -218,12 +218,12 @@ class Driver(Session):
         if lost and run_aside(report_losses, lost):  # an `on_lost` may take long
             lost = []
         try:
-            return self._attend(renewed, lost, now)
+            return self._attend(renewed, now)
         finally:
             report_losses(lost)  # last, since `on_lost` may raise; and whatever else has raised
 
-    def _attend(self, renewed: list[Upkeep], lost: list[Any], now: int) -> float | None:
-        """Renew what is due, and look after the waiters; add losses to `lost`."""
+    def _attend(self, renewed: list[Term], now: int) -> float | None:
+        """Renew what is due, and look after the waiters."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
@@ -232,7 +232,7 @@ class Driver(Session):
             return max(0, next_ns - now) / SECOND if next_ns else None
         if renewed and not run_aside(self._renew, renewed):
             failure = LockError("the renewal could not begin: no thread could start")
-            lost += self._schedule.conclude(renewed, {}, failure, now)
+            self._schedule.conclude(renewed, {}, failure, now)
         if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
             self.read_late_replies()
         line_ns = self.queues.expire(now)
@@ -243,7 +243,7 @@ class Driver(Session):
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
-    def _renew(self, renewed: list[Upkeep]) -> None:
+    def _renew(self, renewed: list[Term]) -> None:
         """Renew locks together; in a thread of its own."""
         renewal = Renewal(self._schedule, self._policy, renewed, extending_all)
         try:
@@ -252,11 +252,8 @@ class Driver(Session):
         except Exception as failure:
             renewal.fail(failure)
         finally:
-            lost = renewal.conclude()
-            try:
-                self._background.attend_by(renewal.due_ns())
-            finally:
-                report_losses(lost)
+            renewal.conclude()
+            self._background.attend_by(renewal.due_ns())
 
     # --- dialling ----------------------------------------------------------------------------------
 

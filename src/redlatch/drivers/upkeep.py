@@ -15,7 +15,7 @@ from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Policy
-from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
+from redlatch.quorum.upkeep import Term, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
@@ -29,14 +29,14 @@ class Renewal:
 
     Args:
         schedule: of the client.
-        upkeeps: what is renewed.
+        terms: what is renewed.
         extending: of the driver's build.
     """
 
-    def __init__(self, schedule: UpkeepSchedule, policy: Policy, upkeeps: list[Upkeep], extending: Extending) -> None:
+    def __init__(self, schedule: UpkeepSchedule, policy: Policy, terms: list[Term], extending: Extending) -> None:
         self._schedule = schedule
         self._policy = policy
-        self._upkeeps = upkeeps
+        self._terms = terms
         self._extending = extending
         self._now_ns = policy.clock.now()
         self._errors: dict[int, LockError] = {}
@@ -44,7 +44,7 @@ class Renewal:
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        wanted = [(upkeep.hold, upkeep.ttl_left_ms(self._policy, self._now_ns)) for upkeep in self._upkeeps]
+        wanted = [(term.hold, term.renewal_ttl_ms(self._policy, self._now_ns)) for term in self._terms]
         return self._extending(self._policy, wanted, self._errors)
 
     def succeed(self) -> None:
@@ -59,24 +59,24 @@ class Renewal:
         logger.error("a renewal failed; it is tried again until the lock runs out", exc_info=failure)
         self._error = LockError(f"unexpected {type(failure).__name__}; the log has the traceback")
 
-    def conclude(self) -> list[tuple[Any, str]]:
-        """Plan what comes next for each lock; return those that are lost, with the reasons, to be reported."""
-        return self._schedule.conclude(self._upkeeps, self._errors, self._error, self._policy.clock.now())
+    def conclude(self) -> None:
+        """Store the results, and plan what comes next for each lock."""
+        self._schedule.conclude(self._terms, self._errors, self._error, self._policy.clock.now())
 
     def due_ns(self) -> int:
         """Return when something is due for one of these locks."""
-        return min([upkeep.due_ns for upkeep in self._upkeeps])
+        return min([term.due_ns for term in self._terms])
 
 
-def report_losses(lost: list[tuple[Any, str]]) -> None:
-    """Report lost locks, each with its reason. All are marked before the first `on_lost` is called.
+def report_losses(lost: list[tuple[Any, Term]]) -> None:
+    """Report lost locks, each with the term that ended by its loss. All are marked before the first `on_lost` is called.
 
     Raises:
         BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
     """
-    for lock, reason in lost:
-        lock.mark_lost(reason)
-    _run_all(partial(lock.report_loss, reason) for lock, reason in lost)
+    for lock, term in lost:
+        lock.mark_lost(term)
+    _run_all(partial(lock.report_loss, term.reason) for lock, term in lost)
 
 
 def report_lost_releases(ballots: list[Ballot]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..errors import LockError
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
-from ..quorum.upkeep import Upkeep
+from ..quorum.upkeep import Term
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 
@@ -39,7 +39,7 @@ class Driver(Protocol):
     def leave_queue(self, hold: Hold) -> None:
         """Make the next waiter the head of the queue, and call it."""
 
-    def add_upkeep(self, upkeep: Upkeep) -> None:
+    def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
 
     # --- the steps of a call, for `run` ------------------------------------------------------------

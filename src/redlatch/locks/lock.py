@@ -19,7 +19,7 @@ from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.outcome import RAN_OUT, loss
 from ..quorum.policy import Policy
-from ..quorum.upkeep import Upkeep
+from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
 
@@ -165,8 +165,7 @@ class BaseLock:
         if upkeep is not None:
             if acquired:
                 upkeep.end()
-            upkeep.begin(self._shared.policy.clock.now())
-            self._shared.driver.add_upkeep(upkeep)
+            self._shared.driver.add_upkeep(upkeep.begin(self._shared.policy.clock.now()))
 
     def _go_on(self) -> None:
         """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
@@ -191,15 +190,17 @@ class BaseLock:
                     # The lock is lost already.
                     if upkeep.reason is not None:
                         upkeep.event.set()
-                    elif upkeep.token is None:
+                    elif upkeep.term is None:
                         self._begin_upkeep()
             return upkeep.event
 
-    def mark_lost(self, reason: str) -> None:
-        """Set the event of the loss, and cancel the body if `cancel_on_loss` is True; the drivers call this."""
+    def mark_lost(self, term: Term) -> None:
+        """Set the event of the loss, and cancel the body if `cancel_on_loss` is True; the drivers call this.
+
+        Nothing is marked if the lock was acquired again meanwhile.
+        """
         upkeep = self._upkeep
-        if upkeep is not None:
-            upkeep.reason = reason
+        if upkeep is not None and upkeep.term is term:
             if upkeep.event is not None:
                 upkeep.event.set()
             if upkeep.scope is not None:

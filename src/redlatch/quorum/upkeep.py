@@ -1,9 +1,9 @@
 """The care for held locks until they are released: renewals, and reports of losses.
 
-All locks of a client that are cared for stand in one heap, by the time at which something is due. Locks that are due at
-about the same time are renewed together, with one batch of commands for each master. A renewal is an ordinary extension
-(`extend`): it counts if a quorum has answered before the old deadline, and it never brings back a key that is gone. A
-renewal that fails is tried again until the old deadline.
+`Upkeep` is the care for a lock object, `Term` the care for one lease of it. The terms of a client stand in one heap, by
+the time at which something is due. Locks that are due at about the same time are renewed together, with one batch of
+commands for each master. A renewal is an ordinary extension (`extend`): it counts if a quorum has answered before the
+old deadline, and it never brings back a key that is gone. A renewal that fails is tried again until the old deadline.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ SLACK = 64
 
 
 class Upkeep:
-    """The care for one lock, from the acquire to the release.
-
-    A release does not call `end`. The first step of the release takes the hold out of HELD, and from then on the care
-    is not live. So a release that was refused or never began ends no upkeep.
+    """The care for one lock object: what its user asked for, and what a loss sets off.
 
     Args:
         lock: the lock object. `mark_lost` and `report_loss` of it are called for a loss. It is not kept alive.
@@ -50,42 +47,24 @@ class Upkeep:
         cancels: whether the loss cancels the body of the ``async with``.
 
     Attributes:
-        began_ns: when the upkeep for the present lease began.
-        doubted: whether a vote for the lease is in doubt. The lease is then verified: it is extended by the time that
-            is left.
-        due_ns: when something is due next.
         event: the event that is set by a loss; None if no caller asked for it.
-        failure: why the last renewal failed; None if it succeeded, or none was needed yet.
         kept: the lock object, which `let_run_out` keeps alive to report its loss; or None.
-        number: the number of the entry in the heap that counts. Other entries are stale.
-        reason: why the lock was lost, or None.
-        renew_ns: when the next renewal is due.
-        renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
-            it.
         scope: cancels the body of the ``async with``, or None.
-        token: the token of the lease that is cared for, or None.
+        term: the care for the present lease, or for the one that was lost; None if there is none.
         why: the reason to report when the lock runs out; None for the usual one.
     """
 
     __slots__ = (
-        "began_ns",
         "cancels",
-        "doubted",
-        "due_ns",
         "event",
-        "failure",
         "hold",
         "kept",
         "lock",
         "max_hold_ns",
-        "number",
         "on_lost",
-        "reason",
-        "renew_ns",
-        "renewing",
         "renews",
         "scope",
-        "token",
+        "term",
         "ttl_ms",
         "why",
     )
@@ -108,39 +87,40 @@ class Upkeep:
         self.on_lost = on_lost
         self.cancels = cancels
         self.event: Any = None
-        self.reason: str | None = None
-        self.why: str | None = None
-        self.failure: LockError | None = None
-        self.scope: Any = None
         self.kept: Any = None
-        self.doubted = self.renewing = False
-        self.token: bytes | None = None
-        self.began_ns = self.renew_ns = self.due_ns = self.number = 0
+        self.scope: Any = None
+        self.term: Term | None = None
+        self.why: str | None = None
 
-    def begin(self, now_ns: int) -> None:
-        """Begin or continue the upkeep for a lease that was just won or extended."""
-        if self.token is not self.hold.token or self.reason is not None:
-            self.began_ns = now_ns
-            self.token = self.hold.token
-            self.reason = None
-            self.failure = None
+    @property
+    def reason(self) -> str | None:
+        """Why the lock was lost, or None."""
+        term = self.term
+        return None if term is None else term.reason
+
+    def begin(self, now_ns: int) -> Term:
+        """Begin or continue the care for a lease that was just won or extended; return it for the schedule."""
+        term = self.term
+        if term is None or term.token is not self.hold.token or term.reason is not None:
             # The event belongs to an earlier loss.
             if self.event is not None and self.event.is_set():
                 self.event = None
-        self.plan(self.hold.deadline_ns - self.ttl_ms * MILLISECOND * 2 // 3)
-
-    def plan(self, renew_ns: int) -> None:
-        """Set the time of the next renewal, and when something is due next."""
-        self.renew_ns = renew_ns
-        self.due_ns = min(renew_ns, self.hold.deadline_ns) if self.renews or self.doubted else self.hold.deadline_ns
+            self.term = term = Term(self, now_ns)
+        term.plan_next()
+        return term
 
     def end(self) -> None:
-        """Forget the lease, because it is lost or the lock was acquired again.
+        """End the care for the lease, because the lock was acquired again or deleted.
 
         A new acquire must call this, because a lease that was handed off and came back has the same token.
         """
-        self.token = None
+        self.term = None
         self.kept = None
+
+    def live(self) -> bool:
+        """Return whether a lease is held and cared for, and no release of it has begun."""
+        term = self.term
+        return term is not None and term.live()
 
     def let_run_out(self, lock: Any, why: str) -> None:
         """Stop the renewal of a lock whose holder is gone, and keep its object alive until the loss is reported."""
@@ -148,9 +128,86 @@ class Upkeep:
         self.why = why
         self.kept = lock
 
+    def why_over(self, now_ns: int) -> str:
+        """Return the reason to report if the validity is over."""
+        if self.why is not None:
+            return self.why
+        term = self.term
+        if term is None:
+            return RAN_OUT
+        if term.forgotten:
+            return FORGOTTEN
+        # This is more than the drift of the last renewal.
+        drift_ns = self.ttl_ms * MILLISECOND // 20
+        if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
+            return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
+        return RAN_OUT + ("" if term.failure is None else f"; its last renewal failed: {term.failure}")
+
+
+class Term:
+    """The care for one lease of a lock, from its acquire to its release or loss.
+
+    A release does not end it. The first step of the release takes the hold out of HELD, and from then on the term is
+    not live. So a release that was refused or never began ends no care. A renewal belongs to a term: its result says
+    nothing about a later lease of the same lock.
+
+    Args:
+        upkeep: the care for the lock.
+        now_ns: when the term begins.
+
+    Attributes:
+        began_ns: when it began.
+        doubted: whether a vote for the lease is in doubt. The lease is then verified: it is extended by the time that
+            is left.
+        due_ns: when something is due next.
+        failure: why the last renewal failed; None if it succeeded, or none was needed yet.
+        forgotten: whether a renewal found that a quorum has forgotten the lease.
+        number: the number of the entry in the heap that counts. Other entries are stale.
+        reason: why the lease was lost, or None.
+        renew_ns: when the next renewal is due.
+        renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
+            it.
+        token: the token of the lease.
+    """
+
+    __slots__ = (
+        "began_ns",
+        "doubted",
+        "due_ns",
+        "failure",
+        "forgotten",
+        "hold",
+        "number",
+        "reason",
+        "renew_ns",
+        "renewing",
+        "token",
+        "upkeep",
+    )
+
+    def __init__(self, upkeep: Upkeep, now_ns: int) -> None:
+        self.upkeep = upkeep
+        self.hold = upkeep.hold
+        self.token = upkeep.hold.token
+        self.began_ns = now_ns
+        self.doubted = self.forgotten = self.renewing = False
+        self.failure: LockError | None = None
+        self.reason: str | None = None
+        self.renew_ns = self.due_ns = self.number = 0
+
+    def plan_next(self) -> None:
+        """Plan the next renewal: a third of the ttl after the last one."""
+        self.plan(self.hold.deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3)
+
+    def plan(self, renew_ns: int) -> None:
+        """Set the time of the next renewal, and when something is due next."""
+        self.renew_ns = renew_ns
+        deadline_ns = self.hold.deadline_ns
+        self.due_ns = min(renew_ns, deadline_ns) if self.upkeep.renews or self.doubted else deadline_ns
+
     def live(self) -> bool:
-        """Return whether the lease is held and no release of it has begun."""
-        return self.token is not None and self.token is self.hold.token and self.hold.state == HELD
+        """Return whether the lease is held and not lost, and no release of it has begun."""
+        return self.reason is None and self.upkeep.term is self and self.token is self.hold.token and self.hold.state == HELD
 
     def over(self, now_ns: int) -> bool:
         """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
@@ -158,26 +215,24 @@ class Upkeep:
         lease = self.hold.lease
         return now_ns >= lease.deadline_ns and self.live() and self.hold.lease is lease
 
-    def why_over(self, now_ns: int) -> str:
-        """Return the reason to report if the validity is over."""
-        if self.why is not None:
-            return self.why
-        # This is more than the drift of the last renewal.
-        drift_ns = self.ttl_ms * MILLISECOND // 20
-        if self.renews and self.max_hold_ns is not None and now_ns >= self.began_ns + self.max_hold_ns - drift_ns:
-            return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
-        return RAN_OUT + ("" if self.failure is None else f"; its last renewal failed: {self.failure}")
-
-    def ttl_left_ms(self, policy: Policy, now_ns: int) -> int:
+    def renewal_ttl_ms(self, policy: Policy, now_ns: int) -> int:
         """Return the ttl of a renewal that begins now: the ttl of the lock, or less if `max_hold_ns` ends earlier.
 
         If the lock is only verified, it is the time that is left of its ttl.
         """
-        if not self.renews:
+        upkeep = self.upkeep
+        if not upkeep.renews:
             return policy.ttl_ms_for(self.hold.deadline_ns - now_ns)
-        if self.max_hold_ns is None:
-            return self.ttl_ms
-        return min(self.ttl_ms, (self.began_ns + self.max_hold_ns - now_ns) // MILLISECOND)
+        if upkeep.max_hold_ns is None:
+            return upkeep.ttl_ms
+        return min(upkeep.ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
+
+    def may_renew(self, policy: Policy, now_ns: int) -> bool:
+        """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out."""
+        ttl_ms = self.renewal_ttl_ms(policy, now_ns)
+        if self.doubted:
+            return ttl_ms > 0
+        return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > self.hold.deadline_ns
 
 
 class UpkeepSchedule:
@@ -189,17 +244,17 @@ class UpkeepSchedule:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         # Any thread may append to this.
-        self._fresh: deque[Upkeep] = deque()
+        self._fresh: deque[Term] = deque()
         # `Doubts.until_ns` when it was last read.
         self._doubted_ns = 0
-        self._heap: list[tuple[int, int, Upkeep]] = []
+        self._heap: list[tuple[int, int, Term]] = []
         self._count = 0
         # The number of entries at which stale ones are removed.
         self._most = SLACK
 
-    def add(self, upkeep: Upkeep) -> None:
-        """Add a care that has begun or whose deadline has changed. Any thread may call this."""
-        self._fresh.append(upkeep)
+    def add(self, term: Term) -> None:
+        """Add a term that has begun or whose deadline has changed. Any thread may call this."""
+        self._fresh.append(term)
 
     def next_ns(self, now_ns: int) -> int:
         """Return when to look again, at most 0.25 s from now; 0 if no lock is cared for."""
@@ -208,119 +263,108 @@ class UpkeepSchedule:
             heapq.heappop(self._heap)
         return min(self._heap[0][0], now_ns + LONGEST_NS) if self._heap else 0
 
-    def due(self, now_ns: int) -> tuple[list[Upkeep], list[tuple[Any, str]]]:
-        """Process the due entries; return the cares to renew now, and the locks to report as lost with the reasons."""
+    def due(self, now_ns: int) -> tuple[list[Term], list[tuple[Any, Term]]]:
+        """Process the due entries; return the terms to renew now, and the locks to report as lost with their terms.
+
+        Only one thread may call this, and only this reports a loss. So each loss is reported once.
+        """
         self._take_fresh(now_ns)
-        renewed: list[Upkeep] = []
+        due: list[Term] = []
         # These go back into the heap at the end: the loop would take those due within TOGETHER_NS again and again.
-        kept: list[Upkeep] = []
-        lost: list[tuple[Any, str]] = []
-        while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if renewed else 0):
+        kept: list[Term] = []
+        lost: list[tuple[Any, Term]] = []
+        while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if due else 0):
             entry = heapq.heappop(self._heap)
-            upkeep = entry[2]
-            lock = upkeep.lock()
+            term = entry[2]
+            lock = term.upkeep.lock()
             if lock is None or not _counts(entry):
                 continue
-            upkeep.hold.apply_renewal(now_ns)
-            if upkeep.over(now_ns):
-                upkeep.end()
-                lost.append((lock, upkeep.why_over(now_ns)))
-            elif upkeep.renewing:
+            term.hold.apply_renewal(now_ns)
+            if term.over(now_ns):
+                term.reason = term.upkeep.why_over(now_ns)
+                term.upkeep.kept = None
+                lost.append((lock, term))
+            elif term.renewing:
                 # `conclude` plans the next renewal.
-                upkeep.plan(upkeep.hold.deadline_ns)
-                kept.append(upkeep)
-            elif upkeep.hold.being_extended(now_ns):
+                term.plan(term.hold.deadline_ns)
+                kept.append(term)
+            elif term.hold.being_extended(now_ns):
                 # A renewal after this extension could shorten the deadline.
-                upkeep.plan(max(upkeep.renew_ns, now_ns + POSTPONED_NS))
-                kept.append(upkeep)
-            elif (upkeep.renews or upkeep.doubted) and upkeep.renew_ns <= now_ns + TOGETHER_NS:
-                renewed.append(upkeep)
+                term.plan(max(term.renew_ns, now_ns + POSTPONED_NS))
+                kept.append(term)
+            elif (term.upkeep.renews or term.doubted) and term.renew_ns <= now_ns + TOGETHER_NS:
+                due.append(term)
             else:
-                upkeep.plan(upkeep.renew_ns)
-                kept.append(upkeep)
+                term.plan(term.renew_ns)
+                kept.append(term)
         # A loss is reported in time even if the renewal hangs.
-        for upkeep in renewed:
-            upkeep.plan(upkeep.hold.deadline_ns)
-        for upkeep in renewed + kept:
-            self._push(upkeep)
-        renewed = [upkeep for upkeep in renewed if _may_renew(self._policy, upkeep, now_ns)]
-        for upkeep in renewed:
-            upkeep.renewing = True
-        return renewed, lost
+        for term in due:
+            term.plan(term.hold.deadline_ns)
+        for term in due + kept:
+            self._push(term)
+        due = [term for term in due if term.may_renew(self._policy, now_ns)]
+        for term in due:
+            term.renewing = True
+        return due, lost
 
     def conclude(
-        self, renewed: list[Upkeep], errors: dict[int, LockError], failure: LockError | None, now_ns: int
-    ) -> list[tuple[Any, str]]:
-        """Process the results of renewals.
+        self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None, now_ns: int
+    ) -> None:
+        """Store the results of renewals, and plan what comes next. Any thread may call this.
+
+        The lock that a renewal finds lost is due at once: the renewal has ended its lease.
 
         Args:
-            renewed: the cares that `due` returned.
+            renewed: the terms that `due` returned.
             errors: the errors of single renewals, by place in `renewed`.
             failure: the error of all other renewals, or None.
-
-        Returns:
-            The locks to report as lost, each with the reason.
         """
-        lost = []
-        for place, upkeep in enumerate(renewed):
-            upkeep.renewing = False
-            lock, error = upkeep.lock(), errors.get(place, failure)
-            if lock is None or not upkeep.live():
+        for place, term in enumerate(renewed):
+            term.renewing = False
+            if not term.live():
                 continue
-            forgotten = isinstance(error, LockLost) and error.reason == FORGOTTEN
-            # A LockLost adds nothing to the reason of the loss.
+            error = errors.get(place, failure)
+            # A LockLost says that the lease is over. It adds nothing to the reason of the loss.
             if not isinstance(error, LockLost):
-                upkeep.failure = error
-            if forgotten or upkeep.over(now_ns):
-                upkeep.end()
-                lost.append((lock, FORGOTTEN if forgotten else upkeep.why_over(now_ns)))
-                continue
-            if error is None:
-                # `_take_fresh` sets this again if the lease came into doubt after the renewal began.
-                upkeep.doubted = False
-                upkeep.begin(now_ns)
-            else:
+                term.failure = error
+            elif error.reason == FORGOTTEN:
+                term.forgotten = True
+            if error is not None:
                 # Try again soon, but not all locks at the same time.
-                upkeep.plan(
-                    now_ns + int(min(upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * self._policy.random()))
-                )
-            self._fresh.append(upkeep)
-        return lost
+                soon_ns = min(term.upkeep.ttl_ms * MILLISECOND // 3, SECOND)
+                term.plan(now_ns + int(soon_ns * (0.1 + 0.1 * self._policy.random())))
+            else:
+                # `_take_fresh` sets this again if the lease came into doubt after the renewal began.
+                term.doubted = False
+                term.plan_next()
+            self._fresh.append(term)
 
     def _take_fresh(self, now_ns: int) -> None:
-        """Move new cares to the heap; after a new doubt, check all cares in the heap, too."""
+        """Move new terms to the heap; after a new doubt, check all terms in the heap, too."""
         if self._policy.doubts.until_ns != self._doubted_ns:
             self._doubted_ns = self._policy.doubts.until_ns
             self._fresh.extend([entry[2] for entry in self._heap if _counts(entry)])
         while self._fresh:
-            upkeep = self._fresh.popleft()
-            if not upkeep.live():
+            term = self._fresh.popleft()
+            if not term.live():
                 continue
-            doubted = self._policy.doubts.cover(upkeep.hold.lease.asked_ns)
-            if doubted != upkeep.doubted:
-                upkeep.doubted = doubted
-                upkeep.plan(now_ns if doubted else upkeep.renew_ns)
-            self._push(upkeep)
+            doubted = self._policy.doubts.cover(term.hold.lease.asked_ns)
+            if doubted != term.doubted:
+                term.doubted = doubted
+                term.plan(now_ns if doubted else term.renew_ns)
+            self._push(term)
 
-    def _push(self, upkeep: Upkeep) -> None:
+    def _push(self, term: Term) -> None:
         self._count += 1
-        upkeep.number = self._count
-        heapq.heappush(self._heap, (upkeep.due_ns, self._count, upkeep))
+        term.number = self._count
+        heapq.heappush(self._heap, (term.due_ns, self._count, term))
         if len(self._heap) > self._most:
             self._heap = [entry for entry in self._heap if _counts(entry)]
             heapq.heapify(self._heap)
             self._most = SLACK + 2 * len(self._heap)
 
 
-def _counts(entry: tuple[int, int, Upkeep]) -> bool:
-    """Return whether an entry is the newest one of its upkeep, and the lease is still held."""
-    _, number, upkeep = entry
-    return number == upkeep.number and upkeep.live()
-
-
-def _may_renew(policy: Policy, upkeep: Upkeep, now_ns: int) -> bool:
-    """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out."""
-    ttl_ms = upkeep.ttl_left_ms(policy, now_ns)
-    if upkeep.doubted:
-        return ttl_ms > 0
-    return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > upkeep.hold.deadline_ns
+def _counts(entry: tuple[int, int, Term]) -> bool:
+    """Return whether an entry is the newest one of its term, and the lease is still held."""
+    _, number, term = entry
+    return number == term.number and term.live()
