@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from redlatch import impl
-from redlatch.quorum.upkeep import Term, Upkeep, UpkeepSchedule
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum.outcome import FORGOTTEN
+from redlatch.quorum.upkeep import Term, Upkeep, UpkeepSchedule
 from redlatch.votes.units import MILLISECOND, SECOND
 
 NOW = 100 * SECOND

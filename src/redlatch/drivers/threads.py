@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 from redlatch.config import Master
 from redlatch.drivers.background import BackgroundThread, run_aside

@@ -69,7 +69,7 @@ class Renewal:
 
 
 def report_losses(lost: list[tuple[Any, Term]]) -> None:
-    """Report lost locks, each with the term that ended by its loss. All are marked before the first `on_lost` is called.
+    """Report lost locks, each with its lost term. All are marked before the first `on_lost` is called.
 
     Raises:
         BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.

@@ -207,7 +207,8 @@ class Term:
 
     def live(self) -> bool:
         """Return whether the lease is held and not lost, and no release of it has begun."""
-        return self.reason is None and self.upkeep.term is self and self.token is self.hold.token and self.hold.state == HELD
+        mine = self.upkeep.term is self and self.token is self.hold.token
+        return mine and self.reason is None and self.hold.state == HELD
 
     def over(self, now_ns: int) -> bool:
         """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
