@@ -342,13 +342,13 @@ def test_patience_is_for_a_thread_that_uses_the_client_alone(
         def ask_until(patience_ns: Any) -> None:
             def asked() -> Any:
                 client.lock(name).locked()
-                return wires.patience_ns == patience_ns
+                return wires.gil_patience_ns == patience_ns
 
             await_true(asked)
 
         ask_until(1_000_000)
         in_thread(client.lock(name).locked).result(PATIENCE)
-        assert wires.patience_ns == 0
+        assert wires.gil_patience_ns == 0
         ask_until(1_000_000)
 
 
@@ -359,7 +359,7 @@ def test_without_patience_the_gil_is_never_kept(monkeypatch: pytest.MonkeyPatch,
         deadline = time.monotonic() + 0.2  # four times as long as being alone takes
         while time.monotonic() < deadline:
             client.lock(name).locked()
-            assert driver._leader.fleet.wires.patience_ns == 0
+            assert driver._leader.fleet.wires.gil_patience_ns == 0
 
 
 # --- threads that are woken one by one ---------------------------------------------------------------

@@ -30,8 +30,8 @@ def test_a_late_vote_of_the_first_master_is_no_quorum(play: Play) -> None:
     assert attempt.second() is None
     # Another thread counts its vote now.
     ballot.yes = 1
-    assert not attempt.won()
-    assert not attempt.wait_for_all()
+    assert not attempt.keep_if_won()
+    assert not attempt.reopen_for_all()
     # The command that judge returns undoes the vote.
     assert attempt.judge().command.releases
 
@@ -43,9 +43,9 @@ def test_a_yes_of_the_first_master_leads_to_a_ballot_of_the_others(play: Play) -
     ballot.yes = 1
     others = attempt.second()
     assert (others.size, others.quorum, others.asked) == (2, 1, ~ballot.asked)
-    assert not attempt.won()
+    assert not attempt.keep_if_won()
     others.yes = 1
-    assert attempt.won()
+    assert attempt.keep_if_won()
     assert play.hold.state == play.claims.HELD
 
 
@@ -56,8 +56,8 @@ def split_votes(play: Play) -> Any:
     attempt.begin(BEGINNING).yes = 1
     others = attempt.second()
     others.no = 2
-    assert not attempt.won()
-    attempt.wait_for_all()
+    assert not attempt.keep_if_won()
+    attempt.reopen_for_all()
     attempt.judge()
     return attempt
 
@@ -74,8 +74,8 @@ def test_a_first_master_that_refuses_although_the_key_is_free_is_asked_with_the_
     attempt.reached()
     attempt.begin(BEGINNING).no = 1
     assert attempt.second() is None
-    assert not attempt.won()
-    attempt.wait_for_all()
+    assert not attempt.keep_if_won()
+    attempt.reopen_for_all()
     attempt.judge()
     attempt.waited(False)
     assert not attempt.begin(BEGINNING).lone()

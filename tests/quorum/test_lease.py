@@ -1,4 +1,4 @@
-"""The lease: what each change of it returns, and what a renewal does to its deadline."""
+"""The lease: what each change of it returns, and what a refresh does to its deadline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from redlatch import impl
 
-FIELDS = "token since_ns asked_ns deadline_ns fence fence_end hand_offs renewal renewed_ns".split()
+FIELDS = "token since_ns asked_ns deadline_ns fence fence_end hand_offs refresh refresh_ns".split()
 
 
 def shown(lease: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def lease(leases: ModuleType) -> Any:
 
 
 @pytest.fixture
-def renewal(implementation: impl.Implementation) -> Any:
+def refresh(implementation: impl.Implementation) -> Any:
     """A ballot of three masters about an extension."""
     command = implementation.module("votes.commands").Extend(b"key", b"token", 10, 1000)
     return implementation.module("votes.ballot").Ballot(command, 3, 2)
@@ -36,7 +36,7 @@ def renewal(implementation: impl.Implementation) -> Any:
 
 def test_a_new_lease_was_asked_for_at_its_beginning_and_has_no_number(leases: ModuleType) -> None:
     expected = {**dict.fromkeys(FIELDS, 0), "token": b"token", "since_ns": 10, "asked_ns": 10, "deadline_ns": 100}
-    assert shown(leases.new_lease(b"token", 10, 100)) == {**expected, "renewal": None}
+    assert shown(leases.new_lease(b"token", 10, 100)) == {**expected, "refresh": None}
 
 
 @pytest.mark.parametrize(
@@ -51,28 +51,28 @@ def test_a_new_lease_was_asked_for_at_its_beginning_and_has_no_number(leases: Mo
     ],
 )
 def test_a_change_returns_a_new_lease_and_leaves_the_old_one_as_it_is(
-    lease: Any, renewal: Any, change: str, arguments: tuple[int, ...], changed: dict[str, Any]
+    lease: Any, refresh: Any, change: str, arguments: tuple[int, ...], changed: dict[str, Any]
 ) -> None:
-    lease = lease.renewing(renewal, 700)
+    lease = lease.refreshing(refresh, 700)
     before = shown(lease)
     assert shown(getattr(lease, change)(*arguments)) == {**before, **changed}
     assert shown(lease) == before
 
 
-def test_a_lease_knows_the_renewal_that_is_under_way(lease: Any, renewal: Any) -> None:
+def test_a_lease_knows_the_renewal_that_is_under_way(lease: Any, refresh: Any) -> None:
     before = shown(lease)
-    renewing = lease.renewing(renewal, 700)
-    assert shown(renewing) == {**before, "renewal": renewal, "renewed_ns": 700}
-    assert shown(renewing.renewing(None, 0)) == before
+    refreshing = lease.refreshing(refresh, 700)
+    assert shown(refreshing) == {**before, "refresh": refresh, "refresh_ns": 700}
+    assert shown(refreshing.refreshing(None, 0)) == before
 
 
 @pytest.mark.parametrize(
-    ("votes", "now_ns", "renewed_ns", "deadline_ns"),
+    ("votes", "now_ns", "refresh_ns", "deadline_ns"),
     [
         ("yy", 99, 700, 700),
         # A quorum said yes, but the old deadline has passed.
         ("yy", 100, 700, 100),
-        # A renewal never shortens a lease.
+        # A refresh never shortens a lease.
         ("yy", 50, 60, 100),
         # A quorum has forgotten the token, so the lease ends now.
         ("nn", 60, 700, 60),
@@ -83,12 +83,12 @@ def test_a_lease_knows_the_renewal_that_is_under_way(lease: Any, renewal: Any) -
     ],
 )
 def test_the_votes_on_a_renewal_decide_the_deadline(
-    lease: Any, renewal: Any, votes: str, now_ns: int, renewed_ns: int, deadline_ns: int
+    lease: Any, refresh: Any, votes: str, now_ns: int, refresh_ns: int, deadline_ns: int
 ) -> None:
-    renewal.yes, renewal.no = votes.count("y"), votes.count("n")
-    renewed = lease.renewing(renewal, renewed_ns).renewed(now_ns)
-    assert shown(renewed) == {**shown(lease), "deadline_ns": deadline_ns}
+    refresh.yes, refresh.no = votes.count("y"), votes.count("n")
+    refreshed = lease.refreshing(refresh, refresh_ns).refreshed(now_ns)
+    assert shown(refreshed) == {**shown(lease), "deadline_ns": deadline_ns}
 
 
 def test_a_lease_without_a_renewal_is_renewed_to_the_same_deadline(lease: Any) -> None:
-    assert shown(lease.renewed(200)) == shown(lease)
+    assert shown(lease.refreshed(200)) == shown(lease)

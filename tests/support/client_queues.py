@@ -53,7 +53,7 @@ class World:
     def holder(self, key: bytes = KEY) -> Any:
         """Return a hold that became the head and acquired the lock."""
         hold = self.hold(key)
-        assert self.queues.enter(hold, self.now)
+        assert self.queues.become_head(hold, self.now)
         hold.ask(self.lease(b"token", self.now, self.now + VALIDITY))
         hold.keep(0)
         return hold
@@ -61,9 +61,9 @@ class World:
     def waiter(self, key: bytes = KEY, until_ns: int = FOR_EVER) -> Any:
         """Return the queue entry of a waiter."""
         hold = self.hold(key)
-        assert not self.queues.enter(hold, self.now)
+        assert not self.queues.become_head(hold, self.now)
         entry = self.join(hold, until_ns)
-        assert not self.queues.enter(hold, self.now)
+        assert not self.queues.become_head(hold, self.now)
         return entry
 
     def join(self, hold: Any, until_ns: int = FOR_EVER) -> Any:

@@ -512,7 +512,7 @@ def test_a_wait_without_patience_releases_the_gil_at_once(bench: Bench, turns: l
 def test_a_wait_with_patience_keeps_the_gil_where_it_can(
     bench: Bench, turns: list[int], implementation: impl.Implementation
 ) -> None:
-    bench.wires.patience_ns = 50_000_000
+    bench.wires.gil_patience_ns = 50_000_000
     bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     bench.far[0].send(b"reply")
     before = turns[0]
@@ -523,13 +523,13 @@ def test_a_wait_with_patience_keeps_the_gil_where_it_can(
 
 
 def test_a_wait_with_patience_releases_the_gil_when_the_patience_is_over(bench: Bench, turns: list[int]) -> None:
-    bench.wires.patience_ns = 1_000_000
+    bench.wires.gil_patience_ns = 1_000_000
     bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     assert gives_the_gil_up(bench, turns)
 
 
 def test_without_a_computing_thread_there_is_no_patience(bench: Bench, turns: list[int]) -> None:
-    bench.wires.patience_ns = 50_000_000
+    bench.wires.gil_patience_ns = 50_000_000
     assert gives_the_gil_up(bench, turns)
 
 
@@ -554,16 +554,16 @@ def test_a_wait_for_the_gil_reveals_a_computing_thread(bench: Bench, implementat
 
 
 def test_patience_follows_the_usual_time_of_replies(bench: Bench, implementation: impl.Implementation) -> None:
-    assert implementation.name == "python" or bench.wires.usual_patience_ns() > 0
+    assert implementation.name == "python" or bench.wires.usual_gil_patience_ns() > 0
     # Each reply takes far more than a millisecond, so patience is not worth it.
     for _ in range(200):
         threading.Timer(0.002, bench.far[0].send, (b"reply",)).start()
         bench.wait(PATIENCE_NS)
-    assert bench.wires.usual_patience_ns() == 0
+    assert bench.wires.usual_gil_patience_ns() == 0
 
 
 def test_a_timeout_is_waited_for_with_patience_too(bench: Bench) -> None:
-    bench.wires.patience_ns = 5_000_000
+    bench.wires.gil_patience_ns = 5_000_000
     bench.wires.busy_until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + PATIENCE_NS
     before = time.monotonic_ns()
     assert bench.wait(20_000_000) == []

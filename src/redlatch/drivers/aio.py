@@ -252,7 +252,7 @@ class Driver(Session):
             self._fleet = self._connections.muster()
             self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
-            wires.patience_ns = wires.busy_until_ns = 1  # sends do not block, so they keep the GIL
+            wires.gil_patience_ns = wires.busy_until_ns = 1  # sends do not block, so they keep the GIL
             linger_at_exit(self)
             self._connections.start()
         elif self._loop is not loop:
@@ -286,7 +286,7 @@ class Driver(Session):
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
-        self._wake_and_redial()
+        self._handle_events()
         if len(ballots) < MANY:
             self._flush_soon()
         else:
@@ -310,7 +310,7 @@ class Driver(Session):
         self._complete.set()
         try:
             self._fleet.abandon()
-            self._wake_and_redial()
+            self._handle_events()
             self._wake_waiters()  # they leave the queues on the masters
             for future in list(self._pauses):
                 future.wake_soon()
@@ -363,7 +363,7 @@ class Driver(Session):
             return future
         fleet.submit(ballot)
         if fleet.decided or fleet.fallen:
-            self._wake_and_redial()
+            self._handle_events()
         if not self._flushing:
             self._flush_soon()
         return future
@@ -415,7 +415,7 @@ class Driver(Session):
             self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
-            self._wake_and_redial()
+            self._handle_events()
         for link in fleet.links:
             if fleet.wires.unsent(link.index):
                 self._watch_room(link.index)
@@ -435,7 +435,7 @@ class Driver(Session):
         finally:
             fleet.decided += decided  # if a task ended with SystemExit, say
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:
-                self._wake_and_redial()
+                self._handle_events()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
         if fleet.hurry_ns < self._hurry_ns:
@@ -455,7 +455,7 @@ class Driver(Session):
         self._look()
         fleet = self._fleet
         fleet.hurry()
-        self._wake_and_redial()
+        self._handle_events()
         if fleet.hurry_ns < self._hurry_ns:
             self._hurry_at(fleet.hurry_ns)
 
@@ -465,7 +465,7 @@ class Driver(Session):
             if link.up:
                 self._readable(link.index)
 
-    def _wake_and_redial(self) -> None:
+    def _handle_events(self) -> None:
         """Wake the tasks of decided ballots, report losses, and have broken connections dialled again."""
         fleet = self._fleet
         decided, fleet.decided = fleet.decided, []
@@ -585,35 +585,35 @@ class Driver(Session):
         """Do what is due for held locks, and for waiters behind a lock that may run out."""
         self._attending = None
         now = self._clock.now()
-        renewed, lost = self._schedule.due(now)
+        terms, lost = self._schedule.due(now)
         try:
-            self._attend_to(renewed, now)
+            self._attend_to(terms, now)
         finally:
             report_losses(lost)  # last: an `on_lost` may raise CancelledError
 
-    def _attend_to(self, renewed: list[Term], now: int) -> None:
+    def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(terms, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)
             return
-        if renewed and self._loop is not None:
-            task = self._loop.create_task(self._renew(renewed))
+        if terms and self._loop is not None:
+            task = self._loop.create_task(self._renew(terms))
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
-        line_ns = self.queues.expire(now)
-        if line_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
-            line_ns = min(line_ns, now + LONGEST_NS)
+        queue_ns = self.queues.expire(now)
+        if queue_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
+            queue_ns = min(queue_ns, now + LONGEST_NS)
         self.wake_called()
-        due = [due_ns for due_ns in (line_ns, self._schedule.next_ns(now)) if due_ns]
+        due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now)) if due_ns]
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, renewed: list[Term]) -> None:
+    async def _renew(self, terms: list[Term]) -> None:
         """Renew locks together."""
-        renewal = Renewal(self._schedule, self._policy, renewed, extending_all)
+        renewal = Renewal(self._schedule, self._policy, terms, extending_all)
         try:
             await self.run(renewal.steps())
             renewal.succeed()

@@ -19,17 +19,17 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[int, list[LightFuture]] = {}
-        self._patience = -1  # of the queue that was added to last
+        self._wait_ms = -1  # of the queue that was added to last
         self._queue: list[LightFuture] = []  # that queue
         self._added = 0
         self._most = SWEEP
 
     def add(self, future: LightFuture, now_ns: int) -> None:
         """Add a future that a task waits for until its `until_ns`."""
-        patience = max(0, (future.until_ns - now_ns) // MILLISECOND)  # its time may be over already
-        if patience != self._patience:
-            self._patience = patience
-            self._queue = self._queues.setdefault(patience, [])
+        wait_ms = max(0, (future.until_ns - now_ns) // MILLISECOND)  # its time may be over already
+        if wait_ms != self._wait_ms:
+            self._wait_ms = wait_ms
+            self._queue = self._queues.setdefault(wait_ms, [])
         self._queue.append(future)
         self._added += 1
         if self._added >= SWEEP:
@@ -38,9 +38,9 @@ class Deadlines:
     def _sweep(self) -> None:
         """Remove futures that are done, and queues that are empty then."""
         self._added = 0
-        self._patience, self._queue = -1, []
+        self._wait_ms, self._queue = -1, []
         left = 0
-        for patience, queue in list(self._queues.items()):
+        for wait_ms, queue in list(self._queues.items()):
             over = 0
             for future in queue:
                 if not future.done:
@@ -49,7 +49,7 @@ class Deadlines:
             del queue[:over]
             left += len(queue)
             if not queue:
-                del self._queues[patience]
+                del self._queues[wait_ms]
         if left > self._most:  # most of them are behind a long wait
             for queue in self._queues.values():
                 queue[:] = [future for future in queue if not future.done]
@@ -75,5 +75,5 @@ class Deadlines:
         """Remove and return every future."""
         futures = [future for queue in self._queues.values() for future in queue]
         self._queues.clear()
-        self._patience, self._queue = -1, []
+        self._wait_ms, self._queue = -1, []
         return futures

@@ -187,7 +187,7 @@ class Leader:
             fleet.pump(timeout_ns)
         self.polling = False
         if fleet.decided or fleet.fallen or fleet.changed:
-            self._wake_and_redial()
+            self._handle_events()
 
     def _be_patient(self) -> None:
         """Keep the GIL while replies are about to come, unless other threads use this client, too.
@@ -199,18 +199,18 @@ class Leader:
         if self._alone_ns and self._alone_ns <= self._clock.now():
             self._alone_ns = 0
         if self._alone_ns or self.sleepers or self.inbox:
-            wires.patience_ns = 0
+            wires.gil_patience_ns = 0
         elif self._gil_patience_ns < 0:
-            wires.patience_ns = wires.usual_patience_ns()
+            wires.gil_patience_ns = wires.usual_gil_patience_ns()
         else:
-            wires.patience_ns = self._gil_patience_ns
+            wires.gil_patience_ns = self._gil_patience_ns
 
     def take_all(self) -> None:
         """Adopt new connections, submit what other threads put into the inbox, and send."""
         fleet, inbox = self.fleet, self.inbox
         self._be_patient()
         if self._taken is not None:  # a second interrupt struck in `leave`
-            fleet.give_up(self._taken)
+            fleet.fail_unsubmitted(self._taken)
             self._taken = None
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             self._connections.arrive(*self._arrivals[0])
@@ -232,9 +232,9 @@ class Leader:
             self._taken = None
         fleet.flush()
         if fleet.decided or fleet.fallen or fleet.changed:
-            self._wake_and_redial()
+            self._handle_events()
 
-    def _wake_and_redial(self) -> None:
+    def _handle_events(self) -> None:
         """Wake the owners of decided ballots, and have broken connections dialled again."""
         fleet = self.fleet
         while fleet.fallen:  # first: votes that became void must not count for the threads that are woken now
@@ -265,11 +265,11 @@ class Leader:
         try:
             self.fleet.mend()
             if self._taken is not None:
-                self.fleet.give_up(self._taken)
+                self.fleet.fail_unsubmitted(self._taken)
                 self._taken = None
             if self.fleet.staged:  # a reply asked for a script's text
                 self.fleet.flush()
-            self._wake_and_redial()
+            self._handle_events()
         finally:
             del self.role[ROLE]
             self.promote()

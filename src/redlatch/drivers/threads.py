@@ -213,38 +213,38 @@ class Driver(Session):
         if self._connections.forked:
             return None
         now = self._clock.now()
-        renewed, lost = self._schedule.due(now)
+        terms, lost = self._schedule.due(now)
         if lost and run_aside(report_losses, lost):  # an `on_lost` may take long
             lost = []
         try:
-            return self._attend(renewed, now)
+            return self._attend(terms, now)
         finally:
             report_losses(lost)  # last, since `on_lost` may raise; and whatever else has raised
 
-    def _attend(self, renewed: list[Term], now: int) -> float | None:
+    def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.conclude(renewed, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(terms, {}, LockError("the client cannot be used"), now)
             next_ns = self._schedule.next_ns(now)
             if next_ns:  # else the background thread sets it
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        if renewed and not run_aside(self._renew, renewed):
+        if terms and not run_aside(self._renew, terms):
             failure = LockError("the renewal could not begin: no thread could start")
-            self._schedule.conclude(renewed, {}, failure, now)
+            self._schedule.conclude(terms, {}, failure, now)
         if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
             self.read_late_replies()
-        line_ns = self.queues.expire(now)
+        queue_ns = self.queues.expire(now)
         self._leader.wake_called()
         self._background.wake_ns = now + LONGEST_NS
         now = self._clock.now()
-        due = [due_ns for due_ns in (line_ns, self._schedule.next_ns(now), now + LONGEST_NS) if due_ns]
+        due = [due_ns for due_ns in (queue_ns, self._schedule.next_ns(now), now + LONGEST_NS) if due_ns]
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
-    def _renew(self, renewed: list[Term]) -> None:
+    def _renew(self, terms: list[Term]) -> None:
         """Renew locks together; in a thread of its own."""
-        renewal = Renewal(self._schedule, self._policy, renewed, extending_all)
+        renewal = Renewal(self._schedule, self._policy, terms, extending_all)
         try:
             self.run(renewal.steps())
             renewal.succeed()

@@ -53,7 +53,7 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
     alone = not kind.enters_queue or (
         kind.shares and started >= until
     )  # without time, it asks once, whoever is at the head
-    if not alone and not queues.enter(hold, started):
+    if not alone and not queues.become_head(hold, started):
         reached = yield from reach_the_head(policy, queues, hold, ttl_ms, until)
         if not reached:
             return
@@ -69,9 +69,9 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
             second = attempt.second()
             if second is not None:
                 yield second
-            if attempt.won():
+            if attempt.keep_if_won():
                 return
-            if attempt.wait_for_all():
+            if attempt.reopen_for_all():
                 yield [ballot]
             undo = attempt.judge()
             if undo is not None:

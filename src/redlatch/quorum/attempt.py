@@ -4,8 +4,8 @@ An attempt goes through these steps, between which the driver does what `acquire
 
   begin         take a new token; return the ballot on it
   second        return a second ballot, if one may make a quorum
-  won           judge the votes: a quorum in time is a lock
-  wait_for_all  after a lost attempt: return whether to wait for the masters that have not answered
+  keep_if_won   judge the votes: a quorum in time is a lock
+  reopen_for_all after a lost attempt: return whether to wait for the masters that have not answered
   judge         decide how to go on; return the ballot that undoes the attempt, if it must be undone
 
 Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
@@ -110,8 +110,8 @@ class Attempt:
             self._split = True
         return second
 
-    def won(self) -> bool:
-        """Return whether the attempt has won; if it has, the hold is HELD."""
+    def keep_if_won(self) -> bool:
+        """Return whether the attempt has won. If it has, the hold keeps the lease: it is HELD."""
         policy, hold, kind = self.policy, self.hold, self._kind
         # The vote of the master that was asked first may come after `second`. Alone it is no quorum.
         whole = self._split or self._first < 0
@@ -130,7 +130,7 @@ class Attempt:
             self.queues.leave(hold, now, False)
         return True
 
-    def wait_for_all(self) -> bool:
+    def reopen_for_all(self) -> bool:
         """Return whether to wait for the masters that have not answered: if all refuse, nothing must be undone."""
         ballot = self._ballot
         # The master that was asked first is down or silent, so the others are asked next.

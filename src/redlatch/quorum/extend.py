@@ -93,7 +93,7 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, sta
         raise loss(RAN_OUT, hold)
     until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
     ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
-    hold.renew(None, 0)
+    hold.refresh(None, 0)
     other = hold.extending
     if other is not None and started < other.until_ns:
         return None

@@ -176,7 +176,7 @@ class Hold(Claim):
         A lease keeps its token. So it must not be handed off after the token was exposed: a user could then release the
         lock of the next holder. If the next holder needs a number, one must be left.
         """
-        if self.token_exposed or not self.kind.hands_off_to or self.kind.hands_off_to != other.kind.hands_off_to:
+        if self.token_exposed or not self.kind.hand_off_group or self.kind.hand_off_group != other.kind.hand_off_group:
             return False
         return not other.kind.numbers or self.lease.fence < self.lease.fence_end
 
@@ -221,16 +221,16 @@ class Hold(Claim):
         self._to_asking()
         return self.releasing()
 
-    def renew(self, renewal: Ballot | None, deadline_ns: int) -> None:
-        """Store an extension for which no caller waits. Its result counts as soon as `apply_renewal` is called.
+    def refresh(self, ballot: Ballot | None, deadline_ns: int) -> None:
+        """Store an extension for which no caller waits. Its result counts as soon as `apply_refresh` is called.
 
         Args:
-            renewal: the ballot of the extension; None forgets the last one.
+            ballot: the ballot of the extension; None forgets the last one.
             deadline_ns: the deadline that the extension asks for.
         """
         while True:
             lease = self.lease
-            if lease.renewal is renewal or self._replace(lease, lease.renewing(renewal, deadline_ns)):
+            if lease.refresh is ballot or self._replace(lease, lease.refreshing(ballot, deadline_ns)):
                 return
 
     def being_extended(self, now_ns: int) -> bool:
@@ -238,14 +238,14 @@ class Hold(Claim):
         ballot = self.extending
         return now_ns < self.wanted_ns or (ballot is not None and now_ns < ballot.until_ns)
 
-    def apply_renewal(self, now_ns: int) -> None:
-        """Apply the result of the extension that `renew` has stored, if there is one.
+    def apply_refresh(self, now_ns: int) -> None:
+        """Apply the result of the extension that `refresh` has stored, if there is one.
 
         The extension counts if a quorum has said yes and the old deadline has not passed.
         """
         while True:
             lease = self.lease
-            if lease.renewal is None or not lease.renewal.decided or self._replace(lease, lease.renewed(now_ns)):
+            if lease.refresh is None or not lease.refresh.decided or self._replace(lease, lease.refreshed(now_ns)):
                 return
 
     def busy(self, now_ns: int) -> bool:
@@ -289,7 +289,7 @@ class Hold(Claim):
         Raises:
             NotOwned: the lock is not held, or another thread is releasing it.
         """
-        self.apply_renewal(now_ns)
+        self.apply_refresh(now_ns)
         resent = self._to_releasing()
         return not resent and now_ns >= self.lease.deadline_ns, resent
 

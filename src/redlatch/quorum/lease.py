@@ -18,8 +18,8 @@ class Lease:
         deadline_ns: until when the holder may act.
         fence, fence_end: the number of the holder, and the last number for later holders; 0 if there is none.
         hand_offs: how many times the lease was handed from one waiter of this client to the next.
-        renewal: an extension for which no caller waits, or None. Its result counts once `Hold.apply_renewal` is called.
-        renewed_ns: the deadline that the renewal asks for.
+        refresh: an extension for which no caller waits, or None. Its result counts once `Hold.apply_refresh` is called.
+        refresh_ns: the deadline that the refresh asks for.
     """
 
     __slots__ = (
@@ -28,8 +28,8 @@ class Lease:
         "fence",
         "fence_end",
         "hand_offs",
-        "renewal",
-        "renewed_ns",
+        "refresh",
+        "refresh_ns",
         "since_ns",
         "token",
     )
@@ -42,8 +42,8 @@ class Lease:
         self.fence = 0
         self.fence_end = 0
         self.hand_offs = 0
-        self.renewal: Ballot | None = None
-        self.renewed_ns = 0
+        self.refresh: Ballot | None = None
+        self.refresh_ns = 0
 
     def _copy(self) -> Lease:
         lease = new_lease(self.token, self.since_ns, self.deadline_ns)
@@ -51,8 +51,8 @@ class Lease:
         lease.fence = self.fence
         lease.fence_end = self.fence_end
         lease.hand_offs = self.hand_offs
-        lease.renewal = self.renewal
-        lease.renewed_ns = self.renewed_ns
+        lease.refresh = self.refresh
+        lease.refresh_ns = self.refresh_ns
         return lease
 
     def until(self, deadline_ns: int) -> Lease:
@@ -81,27 +81,27 @@ class Lease:
         lease.fence += 1
         return lease
 
-    def renewing(self, renewal: Ballot | None, renewed_ns: int) -> Lease:
-        """Return the lease with a renewal that is under way; None removes the renewal."""
+    def refreshing(self, refresh: Ballot | None, refresh_ns: int) -> Lease:
+        """Return the lease with a refresh that is under way; None removes the refresh."""
         lease = self._copy()
-        lease.renewal = renewal
-        lease.renewed_ns = renewed_ns
+        lease.refresh = refresh
+        lease.refresh_ns = refresh_ns
         return lease
 
-    def renewed(self, now_ns: int) -> Lease:
-        """Return the lease with the result of its renewal.
+    def refreshed(self, now_ns: int) -> Lease:
+        """Return the lease with the result of its refresh.
 
-        The renewal counts if a quorum has said yes and the old deadline has not passed. A refusal ends the lease now.
+        The refresh counts if a quorum has said yes and the old deadline has not passed. A refusal ends the lease now.
         """
         deadline_ns = self.deadline_ns
-        if self.renewal is not None:
-            if self.renewal.yes >= self.renewal.quorum and now_ns < deadline_ns:
-                deadline_ns = max(deadline_ns, self.renewed_ns)
-            elif self.renewal.refused():
+        if self.refresh is not None:
+            if self.refresh.yes >= self.refresh.quorum and now_ns < deadline_ns:
+                deadline_ns = max(deadline_ns, self.refresh_ns)
+            elif self.refresh.refused():
                 deadline_ns = min(deadline_ns, now_ns)
         lease = self.until(deadline_ns)
-        lease.renewal = None
-        lease.renewed_ns = 0
+        lease.refresh = None
+        lease.refresh_ns = 0
         return lease
 
 

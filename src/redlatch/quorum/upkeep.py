@@ -280,7 +280,7 @@ class UpkeepSchedule:
             lock = term.upkeep.lock()
             if lock is None or not _counts(entry):
                 continue
-            term.hold.apply_renewal(now_ns)
+            term.hold.apply_refresh(now_ns)
             if term.over(now_ns):
                 term.reason = term.upkeep.why_over(now_ns)
                 term.upkeep.kept = None

@@ -390,7 +390,7 @@ class Fleet:
             self.wires.taken = False
             self.torn = False
 
-    def give_up(self, ballot: Ballot) -> None:
+    def fail_unsubmitted(self, ballot: Ballot) -> None:
         """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
         if not ballot.decided:
             struck = ConnectionAbortedError("interrupted before the command was sent")
@@ -399,7 +399,7 @@ class Fleet:
             ballot.failed += ballot.missing()
             self._decide(ballot)
         if ballot.behind is not None:
-            self.give_up(ballot.behind)
+            self.fail_unsubmitted(ballot.behind)
 
     def quorum_pushes(self) -> bool:
         """Return whether a quorum of masters is connected and pushes changes of keys."""
@@ -465,8 +465,8 @@ class Fleet:
             # late reply from making the client wait much longer for the next silent master.
             if ballot.command.undo() is not None:
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
-            patience = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
-            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(patience, default=SILENT_NS))
+            silences = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
+            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(silences, default=SILENT_NS))
             self.hurried.append(ballot)
             self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
         return False
@@ -484,14 +484,14 @@ class Fleet:
         if self.hurry_ns <= now_ns:
             for link in self.links:
                 if not link.suspected:
-                    self._give_up(link, now_ns)
+                    self._suspect_if_late(link, now_ns)
             for ballot in waiting:
                 self._tally(ballot)
             waiting = [ballot for ballot in waiting if not ballot.decided and ballot.hurry_ns > now_ns]
         self.hurried = waiting
         self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
 
-    def _give_up(self, link: Link, now_ns: int) -> None:
+    def _suspect_if_late(self, link: Link, now_ns: int) -> None:
         """Suspect a link if it has not voted on a due ballot. One pass is enough, and the link may owe many votes."""
         late = -1
         for at in range(link.head, len(link.pending)):

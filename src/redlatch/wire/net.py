@@ -48,7 +48,7 @@ class Wires:
 
     Attributes:
         taken: whether the last `wait` may have received bytes that its caller has not collected.
-        patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
+        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
             only in the compiled build, and only while another thread computes.
         busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
@@ -70,7 +70,7 @@ class Wires:
         self._came: list[bytes | OSError | None] = [None] * count
         self.taken = False
         # Only for the interface: Python's own system calls always release the GIL.
-        self.patience_ns = self.busy_until_ns = 0
+        self.gil_patience_ns = self.busy_until_ns = 0
 
     def attach(self, index: int, sock: socket.socket) -> None:
         """Take over a connected, non-blocking socket as number `index`. The caller must not use the object any more."""
@@ -181,7 +181,7 @@ class Wires:
         except OSError as error:
             return None if would_block(error) else error
 
-    def usual_patience_ns(self) -> int:
+    def usual_gil_patience_ns(self) -> int:
         """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
         return 0  # Python's own system calls always release the GIL
 

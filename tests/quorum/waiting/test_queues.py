@@ -22,8 +22,8 @@ from redlatch.errors import LockBusy, LockLost
 
 def test_the_first_hold_is_the_head_and_all_others_queue(world: World) -> None:
     first, second = world.hold(), world.hold()
-    assert world.queues.enter(first, world.now) and world.queues.enter(first, world.now)
-    assert not world.queues.enter(second, world.now)
+    assert world.queues.become_head(first, world.now) and world.queues.become_head(first, world.now)
+    assert not world.queues.become_head(second, world.now)
     assert world.head() is first
 
 
@@ -31,27 +31,27 @@ def test_the_first_hold_is_the_head_and_all_others_queue(world: World) -> None:
 def test_a_head_that_is_active_stays_the_head(world: World, state: str) -> None:
     head = world.holder()
     head.state = getattr(world.claims, state)
-    assert not world.queues.enter(world.hold(), world.now)
+    assert not world.queues.become_head(world.hold(), world.now)
 
 
 @pytest.mark.parametrize("state", ["FREE", "UNCONFIRMED"])
 def test_the_next_hold_replaces_a_head_that_has_finished(world: World, state: str) -> None:
     head, hold = world.holder(), world.hold()
     head.state = getattr(world.claims, state)
-    assert world.queues.enter(hold, world.now)
+    assert world.queues.become_head(hold, world.now)
     assert world.head() is hold
 
 
 def test_the_next_hold_replaces_a_head_that_has_lost_its_lock(world: World) -> None:
     head, hold = world.holder(), world.hold()
-    assert not world.queues.enter(hold, head.deadline_ns - 1)
-    assert world.queues.enter(hold, head.deadline_ns)
+    assert not world.queues.become_head(hold, head.deadline_ns - 1)
+    assert world.queues.become_head(hold, head.deadline_ns)
     assert world.head() is hold
 
 
 def test_a_replaced_head_neither_passes_its_lease_on_nor_calls_a_waiter(world: World) -> None:
     lost, hold = world.holder(), world.hold()
-    assert world.queues.enter(hold, lost.deadline_ns)
+    assert world.queues.become_head(hold, lost.deadline_ns)
     entry = world.waiter()
     assert not world.hand_off(lost)
     world.leave(lost)
@@ -393,10 +393,10 @@ def test_a_release_that_meets_a_leaving_waiter_is_no_loss(meeting: Any) -> None:
 def test_a_hold_that_joins_while_the_head_leaves_becomes_the_head(world: World) -> None:
     head, hold = world.holder(), world.hold()
     # The hold has to join, but no waiter is in the queue yet when the head leaves.
-    assert not world.queues.enter(hold, world.now)
+    assert not world.queues.become_head(hold, world.now)
     world.leave(head)
     entry = world.join(hold)
-    assert world.queues.enter(hold, world.now)
+    assert world.queues.become_head(hold, world.now)
     assert world.head() is hold
     world.queues.drop(entry)
     assert world.queues.by_key == {}
@@ -404,27 +404,27 @@ def test_a_hold_that_joins_while_the_head_leaves_becomes_the_head(world: World) 
 
 def test_a_hold_that_joined_before_the_head_leaves_is_called_before_it_looks(world: World) -> None:
     head, hold = world.holder(), world.hold()
-    assert not world.queues.enter(hold, world.now)
+    assert not world.queues.become_head(hold, world.now)
     entry = world.join(hold)
     world.leave(head)
     assert world.called() == [entry]
-    assert world.queues.enter(hold, world.now)
+    assert world.queues.become_head(hold, world.now)
 
 
 def test_a_waiter_finds_a_lease_that_it_got_before_it_looked(world: World) -> None:
     head, hold = world.holder(), world.hold()
     entry = world.join(hold)
     assert world.hand_off(head)
-    assert world.queues.enter(hold, world.now)
+    assert world.queues.become_head(hold, world.now)
     assert entry.lease is not None
 
 
 def test_two_holds_that_join_without_a_head_do_not_both_become_the_head(world: World) -> None:
     head, first, second = world.holder(), world.hold(), world.hold()
-    assert not world.queues.enter(first, world.now) and not world.queues.enter(second, world.now)
+    assert not world.queues.become_head(first, world.now) and not world.queues.become_head(second, world.now)
     world.leave(head)
     entries = [world.join(hold) for hold in (first, second)]
-    assert [world.queues.enter(hold, world.now) for hold in (first, second)] == [True, False]
+    assert [world.queues.become_head(hold, world.now) for hold in (first, second)] == [True, False]
     world.queues.drop(entries[0])
     world.leave(first)
     assert world.called() == [entries[1]]
@@ -465,12 +465,12 @@ class Crowd(World):
         entry = self.entries.get(number)
         if what == "come" and number not in self.busy and entry is None:
             hold.state = self.claims.WAITING
-            if self.queues.enter(hold, self.now):
+            if self.queues.become_head(hold, self.now):
                 self.win(number)
             else:
                 self.entries[number] = self.join(hold)
                 self.came[hold.key].append(number)
-                assert not self.queues.enter(hold, self.now)
+                assert not self.queues.become_head(hold, self.now)
         elif what == "pass" and number in self.busy and self.hand_off(hold):
             self.rest(number)
         elif what in ("pass", "leave") and number in self.busy:

@@ -252,7 +252,7 @@ def test_row_40_no_second_waiter_is_called_when_the_head_hands_its_lease_off_dur
 
     meet(monkeypatch, module("quorum.hold").Hold, "busy", hand_off_and_end)
     if who == "enter":
-        assert not world.queues.enter(world.hold(), world.now)
+        assert not world.queues.become_head(world.hold(), world.now)
     else:
         world.queues.expire(world.now)
     assert world.head() is first.hold

@@ -56,9 +56,9 @@ cdef class Driver(Session):
     cpdef _readable(self, int index)
     cdef _hurry_at(self, long long due_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
-    cdef _wake_and_redial(self)
+    cdef _handle_events(self)
 
     # held locks
     cpdef add_upkeep(self, upkeep)
     cdef _attend_at(self, long long due_ns)
-    cdef _attend_to(self, list renewed, long long now)
+    cdef _attend_to(self, list terms, long long now)

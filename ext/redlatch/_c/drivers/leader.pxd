@@ -51,7 +51,7 @@ cdef class Leader:
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cpdef take_all(self)
     @cython.locals(fleet=Fleet)
-    cdef _wake_and_redial(self)
+    cdef _handle_events(self)
 
     # handing the role over
     cpdef leave(self)

@@ -35,4 +35,4 @@ cdef class Driver(Session):
     # held locks
     cpdef add_upkeep(self, upkeep)
     cpdef attend(self)
-    cpdef _renew(self, list renewed)
+    cpdef _renew(self, list terms)

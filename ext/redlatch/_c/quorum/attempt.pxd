@@ -44,9 +44,9 @@ cdef class Attempt:
     @cython.locals(policy=Policy, ballot=Ballot, second=Ballot, until=cython.longlong)
     cpdef Ballot second(self)
     @cython.locals(policy=Policy, hold=Hold, kind=Kind, whole=bint, won=bint, now=cython.longlong)
-    cpdef bint won(self) except -1
+    cpdef bint keep_if_won(self) except -1
     @cython.locals(ballot=Ballot)
-    cpdef bint wait_for_all(self) except -1
+    cpdef bint reopen_for_all(self) except -1
     @cython.locals(
         policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
     )

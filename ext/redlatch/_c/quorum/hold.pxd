@@ -48,11 +48,11 @@ cdef class Hold(Claim):
     cpdef take_lease(self, Lease lease, Hold giver)
     cpdef Command give_back(self)
     @cython.locals(lease=Lease)
-    cpdef renew(self, Ballot renewal, long long deadline_ns)
+    cpdef refresh(self, Ballot ballot, long long deadline_ns)
     @cython.locals(ballot=Ballot)
     cpdef bint being_extended(self, long long now_ns) except -1
     @cython.locals(lease=Lease)
-    cpdef apply_renewal(self, long long now_ns)
+    cpdef apply_refresh(self, long long now_ns)
     cpdef bint busy(self, long long now_ns)
     cpdef Command undoing(self, ticket)
     cpdef end_undoing(self, ticket)

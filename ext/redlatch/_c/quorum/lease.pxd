@@ -14,8 +14,8 @@ cdef class Lease:
     cdef readonly long long fence
     cdef readonly long long fence_end
     cdef readonly long long hand_offs
-    cdef readonly Ballot renewal   # or None
-    cdef readonly long long renewed_ns
+    cdef readonly Ballot refresh   # or None
+    cdef readonly long long refresh_ns
 
     cdef _begin(self, bytes token, long long since_ns, long long deadline_ns)
     @cython.locals(lease=Lease)
@@ -29,9 +29,9 @@ cdef class Lease:
     @cython.locals(lease=Lease)
     cpdef Lease handed_off(self)
     @cython.locals(lease=Lease)
-    cpdef Lease renewing(self, Ballot renewal, long long renewed_ns)
+    cpdef Lease refreshing(self, Ballot refresh, long long refresh_ns)
     @cython.locals(lease=Lease, deadline_ns=cython.longlong)
-    cpdef Lease renewed(self, long long now_ns)
+    cpdef Lease refreshed(self, long long now_ns)
 
 
 @cython.locals(lease=Lease)

@@ -37,7 +37,7 @@ cdef class Wires:
     cdef int wake_out
     cdef list tls            # the SSLSocket of each, or None
     cdef public bint taken   # set by `wait`, cleared by its caller
-    cdef public long long patience_ns
+    cdef public long long gil_patience_ns
     cdef public long long busy_until_ns
     cdef long long usual_ns  # how long a wait for replies usually takes
     cdef long long back_ns   # when the last poll returned, before the GIL was taken again
@@ -50,7 +50,7 @@ cdef class Wires:
     cpdef bint wait(self, long long timeout_ns) except -1
     cpdef collect(self, int index)
     cpdef receive(self, int index)
-    cpdef long long usual_patience_ns(self) except -1
+    cpdef long long usual_gil_patience_ns(self) except -1
     cpdef bint stands_at(self, bytes data, Py_ssize_t start, bytes line) except -1
 
     # internal

@@ -2,7 +2,7 @@
 
 This module has the interface of `src/redlatch/wire/net.py`. Each group of calls releases the GIL once. If another
 thread computes, it takes a switch interval (5 ms, fifty times a round trip) to get the GIL back. Then `wait` polls with
-the GIL for up to `patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a hardware
+the GIL for up to `gil_patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a hardware
 timer, which costs a virtual machine some microseconds each time. TLS sockets are Python objects and need the GIL.
 """
 
@@ -101,7 +101,7 @@ cdef class Wires:
 
     Attributes:
         taken: whether the last `wait` may have received bytes that its caller has not collected.
-        patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
+        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
             only in the compiled build, and only while another thread computes.
         busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
@@ -213,7 +213,7 @@ cdef class Wires:
         cdef int index
         cdef Wire *wire
         cdef list broken = []
-        if self.patience_ns > 0 and self.busy_until_ns > 0:
+        if self.gil_patience_ns > 0 and self.busy_until_ns > 0:
             self._offer_all()
         else:
             with nogil:
@@ -264,7 +264,7 @@ cdef class Wires:
         """
         cdef int ready
         cdef long long now = clock_ns(), left = max(timeout_ns, 0), until = now + left
-        cdef long long patience = min(self.patience_ns, left)
+        cdef long long patience = min(self.gil_patience_ns, left)
         if self.busy_until_ns < now:
             patience = self.busy_until_ns = 0
         while True:
@@ -309,7 +309,7 @@ cdef class Wires:
             self._serve()
         return ready
 
-    cpdef long long usual_patience_ns(self) except -1:
+    cpdef long long usual_gil_patience_ns(self) except -1:
         """Return for how many nanoseconds to wait for replies with the GIL; 0 if they usually take too long."""
         return 0 if self.usual_ns > SLOW_NS // 2 else 2 * self.usual_ns + 20000
 

@@ -295,7 +295,7 @@ class Lock:
     def _kind(self, client: Any) -> Any:
         signal, token = clients.encoder_of(self._client)(self._signal), self._token
         kind = client.signalled(token, not self._chosen, signal, int(self._signal_expire))
-        kind.hands_off_to = NEVER if token else CHOSEN_ONES
+        kind.hand_off_group = NEVER if token else CHOSEN_ONES
         return kind
 
     def locked(self) -> bool:

@@ -27,7 +27,7 @@ class Fenced(WatchingKind):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hands_off_to = PLAIN_ONES
+        self.hand_off_group = PLAIN_ONES
         self.numbers = True
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:

@@ -36,7 +36,7 @@ class Given(WatchingKind):
         key_as_it_is(token, "token")
         self._token = token
         self._once = self.undoes = once
-        self.hands_off_to = CHOSEN_ONES if once else NEVER
+        self.hand_off_group = CHOSEN_ONES if once else NEVER
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         token = self._token or policy.tokens.take()
@@ -47,7 +47,7 @@ class Given(WatchingKind):
     def promise(self, token: bytes) -> None:
         """Use this token in all later attempts, and take no lease: the user already knows the token."""
         self._once = False
-        self.hands_off_to = NEVER
+        self.hand_off_group = NEVER
         self._token = token
 
     def won(self, policy: Policy, hold: Hold) -> None:

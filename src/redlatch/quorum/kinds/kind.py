@@ -13,7 +13,7 @@ from ..policy import Policy
 # How many attempts may follow the answers of the masters after the timeout.
 LATE = 8
 
-# To which holds a lease may be handed off (see `Kind.hands_off_to`): none, those of plain locks, or those whose token
+# To which holds a lease may be handed off (see `Kind.hand_off_group`): none, those of plain locks, or those whose token
 # was chosen.
 NEVER, PLAIN_ONES, CHOSEN_ONES = range(3)
 
@@ -29,7 +29,7 @@ class Kind:
         orderly: whether the masters keep the order of waiters. Then waiters of other processes need no chance first.
         undoes: whether an attempt is undone even if no master is known to have said yes. False if the token was chosen:
             another holder may have chosen the same token, and the key may be its own.
-        hands_off_to: to which holds of this client a lease may be handed off.
+        hand_off_group: to which holds of this client a lease may be handed off.
         numbers: whether each holder gets a number.
         asks_one_first: whether the attempt after a refused one asks one master before the others.
         waits_for_all: whether a refused attempt waits for the masters that have not answered. If all refuse, nothing
@@ -43,7 +43,7 @@ class Kind:
         "apart",
         "asks_one_first",
         "enters_queue",
-        "hands_off_to",
+        "hand_off_group",
         "late",
         "numbers",
         "orderly",
@@ -58,7 +58,7 @@ class Kind:
         self.shares = False
         self.orderly = False
         self.undoes = True
-        self.hands_off_to = NEVER
+        self.hand_off_group = NEVER
         self.numbers = False
         self.asks_one_first = False
         self.waits_for_all = True

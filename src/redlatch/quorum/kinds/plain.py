@@ -21,7 +21,7 @@ class Plain(Kind):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hands_off_to = PLAIN_ONES
+        self.hand_off_group = PLAIN_ONES
         self.asks_one_first = True
         self.waits_for_all = self.signs_off = False
 

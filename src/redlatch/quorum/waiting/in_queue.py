@@ -77,7 +77,7 @@ def _wait_in_queue(
         entry = QueueEntry(hold, until_ns)
         try:
             queues.join(policy, entry, now)
-            if not queues.enter(hold, now):
+            if not queues.become_head(hold, now):
                 if policy.trust_local_holder:
                     yield entry
                 else:
@@ -148,7 +148,7 @@ def _wait_for_entry(policy: Policy, entry: QueueEntry, pause_ns: int, until_ns: 
 def _is_over(policy: Policy, queues: WaitQueues, entry: QueueEntry, until_ns: int) -> bool:
     """Return whether the entry is called, its time is over, or the hold has become the head of its queue."""
     now = policy.clock.now()
-    return entry.decided or now >= until_ns or queues.enter(entry.hold, now)
+    return entry.decided or now >= until_ns or queues.become_head(entry.hold, now)
 
 
 def _watch_beside(
@@ -205,14 +205,14 @@ def _keep_or_extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
     extension. If an extension that is waited for fails, the lease is released, and the hold asks the masters again.
     """
     now = policy.clock.now()
-    hold.apply_renewal(now)
+    hold.apply_refresh(now)
     wanted = policy.validity_ns(ttl_ms)
     lease = hold.lease
     left = lease.deadline_ns - now
     if wanted * 9 // 10 <= left <= wanted and not policy.doubts.cover(lease.asked_ns):
-        if left < wanted * 19 // 20 and lease.renewal is None:
+        if left < wanted * 19 // 20 and lease.refresh is None:
             ballot = policy.ballot(hold.extending_to(ttl_ms, now))
-            hold.renew(ballot, now + wanted)
+            hold.refresh(ballot, now + wanted)
             yield Send([ballot])
         return
     try:

@@ -152,7 +152,7 @@ class WaitQueues:
 
     # --- one queue ---------------------------------------------------------------------------------
 
-    def enter(self, hold: Hold, now_ns: int) -> bool:
+    def become_head(self, hold: Hold, now_ns: int) -> bool:
         """Make a hold the head unless a busy hold is the head; return whether the hold is the head now."""
         while True:
             head = self.heads.setdefault(hold.key, hold)

@@ -12,7 +12,7 @@ cdef class Kind:
     cdef public bint shares
     cdef public bint orderly
     cdef public bint undoes
-    cdef public int hands_off_to
+    cdef public int hand_off_group
     cdef public bint numbers
     cdef public bint asks_one_first
     cdef public bint waits_for_all

@@ -49,7 +49,7 @@ cdef class WaitQueues:
     cdef object _deletions         # deque of (key, ns)
 
     @cython.locals(head=Hold, queue=WaitQueue)
-    cpdef bint enter(self, Hold hold, long long now_ns) except -1
+    cpdef bint become_head(self, Hold hold, long long now_ns) except -1
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)
