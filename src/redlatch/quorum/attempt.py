@@ -2,11 +2,11 @@
 
 An attempt goes through these steps, between which the driver does what `acquire` yields:
 
-  begin         take a new token; return the ballot on it
-  second        return a second ballot, if one may make a quorum
-  keep_if_won   judge the votes: a quorum in time is a lock
-  reopen_for_all after a lost attempt: return whether to wait for the masters that have not answered
-  judge         decide how to go on; return the ballot that undoes the attempt, if it must be undone
+  begin           take a new token; return the ballot on it
+  second          return a second ballot, if one may make a quorum
+  keep_if_won     judge the votes: a quorum in time is a lock
+  reopen_for_all  after a lost attempt: return whether to wait for the masters that have not answered
+  judge           decide how to go on; return the ballot that undoes the attempt, if it must be undone
 
 Then the acquire is `over`, or the next attempt follows: after a wait if `waits`, otherwise at once or after a pause.
 

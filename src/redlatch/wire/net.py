@@ -48,8 +48,8 @@ class Wires:
 
     Attributes:
         taken: whether the last `wait` may have received bytes that its caller has not collected.
-        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
-            only in the compiled build, and only while another thread computes.
+        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep
+            it only in the compiled build, and only while another thread computes.
         busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
 

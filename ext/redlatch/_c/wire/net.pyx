@@ -2,8 +2,9 @@
 
 This module has the interface of `src/redlatch/wire/net.py`. Each group of calls releases the GIL once. If another
 thread computes, it takes a switch interval (5 ms, fifty times a round trip) to get the GIL back. Then `wait` polls with
-the GIL for up to `gil_patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a hardware
-timer, which costs a virtual machine some microseconds each time. TLS sockets are Python objects and need the GIL.
+the GIL for up to `gil_patience_ns` before it releases it. It does so only then: a poll with a short timeout sets a
+hardware timer, which costs a virtual machine some microseconds each time. TLS sockets are Python objects and need the
+GIL.
 """
 
 import os
@@ -101,8 +102,8 @@ cdef class Wires:
 
     Attributes:
         taken: whether the last `wait` may have received bytes that its caller has not collected.
-        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep it
-            only in the compiled build, and only while another thread computes.
+        gil_patience_ns: how long `wait` may keep the GIL, in nanoseconds; above 0, `send` may keep it, too. They keep
+            it only in the compiled build, and only while another thread computes.
         busy_until_ns: until when another thread is assumed to compute, in nanoseconds since boot; 0 if none is.
     """
 
