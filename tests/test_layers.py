@@ -94,9 +94,10 @@ def test_wire_never_imports_locks(module: str) -> None:
     assert not {unit_of(name) for name, _ in ours(module)} & {"locks", "drivers", "client", "aio"}
 
 
-@pytest.mark.parametrize("module", ["redlatch.wire.engine", "redlatch.wire.net"])
+@pytest.mark.parametrize("module", [f"redlatch.wire.{name}" for name in ("engine", "link", "net", "silence")])
 def test_the_engine_and_its_system_calls_import_only_commands_and_votes(module: str) -> None:
-    known = {"redlatch.wire.net", *(f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "units"))}
+    own = {f"redlatch.wire.{name}" for name in ("link", "net", "silence")}
+    known = own | {f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "units")}
     assert {name for name, _ in ours(module)} <= known
 
 
@@ -216,7 +217,7 @@ LONG = {
     "redlatch.testing.embedded": "one process starts, watches and ends the servers",
     "redlatch.votes.commands": "it is the only list of commands",
     "redlatch.votes.family_scripts": "the scripts of one kind share their keys",
-    "redlatch.wire.engine": "it has all code that touches a FIFO",
+    "redlatch.wire.engine": "the order of its steps is one argument: each must bear an interrupt",
 }
 
 # The functions that are longer than the rule, with the reasons.

@@ -35,10 +35,12 @@ POLICY, BALLOT = "quorum/policy.py", "votes/ballot.py"
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
+SCHEDULE = "quorum/upkeep_schedule.py"
 EVIDENCE, ACTIONS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
 FOREIGN, OUTCOME = "quorum/kinds/foreign.py", "quorum/outcome.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
+LINK = "wire/link.py"
 ENGINE, AIO, MULTI, REENTRANT = "wire/engine.py", "drivers/aio.py", "locks/multi.py", "locks/reentrant.py"
 
 
@@ -178,8 +180,8 @@ MUTANTS = (
     Mutant(
         "what a broken connection owes is forgotten",
         "16, D1",
-        ENGINE,
-        "        link.owed[command.token] = command\n",
+        LINK,
+        "        self.owed[command.token] = command\n",
         "        pass\n",
     ),
     Mutant(
@@ -193,7 +195,7 @@ MUTANTS = (
         "a script that was flushed acquires behind its own release",
         "D1",
         ENGINE,
-        "            if other and self._undone(link, ballot.command):\n",
+        "            if other and link.has_undone(ballot.command):\n",
         "            if False:\n",
     ),
     Mutant(
@@ -287,7 +289,7 @@ MUTANTS = (
     Mutant(
         "a loss is not told",
         "22, 25, 30",
-        UPKEEP,
+        SCHEDULE,
         "                lost.append((lock, term))\n",
         "                pass\n",
     ),
@@ -301,14 +303,14 @@ MUTANTS = (
     Mutant(
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
-        UPKEEP,
-        "                term.plan(term.renew_ns)\n                kept.append(term)\n",
-        "                term.plan(term.renew_ns)\n                self._push(term)\n",
+        SCHEDULE,
+        "                kept.append(term)\n",
+        "                self._push(term)\n",
     ),
     Mutant(
         "a lock is renewed once",
         "own, found by a reader",
-        UPKEEP,
+        SCHEDULE,
         "            term.renewing = False\n",
         "",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .catalogue import HOLD, POLICY, TURNS, UPKEEP, WAITING, Mutant
+from .catalogue import HOLD, POLICY, SCHEDULE, TURNS, WAITING, Mutant
 
 CLIENT, DRIVER, BACKGROUND = "client.py", "drivers/threads.py", "drivers/background.py"
 LEADER, FOLLOWERS, CLOSING = "drivers/leader.py", "drivers/followers.py", "drivers/closing.py"
@@ -16,7 +16,7 @@ THREADS = (
     _bug(
         "a thread's lock is renewed once",
         "own, found by a reader",
-        UPKEEP,
+        SCHEDULE,
         "            term.renewing = False\n",
         "",
         threads="caring",

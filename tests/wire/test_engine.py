@@ -140,7 +140,7 @@ def split_vote(rig: Rig, kind: str = "Acquire") -> Any:
 
 def wait_out(rig: Rig, ballot: Any) -> None:
     """Pump until the ballot is decided, or until it no longer waits for silent masters."""
-    while not ballot.decided and rig.fleet.hurried:
+    while not ballot.decided and rig.fleet.silence.waiting:
         rig.fleet.pump(1_000_000_000)
 
 
@@ -158,7 +158,7 @@ def test_row_42_a_split_vote_waits_a_few_rounds_for_a_silent_master(rig: Rig, ki
 
 def test_row_42_a_split_vote_does_not_wait_for_a_suspected_master(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
-    assert rig.fleet.suspects == 1
+    assert rig.fleet.silence.suspects == 1
     assert split_vote(rig).decided
     rig.got(2)
     assert [name for name, _ in rig.got(2)] == []
@@ -170,7 +170,7 @@ def test_row_42_a_split_vote_does_not_wait_for_a_suspected_master(rig: Rig) -> N
 def test_row_42_ballots_wait_again_for_a_suspected_master_that_answers(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     rig.reply(2, b"+OK\r\n")
-    assert rig.fleet.suspects == 0
+    assert rig.fleet.silence.suspects == 0
     ballot = split_vote(rig)
     assert not ballot.decided
     rig.reply(2, b"+OK\r\n")
@@ -181,7 +181,7 @@ def test_row_42_ballots_wait_again_for_a_suspected_master_that_answers(rig: Rig)
 def test_row_42_a_new_connection_ends_the_suspicion(rig: Rig) -> None:
     wait_out(rig, split_vote(rig))
     rig.lose(2)
-    assert rig.fleet.suspects == 0
+    assert rig.fleet.silence.suspects == 0
     rig.adopt(2)
     assert not split_vote(rig).decided
 
@@ -237,9 +237,9 @@ def test_row_42_a_master_that_is_dialled_for_long_is_suspected(rig: Rig) -> None
     assert not ballot.decided
     wait_out(rig, ballot)
     assert ballot.decided
-    assert rig.fleet.suspects == 1
+    assert rig.fleet.silence.suspects == 1
     rig.adopt(2)
-    assert rig.fleet.suspects == 0
+    assert rig.fleet.silence.suspects == 0
 
 
 def test_row_42_a_ballot_waits_for_silent_masters_until_a_quorum_has_voted(rig: Rig) -> None:

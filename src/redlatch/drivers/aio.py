@@ -33,7 +33,8 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
-from redlatch.quorum.upkeep import LONGEST_NS, Term
+from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Pause, Send, Steps
@@ -438,8 +439,8 @@ class Driver(Session):
                 self._handle_events()
         if fleet.staged:  # a reply asked for a script's text
             self._flush_soon()
-        if fleet.hurry_ns < self._hurry_ns:
-            self._hurry_at(fleet.hurry_ns)
+        if fleet.silence.due_ns < self._hurry_ns:
+            self._hurry_at(fleet.silence.due_ns)
 
     def _hurry_at(self, due_ns: int) -> None:
         """Set the timer that looks for silent masters to `due_ns`."""
@@ -456,8 +457,8 @@ class Driver(Session):
         fleet = self._fleet
         fleet.hurry()
         self._handle_events()
-        if fleet.hurry_ns < self._hurry_ns:
-            self._hurry_at(fleet.hurry_ns)
+        if fleet.silence.due_ns < self._hurry_ns:
+            self._hurry_at(fleet.silence.due_ns)
 
     def _look(self) -> None:
         """Read what has arrived at the sockets, before any ballot counts as late."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
-from redlatch.quorum.upkeep import LONGEST_NS
+from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot

@@ -10,7 +10,7 @@ from __future__ import annotations
 from redlatch.config import Master
 from redlatch.drivers.connections import Connections, MakeDialler, MakeGuard, weakly
 from redlatch.errors import LockError
-from redlatch.quorum.upkeep import UpkeepSchedule
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum import batch, inquiry
 from ..quorum.acquire import acquire

@@ -24,7 +24,8 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError
-from redlatch.quorum.upkeep import LONGEST_NS, Term
+from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.claim import HELD
 from ..quorum.effects import Answer, Send, Steps

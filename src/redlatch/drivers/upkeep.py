@@ -1,7 +1,7 @@
 """Renewal and loss of held locks: the part that is the same for threads and asyncio.
 
-`quorum.upkeep` decides what is due. A driver calls it at that time, runs the renewals (a thread or a task for each
-group), and reports losses. It reports them last, because an `on_lost` may raise SystemExit or CancelledError.
+`quorum.upkeep_schedule` says what is due. A driver calls it at that time, runs the renewals (a thread or a task for
+each group), and reports losses. It reports them last, because an `on_lost` may raise SystemExit or CancelledError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Policy
-from redlatch.quorum.upkeep import Term, UpkeepSchedule
+from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")

@@ -17,10 +17,7 @@ Rules:
   * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
     that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
     the master was flushed, the engine closes the connection before it counts the votes that follow.
-  * A master is suspected if a quorum has voted without it and it then stays silent for several times the quorum's round
-    time. Attempts, releases and looks no longer wait for its vote. Commands still go to it. Its next byte, or its next
-    connection, ends the suspicion. A master that is only far away answers soon after each suspicion. From its second
-    such answer on, attempts wait for that master as long as it needs, so that its vote counts.
+  * Attempts, releases and looks do not wait for a master that is silent (see `silence`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
     came while the link was down. The link sends it first on its next connection. If there is no next connection, the
     ttl of the key bounds the wait.
@@ -32,13 +29,12 @@ This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the 
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
 `yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
 
-All code that touches a FIFO is in this file.
+Only the engine changes the FIFO of a link.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Any
 
 from hiredis import Reader
@@ -48,6 +44,8 @@ from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pul
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
+from .link import Link
+from .silence import Silence
 
 # Above MAX_PENDING outstanding replies, or MAX_UNSENT unsent bytes, a master must answer MAX_PENDING / LEAST_SHARE
 # commands (or all outstanding ones) within each STALL_NS: 65,536 / 16 = 4,096 replies a second. Else its connection is
@@ -62,15 +60,6 @@ LEAST_SHARE = 16
 # with a batch of 1,024 names each, which wait for 524,288 replies and have 56 MB to send.
 MOST_PENDING = 10 * MAX_PENDING
 MOST_UNSENT = 32 * MAX_UNSENT
-
-# After a quorum has voted, each missing master has SILENT_ROUNDS times the quorum's round time to vote, and at least
-# SILENT_NS. Then it is suspected.
-SILENT_ROUNDS = 4
-SILENT_NS = 10_000_000
-
-# A suspected master that votes within this time after the suspicion is only far away. If its vote comes later, the
-# master had stopped.
-FAR_NS = 250_000_000
 
 # A server answers READONLY if it has become a replica, and LOADING while it reads keys that may be those of another
 # server. Under a guard the connection is then closed, and the next handshake examines the server again.
@@ -101,86 +90,6 @@ _PUSH_BEGINS_BY = len(_PUSH_BEGINS) + len(b"*1\r\n$512\r\n")
 _ONE_LINE = (b"+", b"-", b":", b"_", b"#", b",", b"(", b"$-1\r")
 
 
-class Link:
-    """The link to one master: its connection, the ballots that wait for a reply, and the releases that it owes.
-
-    All times are nanoseconds since boot.
-
-    Attributes:
-        index: the index of the master.
-        address: the address of the master, without credentials.
-        up: whether the link is connected. A link that is neither up nor being dialled votes "failed" at once.
-        dialling: whether a connection is being made.
-        reader: the hiredis parser of the connection.
-        tail: the beginning of a line whose end has not come yet.
-        pending: the ballots in the order of the sent commands. The entries before `head` are None.
-        head: the index of the oldest ballot in `pending` that waits for its reply.
-        cut: the number of ballots that were removed from the front of `pending`. `cut + head` replies have ever come.
-        pushes: the number of further pushes that are accepted.
-        parked: the ballots that came while the connection was being made.
-        owed: the releases whose outcome is unknown, by token.
-        traits: the results of the handshake, such as run_id and version.
-        dialect: the dialect of the server.
-        full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
-        cause: why the link is down, or None.
-        lost_ns: when the last connection broke.
-        monitor: takes the answers to pulses and the flushes of this master; or None.
-        pulse: the command that the guard sends each second, or None.
-        suspected: whether ballots no longer wait for the votes of the master.
-        missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
-        suspected_ns: when the master was suspected.
-        late_ns: the delay of its last late vote; 0 if it came so late that the master must have stopped.
-        silent_ns: the shortest silence that makes the master suspected.
-        full_at: the number of replies that must have come by `full_ns` + STALL_NS while the link is above its limit. A
-            link that has fewer counts as stopped.
-        full_ns: when `full_at` was set.
-    """
-
-    def __init__(self, index: int, address: str) -> None:
-        self.index = index
-        self.address = address
-        self.up = False
-        self.dialling = True
-        self.reader: Any = None
-        self.tail = b""
-        self.pending: list[Any] = []
-        self.head = 0
-        self.pushes = 0
-        self.parked: deque[Ballot] = deque()
-        self.owed: dict[bytes, Any] = {}
-        self.traits: Any = None
-        self.dialect = FULL_TEXT
-        self.full_from = -1
-        self.cause: BaseException | None = None
-        self.lost_ns = -1
-        self.cut = 0
-        self.monitor: Any = None
-        self.pulse: Any = None
-        self.suspected = False
-        self.missing_vote = -1
-        self.suspected_ns = 0
-        self.late_ns = 0
-        self.silent_ns = SILENT_NS
-        self.full_at, self.full_ns = -1, 0
-
-    def __repr__(self) -> str:
-        return f"<Link {self.address} {'up' if self.up else 'dialling' if self.dialling else 'down'}>"
-
-    def owing(self) -> int:
-        """Count the replies that have not come yet."""
-        return len(self.pending) - self.head
-
-    def advance(self) -> None:
-        """Remove the oldest ballot, because its reply has come."""
-        self.pending[self.head] = None
-        self.head += 1
-        # Deleting from the front of a list copies the rest, so the link deletes only every 256 replies.
-        if self.head == 256:
-            del self.pending[:256]
-            self.cut += 256
-            self.head = 0
-
-
 class Fleet:
     """N links, one for each master. A caller submits ballots, flushes them and pumps the replies.
 
@@ -203,10 +112,7 @@ class Fleet:
         staged: whether a reply made the fleet stage a command, so that the caller must flush.
         resent: whether a script was ever sent again in full.
         pulse_ns: when the next pulse is due, in nanoseconds since boot.
-        suspects: the number of suspected links.
-        hurried: the undecided ballots that a quorum has voted on.
-        hurry_ns: when the first of `hurried` is due (see `Ballot.hurry_ns`).
-        round_ns: how long a quorum took to vote on the last attempt that had missing votes (see `_spares`).
+        silence: which links are suspected.
     """
 
     def __init__(self, addresses: list[str], quorum: int, clock: Clock) -> None:
@@ -214,6 +120,7 @@ class Fleet:
         self.wires = net.Wires(len(addresses))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size = len(self.links)
+        self.silence = Silence(self.links, clock)
         self.quorum = quorum
         self.decided: list[Ballot] = []
         self.lost: list[Ballot] = []
@@ -223,10 +130,6 @@ class Fleet:
         self.staged = False
         self.resent = False
         self.pulse_ns = UNBOUNDED
-        self.suspects = 0
-        self.hurried: list[Ballot] = []
-        self.hurry_ns = UNBOUNDED
-        self.round_ns = 0
         # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -260,7 +163,9 @@ class Fleet:
                     self._announce(link, command)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
-                full = link.owing() > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+                full = (
+                    len(link.pending) - link.head > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+                )
                 if full and self._stalled(link):
                     self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
             elif link.dialling and len(link.parked) < self.max_pending:
@@ -272,7 +177,7 @@ class Fleet:
                     link.cause = TimeoutError("too many commands wait for a connection to the master")
                     self._unpark(link)
                 self._fail_unsent(link, ballot)
-        if self.suspects and not ballot.decided and ballot.spares(self._suspects_of(ballot)):
+        if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
             self._decide(ballot)
         self.torn = False
         if ballot.behind is not None:
@@ -289,20 +194,21 @@ class Fleet:
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
         self.mend()
-        if self.hurried:
-            timeout_ns = min(timeout_ns, max(0, self.hurry_ns - self.clock.now()))
+        if self.silence.waiting:
+            timeout_ns = min(timeout_ns, max(0, self.silence.due_ns - self.clock.now()))
         ready = self.wires.wait(timeout_ns)
         self.torn = True
         if ready:
             for link in self.links:
                 data = self.wires.collect(link.index)
                 if data is not None:
-                    self._trust(link)
+                    if link.suspected:
+                        self.silence.trust(link)
                     self._feed(link, data)
                     if link.missing_vote >= 0:
-                        self._heed(link)
+                        self.silence.learn(link)
         self.wires.taken = False
-        if self.hurried:
+        if self.silence.waiting:
             self._suspect(self.clock.now())
         self.torn = False
 
@@ -318,10 +224,11 @@ class Fleet:
         data = self.wires.receive(index)
         if data is not None:
             link = self.links[index]
-            self._trust(link)
+            if link.suspected:
+                self.silence.trust(link)
             self._feed(link, data)
             if link.missing_vote >= 0:
-                self._heed(link)
+                self.silence.learn(link)
         self.torn = False
 
     def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
@@ -348,7 +255,7 @@ class Fleet:
             link.pulse = Pulse(*monitor.pulse())
             # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
             self.pulse_ns = min(self.pulse_ns, self.clock.now())
-        self._trust(link)
+        self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
@@ -445,85 +352,18 @@ class Fleet:
 
     def record_silent(self, ballot: Ballot) -> None:
         """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
-        waiting = [link for link in self.links if ballot in link.pending[link.head :] or ballot in link.parked]
-        ballot.silent = tuple([link.index for link in waiting])
+        ballot.silent = tuple([link.index for link in self.links if link.waits_for(ballot)])
 
     def ballot_of(self, command: Command) -> Ballot:
         """Return a ballot for a command that has no waiter."""
         return Ballot(command, self.size, self.quorum)
 
-    def _spares(self, ballot: Ballot) -> bool:
-        """Return whether a ballot lacks only the votes of suspected masters.
-
-        If not, set the time at which the missing masters are suspected.
-        """
-        if self.suspects and ballot.spares(self._suspects_of(ballot)):
-            return True
-        if not ballot.hurry_ns and ballot.spares(self.size):
-            now = self.clock.now()
-            # Only an attempt measures the round time: its command was made just before it was sent. The bound keeps one
-            # late reply from making the client wait much longer for the next silent master.
-            if ballot.command.undo() is not None:
-                self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
-            silences = [link.silent_ns for link in self.links if not link.suspected and ballot.asked >> link.index & 1]
-            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(silences, default=SILENT_NS))
-            self.hurried.append(ballot)
-            self.hurry_ns = min(self.hurry_ns, ballot.hurry_ns)
-        return False
-
-    def _suspects_of(self, ballot: Ballot) -> int:
-        """Count the suspected masters that a ballot asks."""
-        return sum([link.suspected and ballot.asked >> link.index & 1 for link in self.links])
-
     def _suspect(self, now_ns: int) -> None:
-        """Suspect the masters that have not voted on due ballots.
-
-        Then decide the ballots that lack only suspected masters.
-        """
-        waiting = [ballot for ballot in self.hurried if not ballot.decided]
-        if self.hurry_ns <= now_ns:
-            for link in self.links:
-                if not link.suspected:
-                    self._suspect_if_late(link, now_ns)
-            for ballot in waiting:
+        """Suspect masters that are silent; then decide the ballots that lack only suspected masters."""
+        if self.silence.due_ns <= now_ns:
+            for ballot in self.silence.suspect(now_ns):
                 self._tally(ballot)
-            waiting = [ballot for ballot in waiting if not ballot.decided and ballot.hurry_ns > now_ns]
-        self.hurried = waiting
-        self.hurry_ns = min([ballot.hurry_ns for ballot in waiting], default=UNBOUNDED)
-
-    def _suspect_if_late(self, link: Link, now_ns: int) -> None:
-        """Suspect a link if it has not voted on a due ballot. One pass is enough, and the link may owe many votes."""
-        late = -1
-        for at in range(link.head, len(link.pending)):
-            ballot = link.pending[at]
-            if 0 < ballot.hurry_ns <= now_ns and not ballot.decided:
-                late = at
-                break
-        if late >= 0 and link.missing_vote < 0:
-            link.missing_vote, link.suspected_ns = link.cut + late, now_ns
-        parked = [ballot for ballot in link.parked if 0 < ballot.hurry_ns <= now_ns and not ballot.decided]
-        if late >= 0 or parked:
-            link.suspected = True
-            self.suspects += 1
-
-    def _trust(self, link: Link) -> None:
-        """End the suspicion of a link, so that ballots wait for its votes again."""
-        if link.suspected:
-            link.suspected = False
-            self.suspects -= 1
-
-    def _heed(self, link: Link) -> None:
-        """Learn from a late vote how far away its master is.
-
-        The smaller of the last two delays counts. So a single late vote does not make the client wait longer for a
-        master that stops.
-        """
-        if link.cut + link.head > link.missing_vote:
-            late_ns = self.clock.now() - link.suspected_ns
-            late_ns = link.silent_ns + late_ns if late_ns < FAR_NS else 0
-            link.silent_ns = max(link.silent_ns, min(2 * min(link.late_ns, late_ns), 2 * FAR_NS))
-            link.late_ns = late_ns
-            link.missing_vote = -1
+        self.silence.forget(now_ns)
 
     def _stalled(self, link: Link) -> bool:
         """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
@@ -581,7 +421,9 @@ class Fleet:
                 resent = self.resent and ballot.resent
                 if not resent and self.wires.stands_at(came, start, ballot.command.yes_line):
                     start += len(ballot.command.yes_line)
-                    link.advance()
+                    # As `Link.advance`, without a call.
+                    link.pending[link.head] = None
+                    link.head += 1
                     ballot.yes += 1
                     self._tally(ballot)
                     continue
@@ -602,12 +444,14 @@ class Fleet:
                 reply = self._parse(link, line)
             if not self._count(link, reply):
                 return
+        if link.head > 256:
+            link.cut_front()
         if start == size:
             link.tail = b""
             return
         link.tail = came[start:]
         if link.tail[:1] not in b"+-:_#,($>" or len(link.tail) > MAX_LINE:
-            self._drop(link, _unexpected(link, link.tail[:40], " without an end of line"))
+            self._drop(link, link.unexpected(link.tail[:40], " without an end of line"))
 
     def _push(self, link: Link, came: bytes, start: int) -> int:
         """Record a push; return where it ends, or `start` if it is not complete or the link was dropped.
@@ -639,7 +483,7 @@ class Fleet:
                 link.pushes -= 1
                 self.changed.append((link.index, came[found.end() : end]))
                 return end + 2
-        self._drop(link, _unexpected(link, came[start : start + 40], what))
+        self._drop(link, link.unexpected(came[start : start + 40], what))
         return start
 
     def _parse(self, link: Link, line: bytes) -> Any:
@@ -660,7 +504,7 @@ class Fleet:
         if not link.up:
             return False
         if not link.owing():
-            self._drop(link, _unexpected(link, reply, ", a reply to no command"))
+            self._drop(link, link.unexpected(reply, ", a reply to no command"))
             return False
         ballot = link.pending[link.head]
         command = ballot.command
@@ -685,7 +529,7 @@ class Fleet:
             link.advance()
             self._refused(link, ballot, reply)
         else:
-            self._drop(link, _unexpected(link, reply))
+            self._drop(link, link.unexpected(reply))
             return False
         if self.resent and ballot.resent:
             self._stir(link, ballot)
@@ -705,7 +549,7 @@ class Fleet:
             # acquires: it must not follow the release that undoes it.
             text = ballot.command.again().payload(FULL_TEXT)
             other = text != ballot.command.payload(BY_SHA)
-            if other and self._undone(link, ballot.command):
+            if other and link.has_undone(ballot.command):
                 # From now on scripts are sent in full. Else the script could be missing at every attempt.
                 if link.dialect != FULL_TEXT:
                     link.dialect, link.full_from = FULL_TEXT, link.cut + len(link.pending)
@@ -724,13 +568,6 @@ class Fleet:
             self._drop(link, error)
         self._failed(link, ballot, error)
 
-    def _undone(self, link: Link, command: Command) -> bool:
-        """Return whether the release that undoes a command was already sent on this link."""
-        if command.undo() is None:
-            return False
-        since = link.pending[link.head :]
-        return any([ballot.command.releases and ballot.command.token == command.token for ballot in since])
-
     def _failed(self, link: Link, ballot: Ballot, cause: Any) -> None:
         if ballot.causes is None:
             ballot.causes = {}
@@ -741,22 +578,16 @@ class Fleet:
     def _unpark(self, link: Link) -> None:
         """Stop parking ballots for a link; count its vote on the parked ones as failed."""
         link.dialling = False
-        self._trust(link)
+        self.silence.trust(link)
         while link.parked:
             self._fail_unsent(link, link.parked[0])
             link.parked.popleft()
-
-    def _owe(self, link: Link, command: Command) -> None:
-        """Keep a release for the next connection of the link."""
-        if len(link.owed) >= self.max_owed:
-            link.owed.pop(next(iter(link.owed)))
-        link.owed[command.token] = command
 
     def _fail_unsent(self, link: Link, ballot: Ballot) -> None:
         """Count a failed vote for a link that was sent nothing; keep a release if its master may hold the key."""
         command = ballot.command
         if command.releases and command.since_ns <= link.lost_ns:
-            self._owe(link, command)
+            link.owe(command, self.max_owed)
         self._failed(link, ballot, link.cause)
 
     def _tally(self, ballot: Ballot) -> None:
@@ -764,7 +595,7 @@ class Fleet:
             return
         if ballot.settled():
             self._decide(ballot)
-        elif (ballot.yes + ballot.no >= ballot.quorum or ballot.answers is not None) and self._spares(ballot):
+        elif (ballot.yes + ballot.no >= ballot.quorum or ballot.answers is not None) and self.silence.spares(ballot):
             self._decide(ballot)
 
     def _decide(self, ballot: Ballot) -> None:
@@ -781,11 +612,11 @@ class Fleet:
         link.cause = cause
         link.lost_ns = self.clock.now()
         link.missing_vote = -1
-        self._trust(link)
+        self.silence.trust(link)
         while link.owing():
             ballot = link.pending[link.head]
             if ballot.command.releases:
-                self._owe(link, ballot.command)
+                link.owe(ballot.command, self.max_owed)
             self._failed(link, ballot, cause)
             link.advance()
         self.fallen.append((link, self.wires.detach(link.index)))
@@ -793,8 +624,3 @@ class Fleet:
         link.dialling = True
         # Last: until this line, an interrupted drop starts again from the beginning.
         link.up = False
-
-
-def _unexpected(link: Link, reply: Any, what: str = "") -> ConnectionError:
-    described = link.traits.described(reply)
-    return ConnectionError(f"{link.address} answered with {described}{what}; the connection was closed")

@@ -8,12 +8,12 @@ from redlatch._c.drivers.light_future cimport LightFuture
 @cython.final
 cdef class Deadlines:
     cdef dict _queues
-    cdef long long _patience
+    cdef long long _wait_ms
     cdef list _queue
     cdef int _added
     cdef Py_ssize_t _most
 
-    @cython.locals(patience=cython.longlong)
+    @cython.locals(wait_ms=cython.longlong)
     cpdef add(self, LightFuture future, long long now_ns)
     @cython.locals(queue=list, future=LightFuture, over=Py_ssize_t, left=Py_ssize_t)
     cdef _sweep(self)

@@ -5,40 +5,9 @@ cimport cython
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.units cimport Clock
+from redlatch._c.wire.link cimport Link
 from redlatch._c.wire.net cimport Wires
-
-
-@cython.final
-cdef class Link:
-    cdef public int index
-    cdef public str address
-    cdef public bint up
-    cdef public bint dialling
-    cdef public object reader
-    cdef public bytes tail
-    cdef public list pending       # of Ballot
-    cdef public Py_ssize_t head
-    cdef public long long pushes
-    cdef public object parked      # deque of Ballot
-    cdef public dict owed          # token: Command
-    cdef public object traits
-    cdef public int dialect
-    cdef public long long full_from
-    cdef public object cause
-    cdef public long long lost_ns
-    cdef public long long cut
-    cdef public object monitor     # or None
-    cdef public Command pulse      # or None
-    cdef public bint suspected
-    cdef public long long missing_vote
-    cdef public long long suspected_ns
-    cdef public long long late_ns
-    cdef public long long silent_ns
-    cdef public long long full_at
-    cdef public long long full_ns
-
-    cpdef Py_ssize_t owing(self) except -1
-    cpdef advance(self)
+from redlatch._c.wire.silence cimport Silence
 
 
 @cython.final
@@ -48,6 +17,7 @@ cdef class Fleet:
     cdef readonly int size
     cdef readonly int quorum
     cdef readonly Clock clock
+    cdef readonly Silence silence
     cdef public list decided       # of Ballot
     cdef public list lost          # of Ballot
     cdef public list fallen        # of (Link, socket or None)
@@ -56,10 +26,6 @@ cdef class Fleet:
     cdef public bint staged
     cdef public bint resent
     cdef public long long pulse_ns
-    cdef public int suspects
-    cdef public list hurried       # of Ballot
-    cdef public long long hurry_ns
-    cdef public long long round_ns
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t most_pending
@@ -105,24 +71,13 @@ cdef class Fleet:
     @cython.locals(ballot=Ballot, command=Command)
     cdef bint _count(self, Link link, reply) except -1
     cdef _refused(self, Link link, Ballot ballot, error)
-    cdef bint _undone(self, Link link, Command command) except -1
     cdef _unpark(self, Link link)
-    cdef _owe(self, Link link, Command command)
     cdef _failed(self, Link link, Ballot ballot, cause)
     cdef _fail_unsent(self, Link link, Ballot ballot)
     cdef _tally(self, Ballot ballot)
     cdef _decide(self, Ballot ballot)
-    @cython.locals(now=cython.longlong)
-    cdef bint _spares(self, Ballot ballot) except -1
-    @cython.locals(link=Link)
-    cdef int _suspects_of(self, Ballot ballot) except -1
-    @cython.locals(ballot=Ballot, link=Link)
+    @cython.locals(ballot=Ballot)
     cdef _suspect(self, long long now_ns)
-    @cython.locals(at=Py_ssize_t, late=Py_ssize_t, ballot=Ballot)
-    cdef _suspect_if_late(self, Link link, long long now_ns)
-    cdef _trust(self, Link link)
-    @cython.locals(late_ns=cython.longlong)
-    cdef _heed(self, Link link)
     cdef _stir(self, Link link, Ballot ballot)
     @cython.locals(ballot=Ballot)
     cdef _drop(self, Link link, cause)
