@@ -163,10 +163,7 @@ class Fleet:
                     self._announce(link, command)
                 self.wires.stage(link.index, payload)
                 link.pending.append(ballot)
-                full = (
-                    len(link.pending) - link.head > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
-                )
-                if full and self._stalled(link):
+                if self._full(link) and self._stalled(link):
                     self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
             elif link.dialling and len(link.parked) < self.max_pending:
                 link.parked.append(ballot)
@@ -202,11 +199,7 @@ class Fleet:
             for link in self.links:
                 data = self.wires.collect(link.index)
                 if data is not None:
-                    if link.suspected:
-                        self.silence.trust(link)
-                    self._feed(link, data)
-                    if link.missing_vote >= 0:
-                        self.silence.learn(link)
+                    self._take(link, data)
         self.wires.taken = False
         if self.silence.waiting:
             self._suspect(self.clock.now())
@@ -223,12 +216,7 @@ class Fleet:
         self._begin()
         data = self.wires.receive(index)
         if data is not None:
-            link = self.links[index]
-            if link.suspected:
-                self.silence.trust(link)
-            self._feed(link, data)
-            if link.missing_vote >= 0:
-                self.silence.learn(link)
+            self._take(self.links[index], data)
         self.torn = False
 
     def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
@@ -365,6 +353,11 @@ class Fleet:
                 self._tally(ballot)
         self.silence.forget(now_ns)
 
+    def _full(self, link: Link) -> bool:
+        """Return whether a link is above its limit."""
+        owing = len(link.pending) - link.head
+        return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
+
     def _stalled(self, link: Link) -> bool:
         """Return whether a link above its limit answers too few commands, or has reached the hard limit."""
         came, now, owing = link.cut + link.head, self.clock.now(), link.owing()
@@ -400,6 +393,16 @@ class Fleet:
         self._announce(link, ballot.command)
         self.wires.stage(link.index, ballot.command.payload(link.dialect))
         link.pending.append(ballot)
+
+    def _take(self, link: Link, data: Any) -> None:
+        """Take the received bytes of a link, or the exception that broke it."""
+        if link.suspected:
+            self.silence.trust(link)
+        self._feed(link, data)
+        if link.head > 256:
+            link.cut_front()
+        if link.missing_vote >= 0:
+            self.silence.learn(link)
 
     def _feed(self, link: Link, data: Any) -> None:
         """Count each reply in the received bytes for the oldest ballot; drop the link if `data` is an exception.
@@ -444,8 +447,6 @@ class Fleet:
                 reply = self._parse(link, line)
             if not self._count(link, reply):
                 return
-        if link.head > 256:
-            link.cut_front()
         if start == size:
             link.tail = b""
             return

@@ -42,7 +42,6 @@ cdef class Fleet:
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
     cpdef hurry(self)
-    @cython.locals(link=Link)
     cpdef receive(self, int index)
     cpdef mend(self)
     cpdef fail_unsubmitted(self, Ballot ballot)
@@ -61,6 +60,9 @@ cdef class Fleet:
     cdef bint _beat(self, Link link, Ballot ballot, answer) except -1
     cdef _announce(self, Link link, Command command)
     cdef _send_on(self, Link link, Ballot ballot)
+    cdef _take(self, Link link, data)
+    @cython.locals(owing=Py_ssize_t)
+    cdef bint _full(self, Link link) except -1
 
     @cython.locals(came=bytes, line=bytes, ballot=Ballot, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t)
     cdef _feed(self, Link link, data)
