@@ -29,8 +29,8 @@ test: $(VENV)/.with-test $(VENV)/.peers
 	$(BIN)/python -m pytest $(THREE) $(TESTS)
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
-LAYERS := votes quorum guard wire drivers
-QUICK := config docs errors faces impl proxy readwrite reprs scripts secrecy
+LAYERS := votes quorum guard wire drivers locks
+QUICK := config docs errors faces impl proxy reprs secrecy
 check: lint
 	$(BIN)/python -m pytest -q $(THREE) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
