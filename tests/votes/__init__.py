@@ -1,1 +1,1 @@
-"""What is put to the masters, and how answers are counted, without servers; with servers: `tests/test_scripts.py`."""
+"""What is put to the masters, and how answers are counted: without servers, but for the scripts."""

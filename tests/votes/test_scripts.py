@@ -1,4 +1,4 @@
-"""The Lua scripts on real servers of every kind."""
+"""The Lua scripts of plain and fenced locks and of the guard, on real servers of every kind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import redis
 import redis.exceptions
 
 from redlatch.testing import embedded
-from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 
 MINE, OTHERS = "my-token", "another-token"
-LONG = "600000"
 NAMED = {
     "release": scripts.RELEASE,
     "extend": scripts.EXTEND,
@@ -97,38 +95,6 @@ def test_row_39_extend_gives_a_ttl_to_a_key_that_has_none(master: redis.Redis, n
     master.set(name, MINE)
     assert call(scripts.EXTEND, MINE, "60000") == 1
     assert 0 < master.pttl(name) <= 60_000
-
-
-@pytest.mark.parametrize("kind", ["reader", "writer", "slot"])
-def test_row_39_no_extension_of_the_lock_family_shortens(master: redis.Redis, name: str, kind: str) -> None:
-    """It shortens neither an end that is stored as a score, nor the ttl of a key."""
-    calls: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], str]] = {
-        "reader": ((family.READ_ACQUIRE, MINE, LONG), (family.READ_EXTEND, MINE), MINE),
-        "writer": ((family.WRITE_ACQUIRE, MINE, LONG, "2500", MINE), (family.WRITE_EXTEND, MINE), "w"),
-        "slot": ((family.SLOT_ACQUIRE, MINE, LONG, "0", "0", "1", "1"), (family.SLOT_EXTEND, MINE, "0"), "0"),
-    }
-    acquire, extend, member = calls[kind]
-
-    def run(script: scripts.Script, *arguments: str) -> Any:
-        keys = [name, f"{name}\0one", f"{name}\0two"][: int(script.keys)]
-        return master.eval(script.text.decode(), len(keys), *keys, *arguments)
-
-    assert run(*acquire) == 1
-    end: Any = master.zscore(name, member)
-    assert run(*extend, "1000") == 1
-    assert master.zscore(name, member) == end
-    assert all(master.pttl(key) > 60_000 for key in (name, f"{name}\0one") if master.exists(key))
-    assert run(*extend, "1200000") == 1
-    assert master.zscore(name, member) > end
-    assert all(master.pttl(key) > 600_000 for key in (name, f"{name}\0one") if master.exists(key))
-
-
-def test_row_39_an_extension_of_a_writer_without_an_entry_is_refused(master: redis.Redis, name: str) -> None:
-    keys = [name, f"{name}\0writer", f"{name}\0waits"]
-    assert master.eval(family.WRITE_ACQUIRE.text.decode(), 3, *keys, MINE, LONG, "2500", MINE) == 1
-    master.delete(name)
-    assert master.eval(family.WRITE_EXTEND.text.decode(), 3, *keys, MINE, LONG) == 0
-    assert not master.exists(name)
 
 
 def test_extend_does_not_prolong_another_holders_key(master: redis.Redis, name: str, call: Call) -> None:
