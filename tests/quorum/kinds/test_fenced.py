@@ -1,0 +1,130 @@
+"""The fenced lock: its numbers go up, in one round or two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.scripted_votes import BEGINNING, KEY, LATENCY, NAME, SECOND, TTL_MS, Play
+
+from redlatch import impl
+
+# What the wall clock of `Play` says in microseconds.
+WALL = 1000
+
+
+@pytest.fixture
+def fenced(play: Play, implementation: impl.Implementation) -> Play:
+    play.hold = play.holds.Hold(NAME, KEY, implementation.module("quorum.kinds.fenced").Fenced())
+    return play
+
+
+def begun(play: Play) -> tuple[Any, Any]:
+    """Begin an acquire with one attempt; return its steps and its first ballot."""
+    play.hold.claim(play.ticket)
+    steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, BEGINNING)
+    return steps, next(steps)
+
+
+def count(ballot: Any, *answers: int) -> None:
+    """Count an answer of each master in turn: the number that it granted, or minus its counter."""
+    for index, answer in enumerate(answers):
+        ballot.count_answer(index, answer, False)
+    ballot.decided = ballot.settled()
+
+
+def test_a_quorum_that_grants_the_proposed_number_makes_one_round(fenced: Play) -> None:
+    steps, ballot = begun(fenced)
+    assert type(ballot.command).__name__ == "AcquireFenced"
+    assert ballot.command.first == ballot.command.last == WALL
+    count(ballot, WALL, WALL, WALL)
+    assert list(steps) == []
+    assert (fenced.hold.state, fenced.hold.fence) == (fenced.claims.HELD, WALL)
+
+
+def test_higher_counters_need_a_second_round_of_the_masters_that_answered(fenced: Play) -> None:
+    steps, first = begun(fenced)
+    count(first, WALL, -5000, WALL, -7000)
+    second = next(steps)
+    assert type(second.command).__name__ == "Confirm"
+    assert (second.command.first, second.command.last) == (7001, 7001)
+    assert (second.command.key, second.command.token) == (KEY, first.command.token)
+    # The fifth master may have a counter above 7000.
+    assert (second.asked, second.size, second.quorum) == (0b01111, 4, 3)
+    assert second.until_ns == first.until_ns
+    second.yes, second.decided = 3, True
+    assert list(steps) == []
+    assert fenced.hold.fence == 7001
+
+
+def test_a_second_round_that_is_refused_is_no_lock_and_is_undone(fenced: Play) -> None:
+    steps, first = begun(fenced)
+    count(first, -5000, -5000, -5000)
+    second = next(steps)
+    second.yes, second.no, second.decided = 1, 2, True
+    [undo] = next(steps).ballots
+    assert (type(undo.command).__name__, undo.command.token) == ("Release", first.command.token)
+    # All masters are asked, because each may have the key.
+    assert undo.asked == -1
+    assert list(steps) == []
+    assert fenced.hold.state == fenced.claims.FREE
+
+
+def test_a_minority_with_counters_is_no_second_round(fenced: Play) -> None:
+    steps, ballot = begun(fenced)
+    count(ballot, -5000, -5000)
+    ballot.no, ballot.decided = 3, True
+    # It waits for the other masters and undoes the attempt.
+    assert [type(effect).__name__ for effect in steps] == ["list", "Send"]
+
+
+def test_the_next_attempt_proposes_a_number_above_all_that_were_seen(fenced: Play) -> None:
+    steps, first = begun(fenced)
+    count(first, -5000, -5000, -5000)
+    second = next(steps)
+    second.no, second.decided = 2, True
+    list(steps)
+    # The client knows the counter although it did not get the lock.
+    _, later = begun(fenced)
+    assert later.command.first > 5000
+
+
+def test_a_won_number_is_not_proposed_again(fenced: Play) -> None:
+    steps, ballot = begun(fenced)
+    count(ballot, WALL, WALL, WALL)
+    list(steps)
+    fenced.release("yyy")
+    _, later = begun(fenced)
+    assert later.command.first == WALL + 1
+
+
+def test_both_rounds_take_numbers_for_the_holders_to_which_the_lease_may_be_handed_off(fenced: Play) -> None:
+    steps, first = begun(fenced)
+    fenced.now += LATENCY
+    steps.close()
+    queues = fenced.build.module("quorum.waiting.queues")
+    waiting = fenced.holds.Hold(NAME, KEY, fenced.plain)
+    waiting.state = fenced.claims.WAITING
+    assert not fenced.queues.become_head(waiting, fenced.now)
+    fenced.queues.join(fenced.policy, queues.QueueEntry(waiting, fenced.now + SECOND), fenced.now)
+    lease = fenced.hold.kind.lease(fenced.policy, fenced.queues, KEY, fenced.now, fenced.now + SECOND)
+    width = lease.fence_end - lease.fence
+    assert width > 0
+    fenced.hold.lease = lease
+    first = fenced.policy.ballot(fenced.hold.kind.acquiring(fenced.policy, fenced.queues, KEY, lease, TTL_MS))
+    count(first, -50_000, -50_000, -50_000)
+    second = fenced.hold.kind.second_round(fenced.policy, fenced.hold, first)
+    assert (second.command.first, second.command.last) == (50_001, 50_001 + width)
+    assert (fenced.hold.lease.fence, fenced.hold.lease.fence_end) == (50_001, 50_001 + width)
+
+
+def test_a_plain_waiter_may_get_the_lease_of_a_fenced_holder_while_numbers_are_left(fenced: Play) -> None:
+    steps, ballot = begun(fenced)
+    count(ballot, WALL, WALL, WALL)
+    list(steps)
+    other = fenced.holds.Hold(NAME, KEY, type(fenced.hold.kind)())
+    assert fenced.hold.may_hand_off_to(fenced.holds.Hold(NAME, KEY, fenced.plain))
+    # Another fenced holder needs a number, and none was taken for it.
+    assert not fenced.hold.may_hand_off_to(other)
+    fenced.hold.lease = fenced.hold.lease.numbered(WALL, WALL + 1)
+    assert fenced.hold.may_hand_off_to(other)
