@@ -1,0 +1,99 @@
+"""The log of the masters: one message for each change, and none for each try."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from redlatch.config import masters_of
+from redlatch.drivers.master_log import MOST_SHOWN, MasterLog, report_set_back
+from redlatch.wire.traits import Traits
+
+MASTERS = masters_of(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
+REFUSED, LATE = ConnectionRefusedError("no"), TimeoutError("late")
+
+
+@pytest.fixture
+def log() -> MasterLog:
+    return MasterLog(MASTERS, 2, True)
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Any:
+    """Return the warnings since the last call."""
+    caplog.set_level(logging.WARNING, "redlatch")
+
+    def read() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return messages
+
+    return read
+
+
+def traits_of(run_id: str = "a", tracking: bool = True, **info: str) -> Traits:
+    return Traits({"run_id": run_id, "role": "master", **info}, 3, tracking)
+
+
+def test_a_master_is_reported_once_and_again_when_the_kind_of_cause_changes(log: MasterLog, told: Any) -> None:
+    for cause in (REFUSED, ConnectionRefusedError("another text"), LATE, REFUSED):
+        log.report_unusable(1, cause, 1, False)
+    reported = told()
+    assert len(reported) == 3
+    assert reported[0] == "master two:6379 cannot be used: no; 1 of 3 are connected, 2 must agree"
+    # Each master counts for itself.
+    log.report_unusable(2, REFUSED, 1, True)
+    assert told() == ["master three:6379 cannot be used: no; 1 of 3 are connected so far, 2 must agree"]
+
+
+def test_only_a_master_that_was_reported_comes_back_and_may_then_be_reported_again(log: MasterLog, told: Any) -> None:
+    log.report_back(0, 3)
+    assert told() == []
+    log.report_unusable(0, REFUSED, 2, False)
+    told()
+    log.report_back(0, 3)
+    log.report_back(0, 3)
+    assert told() == ["master one:6379 is back: 3 of 3 are connected, 2 must agree"]
+    log.report_unusable(0, REFUSED, 2, False)
+    assert len(told()) == 1
+
+
+def test_a_long_cause_is_cut_and_made_printable(log: MasterLog, told: Any) -> None:
+    log.report_unusable(0, ValueError("a\r\nb" + "x" * 2 * MOST_SHOWN), 0, False)
+    [message] = told()
+    assert "a\\r\\nb" in message
+    assert MOST_SHOWN < len(message) < MOST_SHOWN + 200
+
+
+@pytest.mark.parametrize(
+    ("before", "guarded", "reported"),
+    [(None, False, False), ("a", False, False), ("b", False, True), ("b", True, False)],
+)
+def test_a_server_that_was_started_again_is_reported_unless_a_guard_decides_about_it(
+    log: MasterLog, told: Any, before: str | None, guarded: bool, reported: bool
+) -> None:
+    log.report_server(0, traits_of(), before and traits_of(before), guarded)
+    assert ["another server process" in message for message in told()] == [True] * reported
+
+
+def test_one_master_that_does_not_push_is_reported_for_all(log: MasterLog, told: Any) -> None:
+    for index in (0, 1):
+        log.report_server(index, traits_of(tracking=False), None, True)
+    [message] = told()
+    assert message.startswith("master one:6379 does not say when a key changes")
+    MasterLog(MASTERS, 2, False).report_server(0, traits_of(tracking=False), None, True)
+    assert told() == []
+
+
+def test_each_master_that_may_evict_keys_is_reported_once(log: MasterLog, told: Any) -> None:
+    evicting = traits_of(maxmemory_policy="allkeys-lru", maxmemory="1000000")
+    for index in (0, 0, 1):
+        log.report_server(index, evicting, evicting, True)
+    assert ["allkeys-lru" in message and "noeviction is needed" in message for message in told()] == [True, True]
+
+
+def test_a_clock_that_was_set_back_is_reported_in_seconds(told: Any) -> None:
+    report_set_back(MASTERS, 2, 1_500_000_000)
+    assert told() == ["the clock of master three:6379 was set back by 1.500 s: its keys stay longer"]

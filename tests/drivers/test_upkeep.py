@@ -1,0 +1,133 @@
+"""Renewals and reports of losses: the results that are stored, and an `on_lost` that fails."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.scripted_votes import MS, TTL_MS, Play
+
+from redlatch import impl
+from redlatch.drivers.upkeep import Renewal, report_lost_releases, report_losses
+from redlatch.errors import LockError, QuorumUnavailable
+from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
+
+
+class Lock:
+    """A lock that records how its loss is reported."""
+
+    def __init__(self, seen: list[Any], fails: BaseException | None = None) -> None:
+        self.seen = seen
+        self.fails = fails
+
+    def mark_lost(self, term: Any) -> None:
+        self.seen.append("marked")
+
+    def report_loss(self, reason: str = "forgotten") -> None:
+        self.seen.append(reason)
+        if self.fails is not None:
+            raise self.fails
+
+
+def lost(*locks: Lock) -> list[tuple[Any, Any]]:
+    return [(lock, SimpleNamespace(reason=f"reason {number}")) for number, lock in enumerate(locks)]
+
+
+def test_all_lost_locks_are_marked_before_the_first_report() -> None:
+    seen: list[Any] = []
+    report_losses(lost(Lock(seen), Lock(seen)))
+    assert seen == ["marked", "marked", "reason 0", "reason 1"]
+
+
+def test_a_report_that_raises_is_raised_after_all_losses_were_reported() -> None:
+    seen: list[Any] = []
+    first = SystemExit("first")
+    with pytest.raises(SystemExit) as caught:
+        report_losses(lost(Lock(seen, first), Lock(seen, SystemExit("second")), Lock(seen)))
+    assert caught.value is first
+    assert seen[3:] == ["reason 0", "reason 1", "reason 2"]
+
+
+def test_a_lost_release_is_off_the_list_before_its_report() -> None:
+    seen: list[Any] = []
+    ballots: list[Any] = []
+
+    class Closes(Lock):
+        def report_loss(self, reason: str = "forgotten") -> None:
+            super().report_loss(reason)
+            # An `on_lost` that closes the client has the rest reported, but not itself once more.
+            report_lost_releases(ballots)
+
+    ballots += [SimpleNamespace(released_lock=Lock(seen)), SimpleNamespace(released_lock=Closes(seen, None))]
+    report_lost_releases(ballots)
+    assert seen == ["forgotten", "forgotten"]
+    assert not ballots
+
+
+class Renewed:
+    """A held lock of a play that is renewed once."""
+
+    def __init__(self, play: Play) -> None:
+        assert play.acquire("yyy")
+        self.play = play
+        self.schedule = UpkeepSchedule(play.policy)
+        # The upkeep keeps only a weak reference to its lock.
+        self.lock = Lock([])
+        self.upkeep = upkeep = Upkeep(self.lock, play.hold, TTL_MS, renews=True)
+        self.term = upkeep.begin(play.now)
+        self.schedule.add(self.term)
+        play.now = self.term.due_ns
+        [term], _ = self.schedule.due(play.now)
+        assert term is self.term
+        extending = play.build.module("drivers.session").extending_all
+        self.renewal = Renewal(self.schedule, play.policy, [term], extending)
+
+
+@pytest.fixture
+def renewed(implementation: impl.Implementation) -> Renewed:
+    return Renewed(Play(build=implementation))
+
+
+def test_a_renewal_moves_the_deadline_and_is_due_again_before_it(renewed: Renewed) -> None:
+    before = renewed.play.hold.deadline_ns
+    renewed.play.run(renewed.renewal.steps(), "yyy")
+    renewed.renewal.succeed()
+    renewed.renewal.conclude()
+    assert "renewal" not in renewed.upkeep.why_over(renewed.play.now)
+    assert renewed.play.hold.deadline_ns > before
+    assert renewed.play.now < renewed.renewal.due_ns() < renewed.play.hold.deadline_ns
+    assert renewed.term.reason is None
+
+
+@pytest.mark.parametrize("how", ["refused", "unexpected", "interrupted"])
+def test_a_renewal_that_did_not_succeed_is_tried_again_before_the_deadline(
+    renewed: Renewed, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if how == "refused":
+        renewed.renewal.fail(QuorumUnavailable("no quorum"))
+    if how == "unexpected":
+        renewed.renewal.fail(ValueError("what"))
+    # An interrupt calls neither `succeed` nor `fail`.
+    renewed.renewal.conclude()
+    assert renewed.play.now < renewed.renewal.due_ns() < renewed.play.hold.deadline_ns
+    logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [str(record.exc_info and record.exc_info[1]) for record in logged] == ["what"] * (how == "unexpected")
+
+
+def test_the_loss_names_the_last_failure_but_no_text_of_an_unexpected_error(renewed: Renewed) -> None:
+    renewed.renewal.fail(ValueError("a text"))
+    error = renewed.renewal._error
+    assert isinstance(error, LockError)
+    assert "ValueError" in str(error) and "a text" not in str(error)
+
+
+def test_a_lock_that_a_quorum_has_forgotten_is_lost(renewed: Renewed) -> None:
+    renewed.play.run(renewed.renewal.steps(), "nnn")
+    renewed.renewal.succeed()
+    renewed.renewal.conclude()
+    renewed.play.now += MS
+    _, lost_ones = renewed.schedule.due(renewed.play.now)
+    assert [(lock, term) for lock, term in lost_ones] == [(renewed.lock, renewed.term)]
+    assert renewed.term.reason is not None
