@@ -10,7 +10,7 @@ import pytest
 from support.scripted_votes import MS, TTL_MS, Play
 
 from redlatch import impl
-from redlatch.drivers.upkeep import Renewal, report_lost_releases, report_losses
+from redlatch.drivers.upkeep import Renewal, report_losses, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
 from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
 

@@ -117,7 +117,7 @@ def test_a_leader_that_is_interrupted_while_it_rests_rests_no_longer(chain: Chai
 
 def test_a_watcher_looks_again_after_each_notice(chain: Chain) -> None:
     watchers = chain.module.Watchers(chain.clock)
-    seen = []
+    seen: list[None] = []
 
     def done() -> bool:
         seen.append(None)
