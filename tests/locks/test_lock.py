@@ -1,0 +1,159 @@
+"""The state of one lock object: what it shows while it is free, held, doubted, lost or inherited by a fork."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.faces import PATIENCE, at_once
+
+from redlatch import Client, ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned, impl
+from redlatch.locks.lock import _one_at_a_time, held_for, note_failure
+
+
+@pytest.fixture
+def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
+    with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def held(client: Any, name: str) -> Any:
+    """Return a lock that is held."""
+    lock = client.lock(name, ttl=60)
+    assert lock.acquire()
+    return lock
+
+
+def test_a_free_lock_shows_no_token_no_deadline_and_no_time(client: Any, name: str) -> None:
+    lock = client.lock(name, fence=True)
+    assert (lock.token, lock.fence, lock.deadline_ns, lock.remaining()) == (None, None, 0, 0.0)
+    with pytest.raises(NotOwned):
+        lock.check()
+
+
+def test_a_held_lock_shows_them_until_it_is_released(held: Any) -> None:
+    assert held.token and held.deadline_ns
+    assert 0 < held.remaining() < held.ttl == 60.0
+    assert 0 < held.elapsed < PATIENCE
+    held.check()
+    held.release()
+    assert (held.token, held.deadline_ns, held.remaining()) == (None, 0, 0.0)
+    with pytest.raises(NotOwned):
+        held.check()
+
+
+def test_only_a_fenced_lock_has_a_fence(client: Any, held: Any, name: str) -> None:
+    assert held.fence is None
+    with client.lock(f"{name}-2", fence=True) as fenced:
+        assert fenced.fence > 0
+
+
+def test_a_doubt_about_a_vote_ends_the_validity_until_an_extension_has_verified_it(client: Any, held: Any) -> None:
+    client._policy.doubts.add(held._hold.lease.asked_ns + 1)
+    assert held.remaining() == 0.0
+    with pytest.raises(LockLost, match="may have forgotten it; extend"):
+        held.check()
+    held.extend()
+    assert held.remaining() > 0
+    held.check()
+
+
+def test_a_lock_whose_validity_is_over_is_lost_but_keeps_its_token_for_the_release(client: Any, held: Any) -> None:
+    hold = held._hold
+    hold.shorten(hold.lease.token, 1)
+    assert held.remaining() == 0.0
+    assert held.token
+    with pytest.raises(LockLost):
+        held.check()
+
+
+def test_in_a_forked_child_the_lock_is_the_parents(held: Any) -> None:
+    child = os.fork()
+    if not child:
+        try:
+            assert held.remaining() == 0.0
+            with pytest.raises(ClientForked):
+                held.check()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    held.check()
+
+
+def test_the_event_of_a_loss_is_one_for_all_threads_and_is_set_at_once_after_a_loss(client: Any, name: str) -> None:
+    lock = client.lock(name, on_lost=lambda lock, reason: None)
+    assert lock.acquire()
+    first, *others = at_once([lambda: lock.lost] * 8)
+    assert all(event is first for event in others)
+    assert not first.is_set()
+    lock.mark_lost(lock._upkeep.term)
+    assert first.is_set()
+
+
+def test_the_loss_of_an_earlier_hold_marks_nothing(client: Any, name: str) -> None:
+    lock = client.lock(name, on_lost=lambda lock, reason: None)
+    assert lock.acquire()
+    term = lock._upkeep.term
+    lock.release()
+    assert lock.acquire()
+    event = lock.lost
+    lock.mark_lost(term)
+    assert not event.is_set()
+
+
+def test_an_on_lost_that_fails_is_logged_and_only_a_system_exit_is_raised(
+    client: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(lock: Any, reason: str) -> None:
+        raise failure
+
+    lock = client.lock(name, on_lost=fail)
+    failure: BaseException = ValueError("mine")
+    lock.report_loss("it ran out")
+    failure = SystemExit()
+    with pytest.raises(SystemExit):
+        lock.report_loss("it ran out")
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.exc_info is not None and "it ran out" in record.getMessage() for record in errors] == [True, True]
+
+
+@pytest.mark.parametrize(("timeout", "kind"), [(0, LockBusy), (None, LockBusy), (2.5, LockTimeout)])
+def test_a_with_that_did_not_win_says_how_long_it_waited(client: Any, name: str, timeout: Any, kind: Any) -> None:
+    error = client.lock(name, timeout=timeout)._not_won()
+    assert type(error) is kind and error.name == name
+    assert kind is LockBusy or error.elapsed == 2.5
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_lock_cannot_be_copied(client: Any, name: str, clone: Any) -> None:
+    with pytest.raises(TypeError, match="belongs to one holder"):
+        clone(client.lock(name))
+
+
+def test_a_failed_release_becomes_a_note_of_the_error_of_the_body() -> None:
+    body = ValueError("mine")
+    note_failure(body, LockError("no quorum"))
+    assert body.__notes__ == ["redlatch: LockError when the lock was released: no quorum"]
+
+
+def test_a_repr_says_for_how_long_the_lock_is_held() -> None:
+    assert (held_for(1.5), held_for(0.0)) == ("held for 1.500 s more", "not held")
+
+
+def test_a_forked_child_may_use_the_lock_around_events_that_a_thread_of_the_parent_had(client: Any, name: str) -> None:
+    lock = client.lock(name)
+    with _one_at_a_time[0]:
+        child = os.fork()
+        if not child:
+            os._exit(not isinstance(lock.lost, threading.Event))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -1,0 +1,116 @@
+"""Locks on many names: their order, and what is true of all names together."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.faces import Face, ask
+
+from redlatch import Client, ConfigurationError, LockBusy, LockLost, LockTimeout, NotOwned, impl
+from redlatch.locks.multi import distinct
+
+
+@pytest.fixture
+def client(implementation: impl.Implementation, url: str) -> Iterator[Any]:
+    with Client(url) as client:
+        yield client
+
+
+def test_every_client_asks_for_the_names_in_one_order() -> None:
+    assert distinct(["b", "a", b"c"]) == distinct([b"c", "a", "b"]) == ["a", "b", b"c"]
+    # The order is that of the keys, not that of the characters.
+    assert distinct(["\U00010000", "\uffff"]) == ["\uffff", "\U00010000"]
+
+
+def test_two_spellings_of_one_name_are_one_and_the_first_counts() -> None:
+    assert distinct(["a", b"a", "a"]) == ["a"]
+    assert distinct([b"a", "a"]) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [([], ConfigurationError), ("ab", TypeError), (["a", 7], TypeError), (None, TypeError)]
+)
+def test_names_that_cannot_work_are_refused(names: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^names: "):
+        distinct(names)
+
+
+def test_the_name_that_ends_first_decides_about_all(client: Any, name: str) -> None:
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"], ttl=60)
+    assert multi.remaining() == 0.0
+    with pytest.raises(NotOwned):
+        multi.check()
+    assert multi.acquire()
+    assert 0 < multi.remaining() < 60
+    hold = multi._locks[1]._hold
+    hold.shorten(hold.lease.token, 1)
+    assert multi.remaining() == 0.0
+    with pytest.raises(LockLost, match=f"{name}-2"):
+        multi.check()
+
+
+def test_an_acquire_that_meets_another_holder_keeps_no_name(connect: Face, url: str, name: str) -> None:
+    client = connect(url)
+    other = client.lock(f"{name}-2")
+    assert other.acquire()
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"])
+    assert not multi.acquire(blocking=False)
+    assert [key for key in ask(url).keys(f"{name}-*") if key != f"{name}-2".encode()] == []
+    assert client.lock(f"{name}-1").acquire(blocking=False)
+
+
+def test_a_release_with_one_lost_name_names_it_and_releases_the_others(connect: Face, url: str, name: str) -> None:
+    client = connect(url)
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"])
+    assert multi.acquire()
+    ask(url).delete(f"{name}-1")
+    with pytest.raises(LockLost, match="before they were released") as caught:
+        multi.release()
+    assert caught.value.name == f"{name}-1"
+    assert not ask(url).keys(f"{name}-*")
+
+
+def test_a_release_of_a_free_multi_lock_is_not_owned(connect: Face, url: str, name: str) -> None:
+    with pytest.raises(NotOwned):
+        connect(url).multi_lock([f"{name}-1", f"{name}-2"]).release()
+
+
+def test_an_extension_that_finds_a_name_lost_raises_and_extends_the_others(connect: Face, url: str, name: str) -> None:
+    client = connect(url)
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"], ttl=10)
+    assert multi.acquire()
+    ask(url).delete(f"{name}-1")
+    with pytest.raises(LockLost, match="before they were extended"):
+        multi.extend(60)
+    assert ask(url).pttl(f"{name}-2") > 10_000
+
+
+def test_an_interrupt_after_the_names_were_won_leaves_none(client: Any, url: str, name: str) -> None:
+    multi = client.multi_lock([f"{name}-1", f"{name}-2"])
+
+    def struck() -> bool:
+        raise KeyboardInterrupt
+
+    multi._all_held = struck
+    with pytest.raises(KeyboardInterrupt):
+        multi.acquire()
+    del multi._all_held
+    assert multi.acquire(timeout=30)
+    multi.release()
+
+
+@pytest.mark.parametrize(("timeout", "kind"), [(0, LockBusy), (2.5, LockTimeout)])
+def test_a_with_that_did_not_win_says_how_long_it_waited(client: Any, name: str, timeout: Any, kind: Any) -> None:
+    error = client.multi_lock([name], timeout=timeout)._not_won()
+    assert type(error) is kind and error.name == name
+    assert kind is LockBusy or error.elapsed == 2.5
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_multi_lock_cannot_be_copied(client: Any, name: str, clone: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be copied"):
+        clone(client.multi_lock([name]))

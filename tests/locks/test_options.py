@@ -1,0 +1,56 @@
+"""The checks of arguments that several calls share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from redlatch import ConfigurationError
+from redlatch.locks.options import check_permits, several
+
+
+@pytest.mark.parametrize("given", [[1, 2], (1, 2), {1: "a", 2: "b"}, iter([1, 2]), range(1, 3)])
+def test_any_iterable_becomes_a_list(given: Any) -> None:
+    assert several("locks", given) == [1, 2]
+
+
+def test_the_list_is_a_new_one() -> None:
+    given = [1]
+    assert several("locks", given) is not given
+
+
+@pytest.mark.parametrize("given", ["name", b"name", 7, None, object()])
+def test_one_name_or_no_iterable_is_refused_by_the_name_of_the_argument(given: Any) -> None:
+    with pytest.raises(TypeError, match=f"^names: an iterable of names is needed, not {type(given).__name__}"):
+        several("names", given)
+
+
+def test_what_was_read_before_an_interrupt_is_in_the_list_of_the_caller() -> None:
+    def names() -> Iterator[str]:
+        yield "a"
+        yield "b"
+        raise KeyboardInterrupt
+
+    drawn: list[Any] = []
+    with pytest.raises(KeyboardInterrupt):
+        several("names", names(), drawn)
+    assert drawn == ["a", "b"]
+
+
+@pytest.mark.parametrize("permits", [1, 1_000_000])
+def test_a_semaphore_has_one_to_a_million_permits(permits: int) -> None:
+    check_permits(permits)
+
+
+@pytest.mark.parametrize("permits", [0, -1, 1_000_001])
+def test_any_other_number_of_permits_is_refused(permits: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"^permits: "):
+        check_permits(permits)
+
+
+@pytest.mark.parametrize("permits", [True, 1.0, "1", None])
+def test_permits_are_a_whole_number(permits: Any) -> None:
+    with pytest.raises(TypeError, match=f"^permits: .*{type(permits).__name__}"):
+        check_permits(permits)
