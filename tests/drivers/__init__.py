@@ -1,1 +1,1 @@
-"""The parts of the drivers without clients; most without servers. With clients: the files of `tests/`."""
+"""The drivers and their parts, on one real master at most. Whole clients on many masters: the files of `tests/`."""
