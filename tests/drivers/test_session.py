@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from support.client_queues import World
+from support.forked import in_child
 from support.scripted_votes import KEY, NAME, SECOND, TTL_MS, Play
 
 from redlatch import Client, impl
@@ -174,10 +174,10 @@ def test_the_state_says_whether_the_client_can_be_used(implementation: impl.Impl
     assert (driver.state, driver.forked) == ("not connected", False)
     client.connect()
     assert driver.state.endswith("of 3 connected")
-    child = os.fork()
-    if not child:
-        os._exit((driver.state, driver.forked) != ("of the parent process", True))
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def look() -> None:
+        assert (driver.state, driver.forked) == ("of the parent process", True)
+
+    in_child(look)
     client.close()
     assert driver.state == "closed"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import pickle
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.faces import PATIENCE, at_once
+from support.forked import in_child
 
 from redlatch import Client, ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned, impl
 from redlatch.locks.lock import _one_at_a_time, held_for, note_failure
@@ -75,17 +74,12 @@ def test_a_lock_whose_validity_is_over_is_lost_but_keeps_its_token_for_the_relea
 
 
 def test_in_a_forked_child_the_lock_is_the_parents(held: Any) -> None:
-    child = os.fork()
-    if not child:
-        try:
-            assert held.remaining() == 0.0
-            with pytest.raises(ClientForked):
-                held.check()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    def look() -> None:
+        assert held.remaining() == 0.0
+        with pytest.raises(ClientForked):
+            held.check()
+
+    in_child(look)
     held.check()
 
 
@@ -152,8 +146,4 @@ def test_a_repr_says_for_how_long_the_lock_is_held() -> None:
 def test_a_forked_child_may_use_the_lock_around_events_that_a_thread_of_the_parent_had(client: Any, name: str) -> None:
     lock = client.lock(name)
     with _one_at_a_time[0]:
-        child = os.fork()
-        if not child:
-            os._exit(not isinstance(lock.lost, threading.Event))
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+        in_child(lambda: lock.lost.is_set())
