@@ -12,7 +12,8 @@ from support.scripted_votes import MS, TTL_MS, Play
 from redlatch import impl
 from redlatch.drivers.upkeep import Renewal, report_losses, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
-from redlatch.quorum.upkeep import Upkeep, UpkeepSchedule
+from redlatch.quorum.upkeep import Upkeep
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 
 class Lock:
