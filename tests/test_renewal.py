@@ -30,6 +30,7 @@ from redlatch import (
     impl,
 )
 from redlatch.drivers import connections, lifetime
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.testing import embedded
 
 # A ttl that a test can outlive.
@@ -441,6 +442,67 @@ def test_a_lock_that_was_extended_is_lost_at_its_new_deadline(connect: Face, thr
     assert not lost.is_set()
     lock.extend(SHORT)
     await_true(lost.is_set, PATIENCE / 2)
+
+
+def test_the_event_of_a_loss_that_is_asked_for_during_the_acquire_is_set(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock, other = client.lock(name, ttl=SHORT), client.lock(name)
+            assert await other.acquire()
+            waiting = asyncio.create_task(lock.acquire())
+            await asyncio.sleep(0)
+            lost = lock.lost
+            await other.release()
+            assert await waiting
+            await asyncio.wait_for(lost.wait(), PATIENCE)
+            with pytest.raises(LockLost):
+                lock.check()
+
+    asyncio.run(main())
+
+
+def test_a_renewal_that_is_cancelled_before_it_begins_is_tried_again(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    cancelled: list[asyncio.Task[Any]] = []
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        if work.__name__ == "_renew" and not cancelled:
+            cancelled.append(task)
+            task.cancel()
+        return task
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(make)
+        async with AsyncClient(three, attempt_timeout=PATIENCE) as client, client.lock(name, RENEWED, auto_renew=True):
+            await asyncio.sleep(1.2 * RENEWED)
+
+    asyncio.run(main())
+    assert cancelled[0].cancelled()
+
+
+def test_locks_are_renewed_after_an_interrupt_of_the_timer_for_them(
+    implementation: impl.Implementation, monkeypatch: pytest.MonkeyPatch, three: list[str], name: str
+) -> None:
+    own = UpkeepSchedule.due
+
+    def strike(schedule: UpkeepSchedule, now_ns: int) -> Any:
+        monkeypatch.setattr(UpkeepSchedule, "due", own)
+        raise KeyboardInterrupt
+
+    with asyncio.Runner() as runner:
+        client = AsyncClient(three, attempt_timeout=PATIENCE)
+        lock = client.lock(name, RENEWED, auto_renew=True)
+        runner.run(lock.acquire())
+        monkeypatch.setattr(UpkeepSchedule, "due", strike)
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(asyncio.sleep(PATIENCE))
+        runner.run(asyncio.sleep(1.2 * RENEWED))
+        assert lock.remaining() > 0
+        runner.run(client.close())
 
 
 # --- cancellation -------------------------------------------------------------------------------------------

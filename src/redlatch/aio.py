@@ -22,6 +22,7 @@ from .locks.owner import coroutine_function, named, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
+from .quorum.claim import FREE, HELD
 from .quorum.effects import Steps
 from .quorum.policy import Handoff, Retry
 
@@ -118,7 +119,12 @@ class AsyncLock(BaseLock):
         Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
         event.
         """
-        return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
+        event: asyncio.Event = self._loss_event(asyncio.Event)
+        upkeep = self._upkeep
+        # `acquire` begins the care only if it knew at its start that there is any.
+        if upkeep is not None and not upkeep.live() and self._hold.state not in (FREE, HELD):
+            self._shared.driver.await_hold(upkeep)
+        return event
 
     async def locked(self) -> bool:
         """Ask the masters whether any holder has the lock.

@@ -163,7 +163,11 @@ def test_extending_all_gives_each_hold_its_own_error(implementation: impl.Implem
     assert play.acquire("yyy")
     errors: dict[int, LockError] = {}
     extending_all = implementation.module("drivers.session").extending_all
-    play.run(extending_all(play.policy, [(kept, TTL_MS), (play.hold, TTL_MS)], errors), "nnn", "yyy")
+    play.run(
+        extending_all(play.policy, [(kept, TTL_MS, kept.token), (play.hold, TTL_MS, play.hold.token)], errors),
+        "nnn",
+        "yyy",
+    )
     assert list(errors) == [0] and isinstance(errors[0], LockLost)
     assert play.hold.held(play.now)
 

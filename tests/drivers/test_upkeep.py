@@ -79,11 +79,16 @@ class Renewed:
         self.upkeep = upkeep = Upkeep(self.lock, play.hold, TTL_MS, renews=True)
         self.term = upkeep.begin(play.now)
         self.schedule.add(self.term)
-        play.now = self.term.due_ns
+        play.now = self.term.usual_ns()
         [term], _ = self.schedule.due(play.now)
         assert term is self.term
         extending = play.build.module("drivers.session").extending_all
         self.renewal = Renewal(self.schedule, play.policy, [term], extending)
+
+    def next_ns(self) -> int:
+        """Return when something is due for the lock."""
+        self.schedule.next_ns(self.play.now)
+        return self.term.due_ns
 
 
 @pytest.fixture
@@ -98,7 +103,7 @@ def test_a_renewal_moves_the_deadline_and_is_due_again_before_it(renewed: Renewe
     renewed.renewal.conclude()
     assert "renewal" not in renewed.upkeep.why_over(renewed.play.now)
     assert renewed.play.hold.deadline_ns > before
-    assert renewed.play.now < renewed.renewal.due_ns() < renewed.play.hold.deadline_ns
+    assert renewed.play.now < renewed.next_ns() < renewed.play.hold.deadline_ns
     assert renewed.term.reason is None
 
 
@@ -112,9 +117,21 @@ def test_a_renewal_that_did_not_succeed_is_tried_again_before_the_deadline(
         renewed.renewal.fail(ValueError("what"))
     # An interrupt calls neither `succeed` nor `fail`.
     renewed.renewal.conclude()
-    assert renewed.play.now < renewed.renewal.due_ns() < renewed.play.hold.deadline_ns
+    assert renewed.play.now < renewed.next_ns() < renewed.play.hold.deadline_ns
     logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [str(record.exc_info and record.exc_info[1]) for record in logged] == ["what"] * (how == "unexpected")
+
+
+def test_a_renewal_of_an_old_lease_does_not_extend_the_next_one(renewed: Renewed) -> None:
+    play, steps = renewed.play, renewed.renewal.steps()
+    play.hold.begin_release(play.now)
+    play.hold.free()
+    assert play.acquire("yyy")
+    deadline_ns = play.hold.deadline_ns
+    play.run(steps)
+    renewed.renewal.succeed()
+    renewed.renewal.conclude()
+    assert play.hold.deadline_ns == deadline_ns
 
 
 def test_the_loss_names_the_last_failure_but_no_text_of_an_unexpected_error(renewed: Renewed) -> None:

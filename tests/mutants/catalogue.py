@@ -304,8 +304,8 @@ MUTANTS = (
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
         SCHEDULE,
-        "                kept.append(term)\n",
-        "                self._push(term)\n",
+        "                heapq.heappop(self._heap)\n            for term in taken:\n",
+        "                heapq.heappop(self._heap)\n                self._push(entry[2])\n            for term in taken:\n",
     ),
     Mutant(
         "a lock is renewed once",

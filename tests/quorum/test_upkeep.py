@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.upkeep_play import NOW, Play
+from support.upkeep_play import NOW, TTL_MS, Play
 
-from redlatch.votes.units import SECOND
+from redlatch.quorum.lease import new_lease
+from redlatch.votes.units import MILLISECOND, SECOND
 
 
 @pytest.fixture
@@ -34,3 +35,31 @@ def test_a_lease_that_was_handed_off_and_came_back_meanwhile_is_not_over(play: P
     play.meet(play.handed_back)
     assert not play.term.over(NOW + SECOND)
     assert play.upkeep.live()
+
+
+def test_the_reason_of_an_earlier_loss_says_nothing_about_a_lease_that_came_by_a_hand_off(play: Play) -> None:
+    play.term.reason = "its validity ran out"
+    assert play.upkeep.reason == "its validity ran out"
+    play.released()
+    play.hold.claim(object())
+    play.hold.to_waiting()
+    # `acquire` has not returned yet, so no care for the lease has begun.
+    play.hold.take_lease(new_lease(b"another", NOW, NOW + SECOND), play.hold)
+    assert play.upkeep.reason is None
+
+
+def test_a_verification_asks_for_no_less_than_the_time_that_is_left(play: Play) -> None:
+    play.hold.lease = play.hold.lease.until(NOW + 30 * SECOND)
+    assert play.term.renewal_ttl_ms(play.policy, NOW) == TTL_MS
+    play.term.doubted = True
+    assert play.term.renewal_ttl_ms(play.policy, NOW) == 30_000
+    play.upkeep.max_hold_ns = SECOND
+    assert play.term.renewal_ttl_ms(play.policy, NOW) == 30_000
+
+
+def test_the_last_renewal_before_max_hold_is_not_followed_by_others(play: Play) -> None:
+    play.upkeep.max_hold_ns = 2 * SECOND
+    assert play.term.may_renew(play.policy, NOW)
+    # The deadline is a drift before the end of max_hold.
+    play.hold.lease = play.hold.lease.until(NOW + 2 * SECOND - 30 * MILLISECOND)
+    assert not play.term.may_renew(play.policy, NOW + SECOND // 2)

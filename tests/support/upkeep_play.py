@@ -40,7 +40,9 @@ class Play:
             doubts=build.module("quorum.policy").Doubts(),
             random=lambda: 0.5,
             validity_ns=lambda ttl_ms: ttl_ms * MILLISECOND,
+            ttl_ms_for=lambda ns: ns // MILLISECOND,
         )
+        self.policy = policy
         self.schedule = UpkeepSchedule(policy)
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease

@@ -66,6 +66,21 @@ def test_a_link_owes_a_bounded_number_of_releases_and_forgets_the_oldest(link: A
     assert list(link.owed.values()) == releases[1:]
 
 
+def test_a_link_owes_the_release_of_each_key_that_has_one_chosen_token(link: Any, commands: ModuleType) -> None:
+    releases = [commands.Release(key, b"chosen", 0) for key in (b"a", b"b")]
+    for release in releases:
+        link.owe(release, 3)
+    assert list(link.owed.values()) == releases
+
+
+def test_the_release_of_another_key_with_the_same_token_undoes_nothing(
+    link: Any, commands: ModuleType, ballot: Any
+) -> None:
+    acquire = commands.Acquire(b"k", b"chosen", 0, 1000)
+    link.pending += [ballot(acquire), ballot(commands.Release(b"another", b"chosen", 0))]
+    assert not link.has_undone(acquire)
+
+
 @pytest.mark.parametrize(
     ("later", "undone"), [([b"mine"], True), ([b"others"], False), ([], False), ([b"others", b"mine"], True)]
 )

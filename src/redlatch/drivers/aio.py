@@ -33,7 +33,7 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
-from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep import Term, Upkeep
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.claim import HELD
@@ -565,10 +565,16 @@ class Driver(Session):
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(term)
+        due_ns = term.usual_ns()
         if self._attending is None:  # at LONGEST_NS the latest, so that released locks are not kept until they are due
-            self._attend_at(min(term.due_ns, self._clock.now() + LONGEST_NS))
-        elif term.due_ns < self._attending_ns:
-            self._attend_at(term.due_ns)
+            self._attend_at(min(due_ns, self._clock.now() + LONGEST_NS))
+        elif due_ns < self._attending_ns:
+            self._attend_at(due_ns)
+
+    def await_hold(self, upkeep: Upkeep) -> None:
+        """Report the loss of a lock that is being acquired, as soon as the acquire has won it."""
+        self._schedule.await_hold(upkeep)
+        self._attend_at(self._clock.now())
 
     def _attend_at(self, due_ns: int) -> None:
         if self._attending is not None:
@@ -586,24 +592,30 @@ class Driver(Session):
         """Do what is due for held locks, and for waiters behind a lock that may run out."""
         self._attending = None
         now = self._clock.now()
-        terms, lost = self._schedule.due(now)
+        lost: list[Any] = []
         try:
+            terms, lost = self._schedule.due(now)
             self._attend_to(terms, now)
+        except BaseException:  # Ctrl-C; without a next call no lock would be renewed any more
+            self._attend_at(now + LONGEST_NS)
+            raise
         finally:
             report_losses(lost)  # last: an `on_lost` may raise CancelledError
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
             if next_ns:
                 self._attend_at(next_ns)
             return
         if terms and self._loop is not None:
-            task = self._loop.create_task(self._renew(terms))
+            renewal = Renewal(self._schedule, self._policy, terms, extending_all)
+            task = self._loop.create_task(self._renew(renewal))
             self._renewals.add(task)
-            task.add_done_callback(self._renewals.discard)
+            # Not at the end of the task: a task that is cancelled before its first step never runs.
+            task.add_done_callback(partial(self._end_renewal, renewal))
         queue_ns = self.queues.expire(now)
         if queue_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
             queue_ns = min(queue_ns, now + LONGEST_NS)
@@ -612,19 +624,18 @@ class Driver(Session):
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, terms: list[Term]) -> None:
+    async def _renew(self, renewal: Renewal) -> None:
         """Renew locks together."""
-        renewal = Renewal(self._schedule, self._policy, terms, extending_all)
         try:
             await self.run(renewal.steps())
             renewal.succeed()
         except Exception as failure:
             renewal.fail(failure)
-        finally:
-            renewal.conclude()
-            due_ns = renewal.due_ns()
-            if self._attending is None or due_ns < self._attending_ns:
-                self._attend_at(due_ns)
+
+    def _end_renewal(self, renewal: Renewal, task: asyncio.Task[None]) -> None:
+        self._renewals.discard(task)
+        renewal.conclude()
+        self._attend_at(self._clock.now())
 
     # --- dialling ----------------------------------------------------------------------------------
 

@@ -170,6 +170,6 @@ class Session:
         self.wake_called()
 
 
-def extending_all(policy: Policy, wanted: list[tuple[Hold, int]], errors: dict[int, LockError]) -> Steps:
-    """Return the steps that extend each hold to its ttl in ms; errors go into a dict by place."""
-    return batch.together([extend(policy, hold, ttl_ms) for hold, ttl_ms in wanted], errors)
+def extending_all(policy: Policy, wanted: list[tuple[Hold, int, bytes]], errors: dict[int, LockError]) -> Steps:
+    """Return the steps that extend each hold to its ttl in ms if it has its token; errors go into a dict by place."""
+    return batch.together([extend(policy, hold, ttl_ms, token) for hold, ttl_ms, token in wanted], errors)

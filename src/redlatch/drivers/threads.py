@@ -204,7 +204,7 @@ class Driver(Session):
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(term)
-        self._background.attend_by(term.due_ns)
+        self._background.attend_by(term.usual_ns())
 
     def attend(self) -> float | None:
         """Do what is due for held locks; return after how many seconds to come again, None if never.
@@ -225,14 +225,14 @@ class Driver(Session):
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
         if not self._connections.usable:  # locks that are still held run out, and their loss is reported
-            self._schedule.conclude(terms, {}, LockError("the client cannot be used"), now)
+            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
             if next_ns:  # else the background thread sets it
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
         if terms and not run_aside(self._renew, terms):
             failure = LockError("the renewal could not begin: no thread could start")
-            self._schedule.conclude(terms, {}, failure, now)
+            self._schedule.conclude(terms, {}, failure)
         if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
             self.read_late_replies()
         queue_ns = self.queues.expire(now)
@@ -253,7 +253,7 @@ class Driver(Session):
             renewal.fail(failure)
         finally:
             renewal.conclude()
-            self._background.attend_by(renewal.due_ns())
+            self._background.attend_by(self._clock.now())
 
     # --- dialling ----------------------------------------------------------------------------------
 

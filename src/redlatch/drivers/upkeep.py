@@ -21,8 +21,8 @@ from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
 
-# Makes the steps that extend many holds, each to a ttl in ms, and puts the errors into a dict by place.
-Extending = Callable[[Policy, list[tuple[Hold, int]], dict[int, LockError]], Steps]
+# Makes the steps that extend many holds, each to a ttl in ms if it has a token, and puts errors into a dict by place.
+Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
 
 
 class Renewal:
@@ -45,7 +45,7 @@ class Renewal:
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        wanted = [(term.hold, term.renewal_ttl_ms(self._policy, self._now_ns)) for term in self._terms]
+        wanted = [(term.hold, term.renewal_ttl_ms(self._policy, self._now_ns), term.token) for term in self._terms]
         return self._extending(self._policy, wanted, self._errors)
 
     def succeed(self) -> None:
@@ -61,12 +61,8 @@ class Renewal:
         self._error = LockError(f"unexpected {type(failure).__name__}; the log has the traceback")
 
     def conclude(self) -> None:
-        """Store the results, and plan what comes next for each lock."""
-        self._schedule.conclude(self._terms, self._errors, self._error, self._policy.clock.now())
-
-    def due_ns(self) -> int:
-        """Return when something is due for one of these locks."""
-        return min([term.due_ns for term in self._terms])
+        """Pass the results on to the schedule. The driver then has it look at once."""
+        self._schedule.conclude(self._terms, self._errors, self._error)
 
 
 def report_losses(lost: list[tuple[Any, Term]]) -> None:

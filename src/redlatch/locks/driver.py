@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..errors import LockError
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
-from ..quorum.upkeep import Term
+from ..quorum.upkeep import Term, Upkeep
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 
@@ -101,6 +101,9 @@ class TaskDriver(Driver, Protocol):
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]: ...
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]: ...
+
+    def await_hold(self, upkeep: Upkeep) -> None:
+        """Report the loss of a lock that is being acquired, as soon as the acquire has won it."""
 
     def stands_for(self, owner: object) -> None: ...
 

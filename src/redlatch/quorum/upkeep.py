@@ -87,7 +87,8 @@ class Upkeep:
     def reason(self) -> str | None:
         """Why the lock was lost, or None."""
         term = self.term
-        return None if term is None else term.reason
+        # A later lease may have come by a hand-off whose acquire has not returned yet.
+        return None if term is None or term.token is not self.hold.token else term.reason
 
     def begin(self, now_ns: int) -> Term:
         """Begin or continue the care for a lease that was just won or extended; return it for the schedule."""
@@ -97,7 +98,6 @@ class Upkeep:
             if self.event is not None and self.event.is_set():
                 self.event = None
             self.term = term = Term(self, now_ns)
-        term.plan_next()
         return term
 
     def end(self) -> None:
@@ -141,6 +141,8 @@ class Term:
     A release does not end it. The first step of the release takes the hold out of HELD, and from then on the term is
     not live. So a release that was refused or never began ends no care. A renewal belongs to a term: its result says
     nothing about a later lease of the same lock.
+
+    After its first step, only the thread that calls `UpkeepSchedule.due` changes a term.
 
     Args:
         upkeep: the care for the lock.
@@ -186,9 +188,10 @@ class Term:
         self.reason: str | None = None
         self.renew_ns = self.due_ns = self.number = 0
 
-    def plan_next(self) -> None:
-        """Plan the next renewal: a third of the ttl after the last one."""
-        self.plan(self.hold.deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3)
+    def usual_ns(self) -> int:
+        """Return when the next renewal is due: a third of the ttl after the last one, or when the lease runs out."""
+        deadline_ns = self.hold.deadline_ns
+        return deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3 if self.upkeep.renews else deadline_ns
 
     def plan(self, renew_ns: int) -> None:
         """Set the time of the next renewal, and when something is due next."""
@@ -199,7 +202,7 @@ class Term:
     def is_due(self, now_ns: int) -> bool:
         """Return whether a renewal is due. Plan when to look again in any case: at the deadline if a renewal begins."""
         if self.renewing:
-            # `conclude` plans the next renewal.
+            # Its end plans the next renewal.
             self.plan(self.hold.deadline_ns)
         elif self.hold.being_extended(now_ns):
             # A renewal after this extension could shorten the deadline.
@@ -226,18 +229,22 @@ class Term:
     def renewal_ttl_ms(self, policy: Policy, now_ns: int) -> int:
         """Return the ttl of a renewal that begins now: the ttl of the lock, or less if `max_hold_ns` ends earlier.
 
-        If the lock is only verified, it is the time that is left of its ttl.
+        A verification does not shorten the lease: it asks at least for the time that is left.
         """
         upkeep = self.upkeep
-        if not upkeep.renews:
-            return policy.ttl_ms_for(self.hold.deadline_ns - now_ns)
-        if upkeep.max_hold_ns is None:
-            return upkeep.ttl_ms
-        return min(upkeep.ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
+        ttl_ms = upkeep.ttl_ms if upkeep.renews else 0
+        if upkeep.max_hold_ns is not None:
+            ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
+        return max(ttl_ms, policy.ttl_ms_for(self.hold.deadline_ns - now_ns)) if self.doubted else ttl_ms
 
     def may_renew(self, policy: Policy, now_ns: int) -> bool:
-        """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out."""
+        """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out.
+
+        A renewal must gain more than the drift of the ttl. Else renewals would follow each other without a pause at the
+        end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
+        """
         ttl_ms = self.renewal_ttl_ms(policy, now_ns)
         if self.doubted:
             return ttl_ms > 0
-        return ttl_ms > 0 and now_ns + policy.validity_ns(ttl_ms) > self.hold.deadline_ns
+        gain_ns = now_ns + policy.validity_ns(ttl_ms) - self.hold.deadline_ns
+        return ttl_ms > 0 and gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20

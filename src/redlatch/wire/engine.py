@@ -327,12 +327,12 @@ class Fleet:
 
     def abandon(self) -> None:
         """Undo every undecided command. For a client that is closed while calls are under way."""
-        undone: dict[bytes, Command] = {}
+        undone: dict[tuple[bytes, bytes], Command] = {}
         for link in self.links:
             for ballot in [*link.pending[link.head :], *link.parked]:
                 command = None if ballot.decided else ballot.command.undo()
                 if command is not None:
-                    undone[command.token] = command
+                    undone[command.key, command.token] = command
                     ballot.withdraw()
         for command in undone.values():
             self.submit(self.ballot_of(command))

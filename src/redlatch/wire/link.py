@@ -32,7 +32,7 @@ class Link:
         cut: the number of ballots that were removed from the front of `pending`. `cut + head` replies have ever come.
         pushes: the number of further pushes that are accepted.
         parked: the ballots that came while the connection was being made.
-        owed: the releases whose outcome is unknown, by token.
+        owed: the releases whose outcome is unknown, by key and token. Several locks may have one chosen token.
         traits: the results of the handshake, such as run_id and version.
         dialect: the dialect of the server.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
@@ -61,7 +61,7 @@ class Link:
         self.head = 0
         self.pushes = 0
         self.parked: deque[Ballot] = deque()
-        self.owed: dict[bytes, Any] = {}
+        self.owed: dict[tuple[bytes, bytes], Any] = {}
         self.traits: Any = None
         self.dialect = FULL_TEXT
         self.full_from = -1
@@ -99,14 +99,14 @@ class Link:
         """Keep a release for the next connection, and at most `most` of them: the oldest keys are left to their ttl."""
         if len(self.owed) >= most:
             self.owed.pop(next(iter(self.owed)))
-        self.owed[command.token] = command
+        self.owed[command.key, command.token] = command
 
     def has_undone(self, command: Command) -> bool:
         """Return whether the release that undoes a command was already sent on this link."""
         if command.undo() is None:
             return False
-        since = self.pending[self.head :]
-        return any([ballot.command.releases and ballot.command.token == command.token for ballot in since])
+        since = [ballot.command for ballot in self.pending[self.head :]]
+        return any([sent.releases and sent.token == command.token and sent.key == command.key for sent in since])
 
     def waits_for(self, ballot: Ballot) -> bool:
         """Return whether the vote of this master on a ballot is missing."""

@@ -59,6 +59,9 @@ cdef class Driver(Session):
     cdef _handle_events(self)
 
     # held locks
-    cpdef add_upkeep(self, upkeep)
+    @cython.locals(due_ns=cython.longlong)
+    cpdef add_upkeep(self, term)
+    cpdef await_hold(self, upkeep)
+    cpdef _end_renewal(self, renewal, task)
     cdef _attend_at(self, long long due_ns)
     cdef _attend_to(self, list terms, long long now)

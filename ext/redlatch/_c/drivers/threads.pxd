@@ -33,6 +33,6 @@ cdef class Driver(Session):
     cpdef read_late_replies(self)
 
     # held locks
-    cpdef add_upkeep(self, upkeep)
+    cpdef add_upkeep(self, term)
     cpdef attend(self)
     cpdef _renew(self, list terms)

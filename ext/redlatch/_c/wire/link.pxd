@@ -18,7 +18,7 @@ cdef class Link:
     cdef public Py_ssize_t head
     cdef public long long pushes
     cdef public object parked      # deque of Ballot
-    cdef public dict owed          # token: Command
+    cdef public dict owed          # (key, token): Command
     cdef public object traits
     cdef public int dialect
     cdef public long long full_from
