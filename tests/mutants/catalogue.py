@@ -181,7 +181,7 @@ MUTANTS = (
         "what a broken connection owes is forgotten",
         "16, D1",
         LINK,
-        "        self.owed[command.token] = command\n",
+        "        self.owed[command.key, command.token] = command\n",
         "        pass\n",
     ),
     Mutant(
@@ -297,8 +297,8 @@ MUTANTS = (
         "a lock is renewed without end",
         "1.1, 40",
         UPKEEP,
-        "        return min(upkeep.ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)\n",
-        "        return upkeep.ttl_ms\n",
+        "            ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)\n",
+        "            pass\n",
     ),
     Mutant(
         "a renewal looks for ever for what is due soon",
