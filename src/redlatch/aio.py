@@ -110,7 +110,11 @@ class AsyncLock(BaseLock):
         try:
             await self._shared.driver.run(self._extending(ttl))
         finally:
-            self._go_on()
+            try:
+                self._go_on()
+            except BaseException:  # an interrupt, which must not make the report of a loss late
+                self._go_on()
+                raise
 
     @property
     def lost(self) -> asyncio.Event:

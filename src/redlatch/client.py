@@ -123,7 +123,11 @@ class Lock(BaseLock):
         try:
             self._shared.driver.run(self._extending(ttl))
         finally:
-            self._go_on()
+            try:
+                self._go_on()
+            except BaseException:  # an interrupt, which must not make the report of a loss late
+                self._go_on()
+                raise
 
     @property
     def lost(self) -> threading.Event:

@@ -49,6 +49,10 @@ class Bell:
             except RuntimeError:
                 pass  # another thread rang at the same time
 
+    def take(self) -> bool:
+        """Return whether it was rung, and forget that."""
+        return self._free_when_rung.acquire(False)
+
     def wait(self, seconds: float = -1) -> None:
         """Wait until it is rung, for at most `seconds`; a negative number is no limit."""
         self._free_when_rung.acquire(timeout=seconds)
@@ -106,12 +110,16 @@ class BackgroundThread:
             return
         while True:
             seconds = self._work()
-            if seconds is None:
-                self._unstarted.append(None)  # from now on `attend_by` starts another thread
-                seconds = self._work()  # sees what was asked before that
-                if seconds is None or not claim_start(self._unstarted):
-                    return
-            self._bell.wait(seconds)
+            if seconds is not None:
+                self._bell.wait(seconds)
+                continue
+            self._unstarted.append(None)  # from now on `attend_by` starts another thread
+            # What was asked before that has rung. Two threads never work at the same time.
+            if not self._bell.take():
+                return
+            if not claim_start(self._unstarted):
+                self._bell.ring()  # another thread has started meanwhile, and the ring may be for it
+                return
 
     def _work(self) -> float | None:
         """Do what is due.

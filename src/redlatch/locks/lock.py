@@ -186,12 +186,13 @@ class BaseLock:
                 self._upkeep = upkeep = Upkeep(self, self._hold, self._ttl_ms)
             if upkeep.event is None:
                 upkeep.event = kind()
-                if self._hold.state == HELD:
-                    # The lock is lost already.
-                    if upkeep.reason is not None:
-                        upkeep.event.set()
-                    elif upkeep.term is None:
-                        self._begin_upkeep()
+            term = upkeep.term
+            # An interrupt may have struck an earlier request before its end, so each request checks this.
+            if self._hold.state == HELD:
+                if upkeep.reason is not None:
+                    upkeep.event.set()
+                elif term is None or not term.number:
+                    self._begin_upkeep()
             return upkeep.event
 
     def mark_lost(self, term: Term) -> None:
