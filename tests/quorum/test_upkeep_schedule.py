@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.interleaving import meet
-from support.upkeep_play import NOW, TTL_MS, Play
+from support.upkeep_play import NOW, TTL_MS, Lock, Play
 
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum.outcome import FORGOTTEN
-from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep import Term, Upkeep
 from redlatch.votes.units import MILLISECOND, SECOND
 
 
@@ -95,6 +95,30 @@ def test_an_interrupt_while_the_schedule_looks_loses_no_lock(play: Play, monkeyp
     with pytest.raises(KeyboardInterrupt):
         play.schedule.due(NOW)
     assert play.schedule.due(NOW) == ([play.term], [])
+
+
+def test_an_interrupt_after_a_loss_was_found_leaves_its_report_to_the_next_call(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    play.schedule.add(play.term)
+    other = Upkeep(other_lock := Lock(), play.hold, TTL_MS).begin(NOW)
+    play.schedule.add(other)
+    over = Term.over
+
+    def look(term: Term, now_ns: int) -> bool:
+        if term is other:
+            monkeypatch.setattr(Term, "over", over)
+            strike()
+        return over(term, now_ns)
+
+    monkeypatch.setattr(Term, "over", look)
+    with pytest.raises(KeyboardInterrupt):
+        play.schedule.due(NOW + 2 * SECOND)
+    assert [term for _, term in play.lost_at(NOW + 2 * SECOND)] == [play.term, other]
+    del other_lock
 
 
 def test_a_lock_whose_event_is_asked_for_during_its_acquire_is_cared_for_once_it_is_held(play: Play) -> None:

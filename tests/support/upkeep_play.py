@@ -81,6 +81,7 @@ class Play:
         self.schedule.add(self.term)
         renewed, lost = self.schedule.due(NOW)
         assert (renewed, lost) == ([self.term], [])
+        self.term.renewing = True  # as `Renewal` does
         return renewed
 
     def lost_at(self, now_ns: int) -> list[tuple[str | None, object]]:

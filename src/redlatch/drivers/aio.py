@@ -590,14 +590,16 @@ class Driver(Session):
 
     def _attend(self) -> None:
         """Do what is due for held locks, and for waiters behind a lock that may run out."""
-        self._attending = None
-        now = self._clock.now()
+        terms: list[Term] = []
         lost: list[Any] = []
         try:
+            self._attending = None
+            now = self._clock.now()
             terms, lost = self._schedule.due(now)
             self._attend_to(terms, now)
         except BaseException:  # Ctrl-C; without a next call no lock would be renewed any more
-            self._attend_at(now + LONGEST_NS)
+            self._schedule.conclude(terms, {}, LockError("the renewal was interrupted"))
+            self._attend_at(self._clock.now() + LONGEST_NS)
             raise
         finally:
             report_losses(lost)  # last: an `on_lost` may raise CancelledError

@@ -230,7 +230,7 @@ class Driver(Session):
             if next_ns:  # else the background thread sets it
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        if terms and not run_aside(self._renew, terms):
+        if terms and not run_aside(self._renew, Renewal(self._schedule, self._policy, terms, extending_all)):
             failure = LockError("the renewal could not begin: no thread could start")
             self._schedule.conclude(terms, {}, failure)
         if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
@@ -243,9 +243,8 @@ class Driver(Session):
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
-    def _renew(self, terms: list[Term]) -> None:
+    def _renew(self, renewal: Renewal) -> None:
         """Renew locks together; in a thread of its own."""
-        renewal = Renewal(self._schedule, self._policy, terms, extending_all)
         try:
             self.run(renewal.steps())
             renewal.succeed()

@@ -28,6 +28,8 @@ Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError
 class Renewal:
     """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `conclude` in any case.
 
+    The thread that attends makes it, because it changes the terms.
+
     Args:
         schedule: of the client.
         terms: what is renewed.
@@ -38,6 +40,8 @@ class Renewal:
         self._schedule = schedule
         self._policy = policy
         self._terms = terms
+        for term in terms:
+            term.renewing = True
         self._extending = extending
         self._now_ns = policy.clock.now()
         self._errors: dict[int, LockError] = {}

@@ -103,15 +103,16 @@ class UpkeepSchedule:
                     lost.append((lock, term))
                 elif term.is_due(now_ns):
                     due.append(term)
+        except BaseException:  # an interrupt; the next call reports these losses
+            for _, term in lost:
+                term.reason = None
+            raise
         finally:
-            # Also after an interrupt. The lock of a term may be collected, and then nobody cares for it.
+            # The lock of a term may be collected, and then nobody cares for it.
             for term in taken:
                 if term.live() and term.upkeep.lock() is not None:
                     self._push(term)
-        due = [term for term in due if term.may_renew(self._policy, now_ns)]
-        for term in due:
-            term.renewing = True
-        return due, lost
+        return [term for term in due if term.may_renew(self._policy, now_ns)], lost
 
     def _take_all(self, now_ns: int) -> None:
         """Process what other threads have left: ended renewals, new terms and new doubts."""

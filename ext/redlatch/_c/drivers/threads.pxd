@@ -35,4 +35,4 @@ cdef class Driver(Session):
     # held locks
     cpdef add_upkeep(self, term)
     cpdef attend(self)
-    cpdef _renew(self, list terms)
+    cpdef _renew(self, renewal)
