@@ -15,7 +15,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # The sources of the compiled half. A change of one makes the next target build it again.
 BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redlatch/_c/*/*/*.p*) \
-    $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py src/redlatch/wire/*.py)
+    $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
+    $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
 .PHONY: demo test check bench hot lint instructions sanitize soak fuzz clean
 

@@ -54,7 +54,8 @@ class UpkeepSchedule:
 
     def await_hold(self, upkeep: Upkeep) -> None:
         """Begin the care for a lock as soon as the acquire that is under way has won it; for asyncio."""
-        self._awaited = [*self._awaited, upkeep]
+        if upkeep not in self._awaited:
+            self._awaited.append(upkeep)
 
     def conclude(self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None) -> None:
         """Take the results of renewals; the attending thread processes them when it looks next.

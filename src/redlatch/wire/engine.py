@@ -355,6 +355,7 @@ class Fleet:
 
     def _full(self, link: Link) -> bool:
         """Return whether a link is above its limit."""
+        # As `Link.owing`, without a call.
         owing = len(link.pending) - link.head
         return owing > self.max_pending or self.wires.unsent(link.index) > self.max_unsent
 
