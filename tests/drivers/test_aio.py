@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support.effects import EffectRig
 from support.faces import PATIENCE, ask
 from support.proxy import Proxy
 
@@ -19,22 +19,13 @@ from redlatch.wire.connect import dial
 FOR_EVER = 1 << 62
 
 
-class Rig:
-    """The driver of a client of one master, and effects of its build."""
+class Rig(EffectRig):
+    """The rig with effects for a generator."""
 
     def __init__(self, build: impl.Implementation, url: str) -> None:
-        self.client: Any = AsyncClient(url)
-        self.driver: Any = self.client._driver
-        self.effects: ModuleType = build.module("quorum.effects")
-        self.commands: ModuleType = build.module("votes.commands")
-        self.clock = build.module("wire.net").BootClock()
-        self.new_entry = build.module("quorum.waiting.queues").QueueEntry
+        super().__init__(build, AsyncClient(url))
         self.closed = False
         self.begun = False
-
-    def ballot(self, name: str, seconds: float = PATIENCE) -> Any:
-        command = self.commands.Acquire(name.encode(), b"token", self.clock.now(), 60_000)
-        return self.client._policy.ballot(command, self.clock.now() + int(seconds * 10**9))
 
     def steps(self, *effects: Any) -> Iterator[Any]:
         """Yield effects; set `closed` at the end, however it comes."""
@@ -114,7 +105,7 @@ def test_a_ballot_whose_time_is_over_names_the_silent_masters(
 
     async def test() -> None:
         proxy.replies.clear()
-        ballot = rig.ballot(name, 0.02)
+        ballot = rig.ballot(name, seconds=0.02)
         await rig.driver.run(rig.steps(ballot))
         assert (ballot.decided, ballot.silent) == (False, (0,))
         proxy.replies.set()

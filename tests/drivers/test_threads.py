@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support.effects import EffectRig
 from support.faces import PATIENCE, ask, await_true, in_thread
 
 from redlatch import Client, impl
@@ -18,21 +18,12 @@ from redlatch.wire.connect import dial
 FOR_EVER = 1 << 62
 
 
-class Rig:
-    """The driver of a client of one master, and effects of its build."""
+class Rig(EffectRig):
+    """The rig with effects for a generator."""
 
     def __init__(self, build: impl.Implementation, url: str) -> None:
-        self.client: Any = Client(url)
-        self.driver: Any = self.client._driver
-        self.effects: ModuleType = build.module("quorum.effects")
-        self.commands: ModuleType = build.module("votes.commands")
-        self.clock = build.module("wire.net").BootClock()
-        self.new_entry = build.module("quorum.waiting.queues").QueueEntry
+        super().__init__(build, Client(url))
         self.closed = threading.Event()
-
-    def ballot(self, name: str, token: bytes = b"token") -> Any:
-        command = self.commands.Acquire(name.encode(), token, self.clock.now(), 60_000)
-        return self.client._policy.ballot(command, self.clock.now() + 30 * 10**9)
 
     def steps(self, *effects: Any) -> Iterator[Any]:
         """Yield effects, and those of generators; set `closed` at the end, however it comes."""
