@@ -130,6 +130,27 @@ def test_a_shorter_ttl_counts_from_before_its_first_byte_leaves(held: Play) -> N
     assert held.hold.deadline_ns == started + held.policy.validity_ns(200)
 
 
+def test_an_extension_of_a_lease_with_its_token_never_shortens_it(held: Play) -> None:
+    # The holder has extended the lock after the ttl was chosen for a renewal.
+    held.extend("yyy", ttl_ms=4000)
+    deadline_ns = held.hold.deadline_ns
+    held.run(held.extending(held.policy, held.hold, 0, held.hold.token), "yyy")
+    assert deadline_ns - MS < held.hold.deadline_ns <= deadline_ns
+    assert held.effects[-1].command.ttl_ms == pytest.approx(4000, abs=2 * LATENCY // MS)
+
+
+def test_it_asks_for_the_time_that_is_left_after_another_extension_has_ended(held: Play) -> None:
+    renewal = held.extending(held.policy, held.hold, 1, held.hold.token)
+    under_way = held.extending(held.policy, held.hold, 4000)
+    asked = next(under_way)
+    next(renewal)
+    held.vote(asked, "yyy")
+    assert next(under_way, None) is None
+    held.run(renewal, "yyy")
+    assert held.effects[-1].command.ttl_ms > 3900
+    assert held.hold.deadline_ns > held.now + 3900 * MS
+
+
 def test_extending_a_lock_that_was_never_held_raises_not_owned(play: Play) -> None:
     with pytest.raises(NotOwned, match="sku:42"):
         play.extend()

@@ -30,14 +30,16 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
 
     Args:
         ttl_ms: the new time to live on the masters.
-        token: the token of the lease to extend; None is the lease that is held.
+        token: the token of the lease to extend. Such an extension never shortens the lease: it asks at least for the
+            time that is left. None is the lease that is held.
 
     Raises:
         NotOwned: the lock is not held, or not with this token any more.
         LockLost: the validity was over before a quorum answered, or a quorum has forgotten the token.
         QuorumUnavailable: too many masters failed. The earlier of the old and the new deadline counts.
     """
-    ballot: Ballot = yield from _next_extension(policy, hold, ttl_ms, token)
+    ballot: Ballot
+    ballot, ttl_ms = yield from _next_extension(policy, hold, ttl_ms, token)
     started: int = ballot.command.since_ns
     token = ballot.command.token
     deadline = started + policy.validity_ns(ttl_ms)
@@ -73,15 +75,22 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
         yield from extend(policy, hold, left_ms, token)
 
 
-def _next_extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None) -> Generator[Effect, None, Ballot]:
-    """Wait until no other extension of the hold is under way; then begin one and return its ballot."""
+def _next_extension(
+    policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None
+) -> Generator[Effect, None, tuple[Ballot, int]]:
+    """Wait until no other extension of the hold is under way; then begin one. Return its ballot and its ttl."""
     try:
-        while (ballot := _extension(policy, hold, ttl_ms, token, started := policy.clock.now())) is None:
+        while True:
+            started = policy.clock.now()
+            # The holder may have moved the deadline since the caller chose the ttl.
+            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(hold.lease.deadline_ns - started))
+            ballot = _extension(policy, hold, wanted_ms, token, started)
+            if ballot is not None:
+                return ballot, wanted_ms
             hold.wanted_ns = started + WANTED_NS
             yield Pause(started + MILLISECOND)
     finally:
         hold.wanted_ns = 0
-    return ballot
 
 
 def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int) -> Ballot | None:
