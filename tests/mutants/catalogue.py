@@ -115,8 +115,8 @@ MUTANTS = (
         "who is refused has the lock nevertheless",
         "9, 48",
         AIO,
-        "hold.state == HELD\n\n    async def _wait",
-        "True\n\n    async def _wait",
+        "        won: bool = hold.state == HELD\n",
+        "        won = True\n",
     ),
     Mutant(
         "release deletes whoever's key",
@@ -181,7 +181,7 @@ MUTANTS = (
         "what a broken connection owes is forgotten",
         "16, D1",
         LINK,
-        "        self.owed[command.key, command.token] = command\n",
+        "        owed[command.key, command.token] = command\n",
         "        pass\n",
     ),
     Mutant(
@@ -290,8 +290,8 @@ MUTANTS = (
         "a loss is not told",
         "22, 25, 30",
         SCHEDULE,
-        "                lost.append((lock, term))\n",
-        "                pass\n",
+        "            self.lost.append((lock, term, reason))\n",
+        "",
     ),
     Mutant(
         "a lock is renewed without end",
@@ -304,8 +304,8 @@ MUTANTS = (
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
         SCHEDULE,
-        "                heapq.heappop(self._heap)\n            for term in taken:\n",
-        "                heapq.heappop(self._heap)\n                self._push(entry[2])\n            for term in taken:\n",
+        "            heapq.heappop(self._heap)\n        due: list",
+        "            heapq.heappop(self._heap)\n            self._push(entry[2])\n        due: list",
     ),
     Mutant(
         "a lock is renewed once",

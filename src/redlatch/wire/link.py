@@ -97,9 +97,10 @@ class Link:
 
     def owe(self, command: Command, most: int) -> None:
         """Keep a release for the next connection, and at most `most` of them: the oldest keys are left to their ttl."""
-        if len(self.owed) >= most:
-            self.owed.pop(next(iter(self.owed)))
-        self.owed[command.key, command.token] = command
+        owed = self.owed
+        owed[command.key, command.token] = command
+        if len(owed) > most:
+            owed.pop(next(iter(owed)))
 
     def has_undone(self, command: Command) -> bool:
         """Return whether the release that undoes a command was already sent on this link."""
