@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from support.faces import await_true
+from support.interleaving import meet
 
 from redlatch.drivers import background
-from redlatch.drivers.background import BackgroundThread
+from redlatch.drivers.background import BackgroundThread, Bell
 
 
 class Recorder:
@@ -116,6 +117,18 @@ def test_a_request_after_its_end_starts_it_again() -> None:
     thread = started(driver)
     end(driver, thread)
     driver.answer = 0.01
+    thread.attend_by(0)
+    await_true(lambda: bool(driver.attended))
+    end(driver, thread)
+
+
+def test_a_request_just_after_the_last_look_at_the_bell_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Recorder()
+    thread = started(driver)
+    end(driver, thread)
+    driver.answer = 0.01
+    thread._unstarted.pop()  # a thread has looked for a ring, and is about to say that it has ended
+    meet(monkeypatch, Bell, "ring", lambda: thread._unstarted.append(None))
     thread.attend_by(0)
     await_true(lambda: bool(driver.attended))
     end(driver, thread)

@@ -95,10 +95,9 @@ class BackgroundThread:
     def attend_by(self, due_ns: int) -> None:
         """Ask for a call of `attend` at that time; cheap if the thread wakes early enough."""
         self._attends = True
-        if self._unstarted:
-            self.start()
-        elif due_ns < self.wake_ns:
+        if due_ns < self.wake_ns:
             self._bell.ring()
+        self.start()  # last: a thread that is about to end either sees the ring, or this finds that it has ended
 
     def attend_soon(self) -> None:
         """Have the thread attend at once, if there may be anything to attend to."""
