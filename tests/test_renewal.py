@@ -30,6 +30,7 @@ from redlatch import (
     impl,
 )
 from redlatch.drivers import connections, lifetime
+from redlatch.locks.lock import BaseLock
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.testing import embedded
 
@@ -459,6 +460,136 @@ def test_the_event_of_a_loss_that_is_asked_for_during_the_acquire_is_set(
             await asyncio.wait_for(lost.wait(), PATIENCE)
             with pytest.raises(LockLost):
                 lock.check()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_the_event_that_is_asked_for_before_the_first_step_of_the_acquire_is_set(
+    implementation: impl.Implementation, three: list[str], name: str, connected: bool
+) -> None:
+    async def main() -> None:
+        client = AsyncClient(three)
+        if connected:
+            await client.connect()
+        try:
+            early, connecting = client.lock(f"{name}-early", ttl=SHORT), client.lock(f"{name}-connecting", ttl=SHORT)
+            acquires = [asyncio.create_task(lock.acquire()) for lock in (early, connecting)]
+            events = [early.lost]
+            await asyncio.sleep(0)
+            events.append(connecting.lost)
+            assert all(await asyncio.gather(*acquires))
+            for event in events:
+                await asyncio.wait_for(event.wait(), PATIENCE)
+        finally:
+            await client.close()
+
+    asyncio.run(main())
+
+
+def test_the_event_is_set_for_a_lease_won_after_a_handed_off_one_was_given_back(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
+        async with AsyncClient(three, attempt_timeout=0.05) as client:
+            giver, taker = client.lock(name, ttl=0.7), client.lock(name, ttl=1.5)
+            assert await giver.acquire()
+            waiting = asyncio.create_task(taker.acquire())
+            await asyncio.sleep(0.01)
+            lost = taker.lost
+            delete(three, name)
+            await giver.release()
+            assert await waiting
+            await asyncio.wait_for(lost.wait(), PATIENCE)
+            assert not taker.remaining()
+
+    asyncio.run(main())
+
+
+def test_an_acquire_that_is_interrupted_as_its_care_begins_is_undone(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock = client.lock(name, ttl=60, auto_renew=True)
+            monkeypatch.setattr(BaseLock, "begin_upkeep", strike)
+            acquire = lock.acquire()
+            with pytest.raises(KeyboardInterrupt):
+                await acquire
+            monkeypatch.undo()
+            assert lock.token is None
+            assert await client.lock(name).acquire(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_locks_are_cared_for_after_an_interrupt_as_the_timer_went_off(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+
+        def goes_off_in_vain(*_: Any, **__: Any) -> Any:
+            return call_at(loop.time() + PATIENCE, lambda: None)
+
+        async with AsyncClient(three) as client:
+            first = client.lock(f"{name}-first", ttl=SHORT, auto_renew=True)
+            loop.call_at = goes_off_in_vain  # type: ignore[method-assign, assignment]
+            lost_first = first.lost
+            assert await first.acquire()
+            loop.call_at = call_at  # type: ignore[method-assign]
+            await asyncio.sleep(1.0)
+            second = client.lock(f"{name}-second", ttl=SHORT)
+            lost = second.lost
+            assert await second.acquire()
+            await asyncio.wait_for(lost.wait(), PATIENCE)
+            await asyncio.wait_for(lost_first.wait(), PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_a_slow_on_lost_does_not_delay_the_report_of_another_loss(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    told: list[object] = []
+    both = threading.Event()
+
+    def on_lost(lock: Any, reason: str) -> None:
+        told.append(lock.name)
+        if len(told) == 2:
+            both.set()
+        assert both.wait(PATIENCE)
+
+    with Client(three, ttl=SHORT, on_lost=on_lost) as client:
+        names = [f"{name}-{number}" for number in range(2)]
+        locks = client.acquire_many(names)
+        assert all(locks)
+        assert both.wait(PATIENCE)
+        assert sorted(map(str, told)) == names
+
+
+def test_a_loss_that_cancels_a_body_raises_lock_lost_although_the_client_is_closed(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
+        client = AsyncClient(three)
+
+        async def hold() -> None:
+            async with client.lock(name, ttl=SHORT, auto_renew=True, cancel_on_loss=True):
+                held.set()
+                await asyncio.sleep(PATIENCE)
+
+        held = asyncio.Event()
+        task = asyncio.create_task(hold())
+        await held.wait()
+        await client.close()
+        with pytest.raises(LockLost) as caught:
+            await task
+        assert any("closed" in note for note in caught.value.__notes__)
 
     asyncio.run(main())
 

@@ -18,12 +18,10 @@ from .locks.factory import BaseClient
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
 from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits
-from .locks.owner import coroutine_function, named, running_task
+from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
-from .quorum.claim import FREE, HELD
-from .quorum.effects import Steps
 from .quorum.policy import Handoff, Retry
 
 # At run time `impl` provides the driver of the chosen build.
@@ -62,16 +60,7 @@ class AsyncLock(BaseLock):
             timeout = self._timeout
         else:
             timeout = timeout_of(timeout, blocking)
-        if self._upkeep is not None:
-            return self._acquire_with_upkeep(self._shared.driver.acquiring(self._hold, self._ttl_ms, timeout))
-        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout)
-
-    @named("AsyncLock.acquire")
-    async def _acquire_with_upkeep(self, steps: Steps) -> bool:
-        won = bool(await self._shared.driver.run(steps, self._hold, object()))
-        if won:
-            self._begin_upkeep(True)
-        return won
+        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout, self)
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
@@ -123,12 +112,7 @@ class AsyncLock(BaseLock):
         Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
         event.
         """
-        event: asyncio.Event = self._loss_event(asyncio.Event)
-        upkeep = self._upkeep
-        # `acquire` begins the care only if it knew at its start that there is any.
-        if upkeep is not None and not upkeep.live() and self._hold.state not in (FREE, HELD):
-            self._shared.driver.await_hold(upkeep)
-        return event
+        return self._loss_event(asyncio.Event)  # type: ignore[no-any-return]
 
     async def locked(self) -> bool:
         """Ask the masters whether any holder has the lock.
@@ -159,17 +143,17 @@ class AsyncLock(BaseLock):
     async def __aenter__(self) -> Self:
         if not await self.acquire():
             raise self._not_won()
-        if self._upkeep is not None and self._upkeep.cancels:
-            self._upkeep.scope = scope = LossScope()
+        if self.upkeep is not None and self.upkeep.cancels:
+            self.upkeep.scope = scope = LossScope()
             # The lock was lost after `acquire` returned.
-            if self._upkeep.reason is not None:
+            if self.upkeep.reason is not None:
                 scope.cancel()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        upkeep = self._upkeep
+        upkeep = self.upkeep
         scope = None if upkeep is None else upkeep.scope
         if upkeep is not None and scope is not None:
             upkeep.scope = None
@@ -194,6 +178,8 @@ class AsyncLock(BaseLock):
         except LockLost:
             # The LockLost below replaces it.
             pass
+        except LockError as unreleased:
+            note_failure(failure, unreleased)
         finally:
             # `leave` raises CancelledError if the task was also cancelled from outside.
             only_loss = await scope.leave(error)
@@ -446,7 +432,11 @@ class AsyncClient(BaseClient):
             await self._driver.run(batch.acquiring())
             return batch.won()
         except BaseException:
-            batch.undo()
+            try:
+                batch.undo()
+            except BaseException:  # an interrupt
+                batch.undo()
+                raise
             raise
 
     async def release_many(self, locks: Iterable[AsyncLock | None], wait: bool = True) -> list[bool]:

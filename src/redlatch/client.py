@@ -62,8 +62,8 @@ class Lock(BaseLock):
         driver, hold, ticket = self._shared.driver, self._hold, object()
         try:
             won = driver.acquire(hold, self._ttl_ms, timeout, ticket)
-            if won and self._upkeep is not None:
-                self._begin_upkeep(True)
+            if won and self.upkeep is not None:
+                self.begin_upkeep(True)
             return won
         except BaseException:
             # This is not in `driver.acquire`, because Python may raise an interrupt just after a compiled call. And it

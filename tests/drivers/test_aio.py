@@ -143,7 +143,7 @@ def test_an_acquire_that_is_cancelled_leaves_no_key_and_frees_its_lock_object(ri
     async def test() -> None:
         lock = rig.client.lock(name)
         hold = lock._hold
-        call = asyncio.create_task(rig.driver.acquire(hold, 60_000, None))
+        call = asyncio.create_task(rig.driver.acquire(hold, 60_000, None, lock))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -180,10 +180,10 @@ def test_a_connection_that_arrives_after_the_end_is_closed(rig: Rig, url: str) -
 
 
 def test_a_coroutine_has_the_name_of_the_public_call(rig: Rig) -> None:
-    hold = rig.client.lock("x")._hold
+    lock = rig.client.lock("x")
     calls = {
-        "AsyncLock.acquire": rig.driver.acquire(hold, 1000, 0),
-        "AsyncLock.release": rig.driver.release(hold, 1000),
+        "AsyncLock.acquire": rig.driver.acquire(lock._hold, 1000, 0, lock),
+        "AsyncLock.release": rig.driver.release(lock._hold, 1000),
     }
     for shown, call in calls.items():
         assert call.__qualname__ == shown

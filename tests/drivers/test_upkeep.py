@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from support.scripted_votes import MS, TTL_MS, Play
 
 from redlatch import impl
-from redlatch.drivers.upkeep import Renewal, report_losses, report_lost_releases
+from redlatch.drivers.upkeep import Renewal, report_losses, report_losses_aside, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
 from redlatch.quorum.upkeep import Upkeep
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -26,29 +28,54 @@ class Lock:
     def mark_lost(self, term: Any) -> None:
         self.seen.append("marked")
 
-    def report_loss(self, reason: str = "forgotten") -> None:
+    def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
         self.seen.append(reason)
+        if term is not None:
+            term.reported = True
         if self.fails is not None:
             raise self.fails
 
 
-def lost(*locks: Lock) -> list[tuple[Any, Any]]:
-    return [(lock, SimpleNamespace(reason=f"reason {number}")) for number, lock in enumerate(locks)]
-
-
-def test_all_lost_locks_are_marked_before_the_first_report() -> None:
-    seen: list[Any] = []
-    report_losses(lost(Lock(seen), Lock(seen)))
-    assert seen == ["marked", "marked", "reason 0", "reason 1"]
+def lost(*locks: Lock) -> deque[Any]:
+    return deque((lock, SimpleNamespace(reported=False), f"reason {number}") for number, lock in enumerate(locks))
 
 
 def test_a_report_that_raises_is_raised_after_all_losses_were_reported() -> None:
     seen: list[Any] = []
     first = SystemExit("first")
+    losses = lost(Lock(seen, first), Lock(seen, SystemExit("second")), Lock(seen))
     with pytest.raises(SystemExit) as caught:
-        report_losses(lost(Lock(seen, first), Lock(seen, SystemExit("second")), Lock(seen)))
+        report_losses(losses)
     assert caught.value is first
-    assert seen[3:] == ["reason 0", "reason 1", "reason 2"]
+    assert seen == ["reason 0", "reason 1", "reason 2"]
+    assert not losses
+
+
+def test_a_loss_that_was_found_twice_is_reported_once() -> None:
+    seen: list[Any] = []
+    losses = lost(Lock(seen))
+    losses.append(losses[0])
+    report_losses(losses)
+    assert seen == ["reason 0"]
+
+
+def test_another_thread_reports_the_next_loss_before_this_one_is_reported() -> None:
+    seen: list[Any] = []
+
+    def aside(work: Callable[[], None]) -> bool:
+        seen.append("aside")
+        work()
+        return True
+
+    report_losses_aside(lost(Lock(seen), Lock(seen), Lock(seen)), aside)
+    assert seen == ["aside", "aside", "reason 2", "reason 1", "reason 0"]
+
+
+def test_without_another_thread_one_thread_reports_all_losses() -> None:
+    seen: list[Any] = []
+    with pytest.raises(SystemExit):
+        report_losses_aside(lost(Lock(seen, SystemExit()), Lock(seen)), lambda work: False)
+    assert seen == ["reason 0", "reason 1"]
 
 
 def test_a_lost_release_is_off_the_list_before_its_report() -> None:
@@ -56,8 +83,8 @@ def test_a_lost_release_is_off_the_list_before_its_report() -> None:
     ballots: list[Any] = []
 
     class Closes(Lock):
-        def report_loss(self, reason: str = "forgotten") -> None:
-            super().report_loss(reason)
+        def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
+            super().report_loss(reason, term)
             # An `on_lost` that closes the client has the rest reported, but not itself once more.
             report_lost_releases(ballots)
 
@@ -80,7 +107,7 @@ class Renewed:
         self.term = upkeep.begin(play.now)
         self.schedule.add(self.term)
         play.now = self.term.usual_ns()
-        [term], _ = self.schedule.due(play.now)
+        [term] = self.schedule.due(play.now)
         assert term is self.term
         extending = play.build.module("drivers.session").extending_all
         self.renewal = Renewal(self.schedule, play.policy, [term], extending)
@@ -146,6 +173,6 @@ def test_a_lock_that_a_quorum_has_forgotten_is_lost(renewed: Renewed) -> None:
     renewed.renewal.succeed()
     renewed.renewal.conclude()
     renewed.play.now += MS
-    _, lost_ones = renewed.schedule.due(renewed.play.now)
-    assert [(lock, term) for lock, term in lost_ones] == [(renewed.lock, renewed.term)]
-    assert renewed.term.reason is not None
+    assert renewed.schedule.due(renewed.play.now) == []
+    assert list(renewed.schedule.lost) == [(renewed.lock, renewed.term, renewed.term.reason)]
+    assert renewed.lock.seen == ["marked"]

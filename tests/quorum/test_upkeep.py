@@ -48,18 +48,23 @@ def test_the_reason_of_an_earlier_loss_says_nothing_about_a_lease_that_came_by_a
     assert play.upkeep.reason is None
 
 
-def test_a_verification_asks_for_no_less_than_the_time_that_is_left(play: Play) -> None:
-    play.hold.lease = play.hold.lease.until(NOW + 30 * SECOND)
-    assert play.term.renewal_ttl_ms(play.policy, NOW) == TTL_MS
+def test_a_verification_of_a_lock_that_is_not_renewed_asks_for_no_ttl_of_its_own(play: Play) -> None:
+    assert play.term.renewal_ttl_ms(NOW) == TTL_MS
+    play.upkeep.renews = False
+    assert play.term.renewal_ttl_ms(NOW) == 0
+    assert not play.term.gains(play.policy, NOW)
     play.term.doubted = True
-    assert play.term.renewal_ttl_ms(play.policy, NOW) == 30_000
+    assert play.term.gains(play.policy, NOW)
+
+
+def test_a_verification_after_max_hold_asks_for_no_negative_ttl(play: Play) -> None:
     play.upkeep.max_hold_ns = SECOND
-    assert play.term.renewal_ttl_ms(play.policy, NOW) == 30_000
+    assert play.term.renewal_ttl_ms(NOW + 2 * SECOND) == 0
 
 
 def test_the_last_renewal_before_max_hold_is_not_followed_by_others(play: Play) -> None:
     play.upkeep.max_hold_ns = 2 * SECOND
-    assert play.term.may_renew(play.policy, NOW)
+    assert play.term.gains(play.policy, NOW)
     # The deadline is a drift before the end of max_hold.
     play.hold.lease = play.hold.lease.until(NOW + 2 * SECOND - 30 * MILLISECOND)
-    assert not play.term.may_renew(play.policy, NOW + SECOND // 2)
+    assert not play.term.gains(play.policy, NOW + SECOND // 2)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
 import pytest
 from support.interleaving import meet
 from support.upkeep_play import NOW, TTL_MS, Lock, Play
 
+from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
-from redlatch.quorum.outcome import FORGOTTEN
-from redlatch.quorum.upkeep import Term, Upkeep
+from redlatch.quorum import upkeep, upkeep_schedule
+from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT
+from redlatch.quorum.upkeep import Term
 from redlatch.votes.units import MILLISECOND, SECOND
 
 
@@ -69,8 +77,8 @@ def test_a_lock_is_renewed_again_after_each_renewal(play: Play) -> None:
         play.hold.lease = play.hold.lease.until(now + TTL_MS * MILLISECOND)
         play.schedule.conclude(renewed, {}, None)
         now = play.hold.deadline_ns - TTL_MS * MILLISECOND * 2 // 3
-        renewed, lost = play.schedule.due(now)
-        assert (renewed, lost) == ([play.term], [])
+        renewed = play.schedule.due(now)
+        assert (renewed, list(play.schedule.lost)) == ([play.term], [])
 
 
 def test_a_renewal_that_ends_while_the_schedule_looks_at_its_lock_is_followed_by_the_next(
@@ -83,66 +91,100 @@ def test_a_renewal_that_ends_while_the_schedule_looks_at_its_lock_is_followed_by
     play.hold.prolong(play.lease.token, NOW, deadline_ns)
     meet(monkeypatch, Term, "plan", lambda: play.schedule.conclude(renewed, {}, None))
     play.schedule.due(NOW)
-    assert play.schedule.due(deadline_ns - SECOND) == ([play.term], [])
+    assert play.schedule.due(deadline_ns - SECOND) == [play.term]
 
 
-def test_an_interrupt_while_the_schedule_looks_loses_no_lock(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    def strike() -> None:
-        raise KeyboardInterrupt
-
+def test_a_renewal_that_never_began_is_due_again_before_the_deadline(play: Play) -> None:
     play.schedule.add(play.term)
-    meet(monkeypatch, Term, "is_due", strike)
-    with pytest.raises(KeyboardInterrupt):
-        play.schedule.due(NOW)
-    assert play.schedule.due(NOW) == ([play.term], [])
+    # The caller was interrupted before it took the result.
+    assert play.schedule.due(NOW) == [play.term]
+    again_ns = play.schedule.next_ns(NOW)
+    assert NOW < again_ns < play.hold.deadline_ns
+    assert play.schedule.due(again_ns) == [play.term]
 
 
-def test_an_interrupt_after_a_loss_was_found_leaves_its_report_to_the_next_call(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def strike() -> None:
-        raise KeyboardInterrupt
-
+def test_a_lock_at_the_end_of_its_max_hold_is_looked_at_again_at_its_deadline_only(play: Play) -> None:
+    play.upkeep.max_hold_ns = SECOND
     play.schedule.add(play.term)
-    other = Upkeep(other_lock := Lock(), play.hold, TTL_MS).begin(NOW)
-    play.schedule.add(other)
-    over = Term.over
-
-    def look(term: Term, now_ns: int) -> bool:
-        if term is other:
-            monkeypatch.setattr(Term, "over", over)
-            strike()
-        return over(term, now_ns)
-
-    monkeypatch.setattr(Term, "over", look)
-    with pytest.raises(KeyboardInterrupt):
-        play.schedule.due(NOW + 2 * SECOND)
-    assert [term for _, term in play.lost_at(NOW + 2 * SECOND)] == [play.term, other]
-    del other_lock
+    assert play.schedule.due(NOW) == []
+    assert play.term.due_ns == play.hold.deadline_ns
 
 
-def test_a_lock_whose_event_is_asked_for_during_its_acquire_is_cared_for_once_it_is_held(play: Play) -> None:
-    play.released()
-    play.hold.claim(object())
-    play.hold.to_waiting()
-    play.upkeep.end()
-    play.schedule.await_hold(play.upkeep)
-    assert NOW < play.schedule.next_ns(NOW) < NOW + SECOND // 10
-    play.hold.take_lease(play.lease.until(NOW + 10), play.hold)
-    assert play.lost_at(NOW + 20) == [(play.upkeep.reason, play.upkeep.term)]
-    assert play.upkeep.reason
-    assert play.schedule.next_ns(NOW + 20) == 0
+def lines_of(calls: Callable[[], object], *modules: ModuleType) -> int:
+    """Return how many lines of these modules a call runs."""
+    return struck(calls, 1 << 62, *modules)
 
 
-def test_a_lock_whose_acquire_was_lost_is_not_awaited_any_more(play: Play) -> None:
-    play.released()
-    play.schedule.await_hold(play.upkeep)
-    assert play.schedule.next_ns(NOW) == 0
+def struck(calls: Callable[[], object], place: int, *modules: ModuleType) -> int:
+    """Call something, and raise KeyboardInterrupt before the line of this number; return how many lines have run."""
+    files = {module.__file__ for module in modules}
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            lines += 1
+            if lines > place:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        calls()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+class Attended:
+    """A schedule with a renewal and a loss that are due, and the driver's part of a look at it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.play = play = Play(monkeypatch)
+        self.lost = Lock()
+        hold = copy.copy(play.hold)
+        hold.lease = hold.lease.until(NOW)
+        play.schedule.add(play.term)
+        play.schedule.add(upkeep.Upkeep(self.lost, hold, TTL_MS).begin(NOW))
+        self.due: list[Term] = []
+        self.now = NOW
+
+    def attend(self) -> None:
+        try:
+            self.due += self.play.schedule.due(self.now)
+        finally:
+            reports.report_losses(self.play.schedule.lost)
+
+    def attend_later(self) -> None:
+        self.now = self.play.schedule.next_ns(self.now)
+        self.attend()
+
+
+def test_no_interrupt_of_a_look_or_a_report_loses_a_renewal_or_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = upkeep, upkeep_schedule, reports
+    with monkeypatch.context() as patch:
+        whole = Attended(patch)
+        places = lines_of(whole.attend, *modules)
+    assert (whole.due, whole.lost.reasons) == ([whole.play.term], [RAN_OUT])
+    for place in range(places):
+        with monkeypatch.context() as patch:
+            attended = Attended(patch)
+            with pytest.raises(KeyboardInterrupt):
+                struck(attended.attend, place, *modules)
+            attended.attend()
+            attended.attend_later()
+        assert attended.play.term in attended.due, place
+        assert attended.lost.marked and attended.lost.reasons, place
+        assert attended.now < attended.play.hold.deadline_ns, place
 
 
 def test_a_lock_that_is_collected_is_not_looked_at_again(play: Play) -> None:
     play.schedule.add(play.term)
     assert play.schedule.next_ns(NOW) <= NOW
     del play.lock
-    assert play.schedule.due(NOW) == ([], [])
+    assert (play.schedule.due(NOW), list(play.schedule.lost)) == ([], [])
     assert play.schedule.next_ns(NOW) == 0

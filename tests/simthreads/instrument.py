@@ -29,6 +29,8 @@ HOT = (
     "redlatch.drivers.wake_chain",
     "redlatch.quorum.claim",
     "redlatch.quorum.hold",
+    "redlatch.quorum.upkeep",
+    "redlatch.quorum.upkeep_schedule",
     "redlatch.quorum.waiting.queues",
 )
 

@@ -18,7 +18,18 @@ TTL_MS = 3000
 
 
 class Lock:
-    """A lock object that may be referred to weakly."""
+    """A lock object that may be referred to weakly, with what the drivers call for its loss."""
+
+    def __init__(self) -> None:
+        self.marked: list[Term] = []
+        self.reasons: list[str] = []
+
+    def mark_lost(self, term: Term) -> None:
+        self.marked.append(term)
+
+    def report_loss(self, reason: str, term: Term) -> None:
+        self.reasons.append(reason)
+        term.reported = True
 
 
 class Play:
@@ -79,11 +90,14 @@ class Play:
     def begin_renewal(self) -> list[Term]:
         """Let the renewal begin that is due."""
         self.schedule.add(self.term)
-        renewed, lost = self.schedule.due(NOW)
-        assert (renewed, lost) == ([self.term], [])
+        renewed = self.schedule.due(NOW)
+        assert (renewed, list(self.schedule.lost)) == ([self.term], [])
         self.term.renewing = True  # as `Renewal` does
         return renewed
 
-    def lost_at(self, now_ns: int) -> list[tuple[str | None, object]]:
-        """Return the reasons and the terms of the losses that are due at a time."""
-        return [(term.reason, term) for _, term in self.schedule.due(now_ns)[1]]
+    def lost_at(self, now_ns: int) -> list[tuple[str, Term]]:
+        """Return the reasons and the terms of the losses that are due at a time, and take them off the schedule."""
+        self.schedule.due(now_ns)
+        lost = [(reason, term) for _, term, reason in self.schedule.lost]
+        self.schedule.lost.clear()
+        return lost

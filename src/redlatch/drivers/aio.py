@@ -33,7 +33,7 @@ from redlatch.drivers.connections import (
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
-from redlatch.quorum.upkeep import Term, Upkeep
+from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.claim import HELD
@@ -43,7 +43,7 @@ from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
-from ..votes.units import SECOND, UNBOUNDED
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .deadlines import Deadlines
 from .light_future import LightFuture, new_light_future
 from .session import Session, extending_all
@@ -118,8 +118,11 @@ class Driver(Session):
             self._attend_at(self._attending_ns)
         self._arm(self._clock.now())
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]:
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
         """Claim a hold and try to win its lock. Await the result at once.
+
+        Args:
+            lock: the lock object, whose care begins when it has won.
 
         Returns:
             Whether it was won.
@@ -127,7 +130,7 @@ class Driver(Session):
         Raises:
             AlreadyHeld, and what `run` does.
         """
-        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object())
+        call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock)
         # Python's warning of a forgotten await shows this name.
         call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
@@ -144,7 +147,7 @@ class Driver(Session):
         call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
         return call
 
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None) -> bool | None:
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:
         """Perform the effects that a generator yields, until it ends or answers.
 
         A second coroutine would cost each call its frame.
@@ -154,6 +157,7 @@ class Driver(Session):
             hold: the hold to recover after an interrupt. An acquire leaves nothing behind, and a release goes on
                 without its caller.
             ticket: of the acquire; None for a release.
+            lock: the lock object of the acquire; None for a release.
 
         Returns:
             The answer; for an acquire, whether it won.
@@ -184,21 +188,28 @@ class Driver(Session):
                     return effect.value
                 else:
                     await self._wait(effect)
+            if called:
+                self.wake_called()
+            return None if lock is None or hold is None else self._end_acquire(hold, lock)
         except BaseException as error:
             steps.close()  # it leaves its queue
             self._recover(hold, ticket, error)
             raise
-        if called:
-            self.wake_called()
-        return None if ticket is None or hold is None else hold.state == HELD
+
+    def _end_acquire(self, hold: Hold, lock: Any) -> bool:
+        """Begin the care for a lock if it was won; return whether it was."""
+        won: bool = hold.state == HELD
+        if won and lock.upkeep is not None:  # a caller may have asked for the event of the loss meanwhile
+            lock.begin_upkeep(True)
+        return won
 
     async def _wait(self, effect: list[Ballot] | QueueEntry | Pause) -> None:
         """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
         elif isinstance(effect, QueueEntry):
-            if self._attending is None:
-                self._attend_at(self._clock.now() + LONGEST_NS)
+            now = self._clock.now()
+            self._attend_by(now + LONGEST_NS, now)
             effect.waiter = future = self._future(effect.until_ns)
             await future
             if not self._connections.usable:
@@ -565,44 +576,47 @@ class Driver(Session):
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(term)
-        due_ns = term.usual_ns()
-        if self._attending is None:  # at LONGEST_NS the latest, so that released locks are not kept until they are due
-            self._attend_at(min(due_ns, self._clock.now() + LONGEST_NS))
-        elif due_ns < self._attending_ns:
+        # At LONGEST_NS the latest, so that released locks are not kept until they are due.
+        now = self._clock.now()
+        self._attend_by(min(term.usual_ns(), now + LONGEST_NS), now)
+
+    def _attend_by(self, due_ns: int, now_ns: int) -> None:
+        """Attend at that time at the latest."""
+        if self._attending is not None and self._attending_ns < now_ns:
+            # It goes off in this turn, or an interrupt has struck as it went off.
+            self._attending = None
+            due_ns = min(due_ns, now_ns + MILLISECOND)
+        if self._attending is None or due_ns < self._attending_ns:
             self._attend_at(due_ns)
 
-    def await_hold(self, upkeep: Upkeep) -> None:
-        """Report the loss of a lock that is being acquired, as soon as the acquire has won it."""
-        self._schedule.await_hold(upkeep)
-        self._attend_at(self._clock.now())
-
     def _attend_at(self, due_ns: int) -> None:
-        if self._attending is not None:
-            self._attending.cancel()
-            self._attending = None
-        if self._forgotten and not self.queues.by_key:  # no waiters, and no references to our locks
-            return
-        if self._loop is not None and not (self._connections.forked or self._loop.is_closed()):
-            self._attending_ns = due_ns
+        """Attend at that time. If this is interrupted, the timer that was set before still goes off."""
+        before, timer = self._attending, None
+        if self._forgotten and not self.queues.by_key:
+            pass  # no waiters, and no references to our locks
+        elif self._loop is not None and not (self._connections.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
-            self._attending = self._loop.call_at(when, self._attend)
+            timer = self._loop.call_at(when, self._attend)
+        self._attending_ns = due_ns
+        self._attending = timer
+        if before is not None:
+            before.cancel()
 
     def _attend(self) -> None:
         """Do what is due for held locks, and for waiters behind a lock that may run out."""
         terms: list[Term] = []
-        lost: list[Any] = []
         try:
             self._attending = None
             now = self._clock.now()
-            terms, lost = self._schedule.due(now)
+            terms = self._schedule.due(now)
             self._attend_to(terms, now)
         except BaseException:  # Ctrl-C; without a next call no lock would be renewed any more
             self._schedule.conclude(terms, {}, LockError("the renewal was interrupted"))
             self._attend_at(self._clock.now() + LONGEST_NS)
             raise
         finally:
-            report_losses(lost)  # last: an `on_lost` may raise CancelledError
+            report_losses(self._schedule.lost)  # last: an `on_lost` may raise CancelledError
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""

@@ -22,7 +22,7 @@ from redlatch.drivers.connections import (
     turn_away,
 )
 from redlatch.drivers.lifetime import linger_at_exit
-from redlatch.drivers.upkeep import Renewal, report_losses
+from redlatch.drivers.upkeep import Renewal, report_losses_aside
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
@@ -214,13 +214,16 @@ class Driver(Session):
         if self._connections.forked:
             return None
         now = self._clock.now()
-        terms, lost = self._schedule.due(now)
-        if lost and run_aside(report_losses, lost):  # an `on_lost` may take long
-            lost = []
+        terms = self._schedule.due(now)
+        reported_aside = run_aside(self._report_losses) if self._schedule.lost else True
         try:
             return self._attend(terms, now)
         finally:
-            report_losses(lost)  # last, since `on_lost` may raise; and whatever else has raised
+            if not reported_aside:  # last, since an `on_lost` may take long or raise; and whatever else has raised
+                self._report_losses()
+
+    def _report_losses(self) -> None:
+        report_losses_aside(self._schedule.lost, run_aside)
 
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""

@@ -7,16 +7,16 @@ each group), and reports losses. It reports them last, because an `on_lost` may 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 from redlatch.errors import LockError
 from redlatch.quorum.effects import Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import Term
-from redlatch.quorum.upkeep_schedule import UpkeepSchedule
+from redlatch.quorum.upkeep_schedule import Loss, UpkeepSchedule
 from redlatch.votes.ballot import Ballot
 
 logger = logging.getLogger("redlatch")
@@ -42,15 +42,15 @@ class Renewal:
         self._terms = terms
         for term in terms:
             term.renewing = True
+        now_ns = policy.clock.now()
+        self._wanted = [(term.hold, term.renewal_ttl_ms(now_ns), term.token) for term in terms]
         self._extending = extending
-        self._now_ns = policy.clock.now()
         self._errors: dict[int, LockError] = {}
         self._error: LockError | None = LockError("the renewal failed")  # until it has ended in another way
 
     def steps(self) -> Steps:
         """Return the steps to run."""
-        wanted = [(term.hold, term.renewal_ttl_ms(self._policy, self._now_ns), term.token) for term in self._terms]
-        return self._extending(self._policy, wanted, self._errors)
+        return self._extending(self._policy, self._wanted, self._errors)
 
     def succeed(self) -> None:
         """Note that the steps have ended."""
@@ -69,15 +69,26 @@ class Renewal:
         self._schedule.conclude(self._terms, self._errors, self._error)
 
 
-def report_losses(lost: list[tuple[Any, Term]]) -> None:
-    """Report lost locks, each with its lost term. All are marked before the first `on_lost` is called.
+def report_losses(lost: deque[Loss]) -> None:
+    """Report lost locks, and take each off the queue after its report: an interrupt loses none. For one thread.
 
     Raises:
         BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
     """
-    for lock, term in lost:
-        lock.mark_lost(term)
-    _run_all(partial(lock.report_loss, term.reason) for lock, term in lost)
+    _run_all(_reported(lost))
+
+
+def report_losses_aside(lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> None:
+    """Report one lost lock, and have other threads report the others: an `on_lost` may take long.
+
+    Args:
+        lost: any thread may take from it.
+        aside: runs a function in a thread of its own; returns False if no thread can start.
+
+    Raises:
+        BaseException: as for `report_losses`.
+    """
+    _run_all(_taken_in_turn(lost, aside))
 
 
 def report_lost_releases(ballots: list[Ballot]) -> None:
@@ -87,6 +98,27 @@ def report_lost_releases(ballots: list[Ballot]) -> None:
         BaseException: as for `report_losses`.
     """
     _run_all(_taken_off(ballots))
+
+
+def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
+    while lost:
+        lock, term, reason = lost[0]
+        # After an interrupt a loss may still be unreported, or stand here twice.
+        if term.reported:
+            lost.popleft()
+        else:
+            yield partial(lock.report_loss, reason, term)
+
+
+def _taken_in_turn(lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> Iterator[Callable[[], None]]:
+    others = False
+    while not others:
+        try:
+            lock, _, reason = lost.popleft()
+        except IndexError:
+            return
+        others = bool(lost) and aside(partial(report_losses_aside, lost, aside))
+        yield partial(lock.report_loss, reason)
 
 
 def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:

@@ -96,8 +96,8 @@ class Batch(Generic[AnyLock]):
         if self._shared.on_lost is not None:
             for lock in self._present():
                 if lock._hold.state == HELD:
-                    lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms)
-                    lock._begin_upkeep()
+                    lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms)
+                    lock.begin_upkeep()
 
     def verdicts(self) -> list[bool]:
         """Return for each lock whether its call succeeded.

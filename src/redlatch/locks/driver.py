@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..errors import LockError
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
-from ..quorum.upkeep import Term, Upkeep
+from ..quorum.upkeep import Term
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 
@@ -93,17 +93,14 @@ class TaskDriver(Driver, Protocol):
         """The event loop, once the client is connected."""
 
     def run(
-        self, steps: Steps, hold: Hold | None = None, ticket: object = None
+        self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None
     ) -> Coroutine[Any, Any, bool | None]: ...
 
-    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Coroutine[Any, Any, bool]: ...
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]: ...
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]: ...
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]: ...
-
-    def await_hold(self, upkeep: Upkeep) -> None:
-        """Report the loss of a lock that is being acquired, as soon as the acquire has won it."""
 
     def stands_for(self, owner: object) -> None: ...
 

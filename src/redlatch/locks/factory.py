@@ -182,7 +182,7 @@ class BaseClient:
             # The lock is not renewed, and its loss is not reported.
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
-        lock._upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
+        lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import logging
-import operator
-import os
-import threading
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -24,12 +21,6 @@ from ..votes.units import SECOND
 from .driver import Driver
 
 logger = logging.getLogger("redlatch")
-
-# Makes two threads that ask for the event of a loss get the same event. A forked child replaces this lock, because a
-# thread of the parent may have held it during the fork.
-_one_at_a_time = [threading.Lock()]
-os.register_at_fork(after_in_child=lambda: operator.setitem(_one_at_a_time, 0, threading.Lock()))
-
 
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
@@ -67,16 +58,19 @@ class BaseLock:
         hold: a hold that is not claimed yet.
         ttl_ms: the time to live.
         timeout: how long ``with`` and `acquire` wait by default, in seconds; None is for ever.
+
+    Attributes:
+        upkeep: the care for this lock while it is held, or None; the drivers read it.
     """
 
-    __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "_upkeep")
+    __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "upkeep")
 
     def __init__(self, shared: Shared[Any], hold: Hold, ttl_ms: int, timeout: float | None) -> None:
         self._shared: Shared[Any] = shared
         self._hold = hold
         self._ttl_ms = ttl_ms
         self._timeout = timeout
-        self._upkeep: Upkeep | None = None
+        self.upkeep: Upkeep | None = None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one holder in one process")
@@ -155,13 +149,13 @@ class BaseLock:
 
     # --- its loss ----------------------------------------------------------------------------------
 
-    def _begin_upkeep(self, acquired: bool = False) -> None:
-        """Start to renew this lock or to watch for its loss, after it was acquired or extended.
+    def begin_upkeep(self, acquired: bool = False) -> None:
+        """Start to renew this lock or to watch for its loss, after it was acquired or extended; the drivers call this.
 
         Args:
             acquired: whether the lock was just acquired.
         """
-        upkeep = self._upkeep
+        upkeep = self.upkeep
         if upkeep is not None:
             if acquired:
                 upkeep.end()
@@ -169,38 +163,44 @@ class BaseLock:
 
     def _go_on(self) -> None:
         """Plan the upkeep again after an extension, which may have moved the deadline even if it failed."""
-        if self._upkeep is not None and self._upkeep.live():
-            self._begin_upkeep()
+        if self.upkeep is not None and self.upkeep.live():
+            self.begin_upkeep()
 
     def _let_run_out(self, why: str) -> None:
         """Stop the renewal of a lock whose holder is gone. The lock runs out with its ttl, and the loss is reported."""
-        upkeep = self._upkeep
+        upkeep = self.upkeep
         if upkeep is not None and upkeep.live():
             upkeep.let_run_out(self, why)
 
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
-        """Return the event that a loss sets; `kind` makes it if there is none."""
-        with _one_at_a_time[0]:
-            upkeep = self._upkeep
-            if upkeep is None:
-                self._upkeep = upkeep = Upkeep(self, self._hold, self._ttl_ms)
+        """Return the event that a loss sets; `kind` makes it if there is none.
+
+        Signal handlers may call this, so it waits for no other thread. There is no call between the check of a field
+        and its change. So all threads get the same event.
+        """
+        while (upkeep := self.upkeep) is None:
+            made = Upkeep(self, self._hold, self._ttl_ms)
+            if self.upkeep is None:
+                self.upkeep = made
+        while (event := upkeep.event) is None:
+            event = kind()
             if upkeep.event is None:
-                upkeep.event = kind()
-            term = upkeep.term
-            # An interrupt may have struck an earlier request before its end, so each request checks this.
-            if self._hold.state == HELD:
-                if upkeep.reason is not None:
-                    upkeep.event.set()
-                elif term is None or not term.number:
-                    self._begin_upkeep()
-            return upkeep.event
+                upkeep.event = event
+        term = upkeep.term
+        # An interrupt may have struck an earlier request before its end, so each request checks this.
+        if self._hold.state == HELD:
+            if upkeep.reason is not None:
+                event.set()
+            elif term is None or not term.number:
+                self.begin_upkeep()
+        return event
 
     def mark_lost(self, term: Term) -> None:
         """Set the event of the loss, and cancel the body if `cancel_on_loss` is True; the drivers call this.
 
         Nothing is marked if the lock was acquired again meanwhile.
         """
-        upkeep = self._upkeep
+        upkeep = self.upkeep
         if upkeep is not None and upkeep.term is term:
             if upkeep.event is not None:
                 upkeep.event.set()
@@ -209,7 +209,7 @@ class BaseLock:
 
     def _loss(self) -> LockLost:
         """Return the error for the loss of this lock."""
-        policy, upkeep = self._shared.policy, self._upkeep
+        policy, upkeep = self._shared.policy, self.upkeep
         reason = upkeep.reason if upkeep is not None else None
         if reason is None and policy.doubts.cover(self._hold.lease.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
@@ -227,15 +227,25 @@ class BaseLock:
         driver: Driver = shared.driver
         return driver.extending(self._hold, ttl_ms)
 
-    def report_loss(self, reason: str = "a quorum had forgotten it before it was released") -> None:
-        """Report the loss of this lock to `on_lost` or to the log; the drivers call this."""
-        upkeep = self._upkeep
+    def report_loss(
+        self, reason: str = "a quorum had forgotten it before it was released", term: Term | None = None
+    ) -> None:
+        """Report the loss of this lock to `on_lost` or to the log; the drivers call this.
+
+        Args:
+            reason: why it was lost.
+            term: the term that the loss has ended; it is marked as reported.
+        """
+        upkeep = self.upkeep
         on_lost = self._shared.on_lost if upkeep is None or upkeep.on_lost is None else upkeep.on_lost
-        if on_lost is None:
-            logger.warning("lock %r was lost: %s", self.name, reason)
-            return
         try:
-            on_lost(self, reason)
+            # From here on an interrupt is logged, with the loss.
+            if term is not None:
+                term.reported = True
+            if on_lost is None:
+                logger.warning("lock %r was lost: %s", self.name, reason)
+            else:
+                on_lost(self, reason)
         except BaseException as error:
             logger.exception("on_lost failed for lock %r, which was lost: %s", self.name, reason)
             if not isinstance(error, Exception):

@@ -225,7 +225,11 @@ class AsyncMultiLock(BaseMultiLock):
                 batch.begin_upkeep()
             return won
         except BaseException:
-            batch.undo()
+            try:
+                batch.undo()
+            except BaseException:  # an interrupt
+                batch.undo()
+                raise
             raise
 
     async def release(self, wait: bool = True) -> None:

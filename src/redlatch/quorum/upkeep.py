@@ -157,6 +157,7 @@ class Term:
         forgotten: whether a renewal found that a quorum has forgotten the lease.
         number: the number of the entry in the heap that counts. Other entries are stale.
         reason: why the lease was lost, or None.
+        reported: whether the loss was reported.
         renew_ns: when the next renewal is due.
         renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
             it.
@@ -174,6 +175,7 @@ class Term:
         "reason",
         "renew_ns",
         "renewing",
+        "reported",
         "token",
         "upkeep",
     )
@@ -183,7 +185,7 @@ class Term:
         self.hold = upkeep.hold
         self.token = upkeep.hold.token
         self.began_ns = now_ns
-        self.doubted = self.forgotten = self.renewing = False
+        self.doubted = self.forgotten = self.renewing = self.reported = False
         self.failure: LockError | None = None
         self.reason: str | None = None
         self.renew_ns = self.due_ns = self.number = 0
@@ -199,18 +201,28 @@ class Term:
         deadline_ns = self.hold.deadline_ns
         self.due_ns = min(renew_ns, deadline_ns) if self.upkeep.renews or self.doubted else deadline_ns
 
-    def is_due(self, now_ns: int) -> bool:
-        """Return whether a renewal is due. Plan when to look again in any case: at the deadline if a renewal begins."""
+    def soon_ns(self, random: float) -> int:
+        """Return after which time a renewal is tried again: soon, but not at the same time for all locks.
+
+        Args:
+            random: a random number from 0 to 1.
+        """
+        return int(min(self.upkeep.ttl_ms * MILLISECOND // 3, SECOND) * (0.1 + 0.1 * random))
+
+    def is_due(self, policy: Policy, now_ns: int) -> bool:
+        """Return whether to renew or verify the lease now. Plan when to look again in any case."""
         if self.renewing:
-            # Its end plans the next renewal.
+            # Its end plans the next renewal. A loss is reported in time even if the renewal hangs.
             self.plan(self.hold.deadline_ns)
         elif self.hold.being_extended(now_ns):
             # A renewal after this extension could shorten the deadline.
             self.plan(max(self.renew_ns, now_ns + POSTPONED_NS))
         elif (self.upkeep.renews or self.doubted) and self.renew_ns <= now_ns + TOGETHER_NS:
-            # A loss is reported in time even if the renewal hangs.
+            if self.gains(policy, now_ns):
+                # After an interrupt before the renewal begins, the next look finds it due again.
+                self.plan(now_ns + self.soon_ns(0))
+                return True
             self.plan(self.hold.deadline_ns)
-            return True
         else:
             self.plan(self.renew_ns)
         return False
@@ -226,25 +238,22 @@ class Term:
         lease = self.hold.lease
         return now_ns >= lease.deadline_ns and self.live() and self.hold.lease is lease
 
-    def renewal_ttl_ms(self, policy: Policy, now_ns: int) -> int:
+    def renewal_ttl_ms(self, now_ns: int) -> int:
         """Return the ttl of a renewal that begins now: the ttl of the lock, or less if `max_hold_ns` ends earlier.
 
-        A verification does not shorten the lease: it asks at least for the time that is left.
+        It is 0 for a verification: an extension of a lease with its token always asks for the time that is left.
         """
         upkeep = self.upkeep
         ttl_ms = upkeep.ttl_ms if upkeep.renews else 0
         if upkeep.max_hold_ns is not None:
             ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
-        return max(ttl_ms, policy.ttl_ms_for(self.hold.deadline_ns - now_ns)) if self.doubted else ttl_ms
+        return max(ttl_ms, 0)
 
-    def may_renew(self, policy: Policy, now_ns: int) -> bool:
+    def gains(self, policy: Policy, now_ns: int) -> bool:
         """Return whether a renewal would move the deadline or verify the lease; otherwise the lock runs out.
 
         A renewal must gain more than the drift of the ttl. Else renewals would follow each other without a pause at the
         end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
         """
-        ttl_ms = self.renewal_ttl_ms(policy, now_ns)
-        if self.doubted:
-            return ttl_ms > 0
-        gain_ns = now_ns + policy.validity_ns(ttl_ms) - self.hold.deadline_ns
-        return ttl_ms > 0 and gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20
+        gain_ns = now_ns + policy.validity_ns(self.renewal_ttl_ms(now_ns)) - self.hold.deadline_ns
+        return self.doubted or gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20

@@ -35,8 +35,9 @@ cdef class Driver(Session):
     cdef object _hurry
     cdef long long _hurry_ns
 
-    cpdef acquire(self, Hold hold, long long ttl_ms, timeout)
+    cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
     cpdef release(self, Hold hold, long long ttl_ms)
+    cdef bint _end_acquire(self, Hold hold, lock) except -1
     cdef _recover(self, Hold hold, ticket, error)
     cdef _recover_once(self, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
@@ -59,9 +60,9 @@ cdef class Driver(Session):
     cdef _handle_events(self)
 
     # held locks
-    @cython.locals(due_ns=cython.longlong)
+    @cython.locals(now=cython.longlong)
     cpdef add_upkeep(self, term)
-    cpdef await_hold(self, upkeep)
+    cdef _attend_by(self, long long due_ns, long long now_ns)
     cpdef _end_renewal(self, renewal, task)
     cdef _attend_at(self, long long due_ns)
     cdef _attend_to(self, list terms, long long now)
