@@ -31,6 +31,8 @@ from redlatch import (
 )
 from redlatch.drivers import connections, lifetime
 from redlatch.locks.lock import BaseLock
+from redlatch.locks.reentrant import BaseRLock
+from redlatch.locks.scope import LossScope
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.testing import embedded
 
@@ -522,6 +524,59 @@ def test_an_acquire_that_is_interrupted_as_its_care_begins_is_undone(
             monkeypatch.undo()
             assert lock.token is None
             assert await client.lock(name).acquire(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["rlock", "cancel_on_loss"])
+def test_entering_that_is_interrupted_after_the_acquire_leaves_no_key(
+    implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def strike(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with AsyncClient(three) as client:
+            lock: Any = client.rlock(name) if how == "rlock" else client.lock(name, cancel_on_loss=True)
+            kind, method = (BaseRLock, "_won") if how == "rlock" else (LossScope, "__init__")
+            monkeypatch.setattr(kind, method, strike)
+            entry = lock.__aenter__()
+            with pytest.raises(KeyboardInterrupt):
+                await entry
+            monkeypatch.undo()
+            assert not lock.remaining()
+            assert await client.lock(name).acquire(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_a_busy_loop_has_one_timer_for_held_locks(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_at, timers = loop.call_at, []
+
+        def noted(when: float, callback: Any, *args: Any, **options: Any) -> asyncio.TimerHandle:
+            handle = call_at(when, callback, *args, **options)
+            if getattr(callback, "__name__", "") == "_attend":
+                timers.append(handle)
+            return handle
+
+        loop.call_at = noted  # type: ignore[method-assign, assignment]
+        async with AsyncClient(three) as client:
+
+            async def busy(number: int) -> None:
+                while time.monotonic() < end:
+                    async with client.lock(f"{name}-{number}", on_lost=print):
+                        time.sleep(0.002)  # a slow turn, so that the timer is often overdue
+
+            end = time.monotonic() + 3
+            async with client.lock(name, auto_renew=True):
+                await asyncio.gather(*[busy(number) for number in range(8)])
+                await asyncio.sleep(0.6)
+                now = loop.time()
+                assert len([timer for timer in timers if not timer.cancelled() and timer.when() > now]) == 1
 
     asyncio.run(main())
 

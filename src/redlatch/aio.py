@@ -141,12 +141,15 @@ class AsyncLock(BaseLock):
         return bool(await driver.run(driver.owned(self._hold, self._ttl_ms)))
 
     async def __aenter__(self) -> Self:
+        upkeep = self.upkeep
+        # This is made first: an interrupt between the acquire and this would leave the lock held.
+        scope = LossScope() if upkeep is not None and upkeep.cancels else None
         if not await self.acquire():
             raise self._not_won()
-        if self.upkeep is not None and self.upkeep.cancels:
-            self.upkeep.scope = scope = LossScope()
+        if upkeep is not None and scope is not None:
+            upkeep.scope = scope
             # The lock was lost after `acquire` returned.
-            if self.upkeep.reason is not None:
+            if upkeep.reason is not None:
                 scope.cancel()
         return self
 

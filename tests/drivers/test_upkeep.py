@@ -12,7 +12,7 @@ import pytest
 from support.scripted_votes import MS, TTL_MS, Play
 
 from redlatch import impl
-from redlatch.drivers.upkeep import Renewal, report_losses, report_losses_aside, report_lost_releases
+from redlatch.drivers.upkeep import MOST_REPORTS, Renewal, ReportThreads, report_losses, report_lost_releases
 from redlatch.errors import LockError, QuorumUnavailable
 from redlatch.quorum.upkeep import Upkeep
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
@@ -59,22 +59,53 @@ def test_a_loss_that_was_found_twice_is_reported_once() -> None:
     assert seen == ["reason 0"]
 
 
-def test_another_thread_reports_the_next_loss_before_this_one_is_reported() -> None:
+def test_another_thread_reports_the_next_loss_while_this_one_is_reported() -> None:
+    seen: list[Any] = []
+    waiting: list[Callable[[], None]] = []
+
+    class Slow(Lock):
+        def report_loss(self, reason: str = "forgotten", term: Any = None) -> None:
+            assert len(waiting) == 1
+            waiting.pop()()  # the other thread reports all that is left
+            super().report_loss(reason, term)
+
+    def aside(work: Callable[[], None]) -> bool:
+        waiting.append(work)
+        return True
+
+    losses = lost(Slow(seen), Lock(seen))
+    reports = ReportThreads(losses, aside)
+    assert reports.start()
+    waiting.pop()()
+    assert seen == ["reason 1", "reason 0"]
+    assert not losses and not waiting
+
+
+def test_a_bounded_number_of_threads_reports_losses() -> None:
+    begun: list[Callable[[], None]] = []
     seen: list[Any] = []
 
     def aside(work: Callable[[], None]) -> bool:
-        seen.append("aside")
-        work()
+        begun.append(work)
         return True
 
-    report_losses_aside(lost(Lock(seen), Lock(seen), Lock(seen)), aside)
-    assert seen == ["aside", "aside", "reason 2", "reason 1", "reason 0"]
+    reports = ReportThreads(lost(Lock(seen)), aside)
+    assert all(reports.start() for _ in range(2 * MOST_REPORTS))
+    assert len(begun) == MOST_REPORTS
+    for work in begun:
+        work()
+    assert seen == ["reason 0"]
+    # Each thread that has ended makes room for another.
+    assert reports.start()
+    assert len(begun) == MOST_REPORTS + 1
 
 
 def test_without_another_thread_one_thread_reports_all_losses() -> None:
     seen: list[Any] = []
+    reports = ReportThreads(lost(Lock(seen, SystemExit()), Lock(seen)), lambda work: False)
+    assert not reports.start()
     with pytest.raises(SystemExit):
-        report_losses_aside(lost(Lock(seen, SystemExit()), Lock(seen)), lambda work: False)
+        reports.report()
     assert seen == ["reason 0", "reason 1"]
 
 
@@ -175,4 +206,4 @@ def test_a_lock_that_a_quorum_has_forgotten_is_lost(renewed: Renewed) -> None:
     renewed.play.now += MS
     assert renewed.schedule.due(renewed.play.now) == []
     assert list(renewed.schedule.lost) == [(renewed.lock, renewed.term, renewed.term.reason)]
-    assert renewed.lock.seen == ["marked"]
+    assert set(renewed.lock.seen) == {"marked"}

@@ -156,3 +156,14 @@ def test_a_signal_handler_that_asks_for_the_event_meanwhile_gets_the_same_one(cl
 
     event = lock._loss_event(interrupted)
     assert event is handled[0] is lock.lost
+
+
+def test_an_event_that_is_set_is_not_set_again(client: Any, name: str) -> None:
+    # In a signal handler that could wait for its own thread.
+    lock = client.lock(name, on_lost=lambda lock, reason: None)
+    assert lock.acquire()
+    event = lock.lost
+    lock.upkeep.term.reason = "it ran out"
+    lock.mark_lost(lock.upkeep.term)
+    event.set = None
+    assert lock.lost is event

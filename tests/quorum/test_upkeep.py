@@ -57,6 +57,12 @@ def test_a_verification_of_a_lock_that_is_not_renewed_asks_for_no_ttl_of_its_own
     assert play.term.gains(play.policy, NOW)
 
 
+def test_a_lease_without_a_known_end_is_not_verified(play: Play) -> None:
+    play.hold.borrow(b"of another holder")
+    play.term.doubted = True
+    assert not play.term.gains(play.policy, NOW)
+
+
 def test_a_verification_after_max_hold_asks_for_no_negative_ttl(play: Play) -> None:
     play.upkeep.max_hold_ns = SECOND
     assert play.term.renewal_ttl_ms(NOW + 2 * SECOND) == 0

@@ -110,6 +110,15 @@ def test_a_lock_at_the_end_of_its_max_hold_is_looked_at_again_at_its_deadline_on
     assert play.term.due_ns == play.hold.deadline_ns
 
 
+def test_an_event_that_is_made_as_the_loss_is_marked_is_marked_too(play: Play) -> None:
+    # The event of a lock that was marked before it had one: its maker saw no reason yet.
+    seen: list[str | None] = []
+    play.lock.mark_lost = lambda term: seen.append(term.reason)  # type: ignore[method-assign]
+    play.schedule.add(play.term)
+    play.schedule.due(NOW + SECOND)
+    assert seen[-1] is not None
+
+
 def lines_of(calls: Callable[[], object], *modules: ModuleType) -> int:
     """Return how many lines of these modules a call runs."""
     return struck(calls, 1 << 62, *modules)

@@ -590,7 +590,7 @@ class Driver(Session):
             self._attend_at(due_ns)
 
     def _attend_at(self, due_ns: int) -> None:
-        """Attend at that time. If this is interrupted, the timer that was set before still goes off."""
+        """Attend at that time. After an interrupt, the timer that was set before goes off, perhaps with the new one."""
         before, timer = self._attending, None
         if self._forgotten and not self.queues.by_key:
             pass  # no waiters, and no references to our locks
@@ -607,7 +607,9 @@ class Driver(Session):
         """Do what is due for held locks, and for waiters behind a lock that may run out."""
         terms: list[Term] = []
         try:
-            self._attending = None
+            timer, self._attending = self._attending, None
+            if timer is not None:  # mostly the one that went off, but two must not go on beside each other
+                timer.cancel()
             now = self._clock.now()
             terms = self._schedule.due(now)
             self._attend_to(terms, now)

@@ -22,7 +22,7 @@ from redlatch.drivers.connections import (
     turn_away,
 )
 from redlatch.drivers.lifetime import linger_at_exit
-from redlatch.drivers.upkeep import Renewal, report_losses_aside
+from redlatch.drivers.upkeep import Renewal, ReportThreads
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
@@ -61,6 +61,7 @@ class Driver(Session):
         self._leader = leader = Leader(connections, queues, policy, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
         self._closing = Closing(leader, chain, watchers, queues, connections, background, clock)
+        self._reports = ReportThreads(self._schedule.lost, run_aside)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
         self._connecting: dict[int, threading.Lock] = {}
@@ -215,15 +216,12 @@ class Driver(Session):
             return None
         now = self._clock.now()
         terms = self._schedule.due(now)
-        reported_aside = run_aside(self._report_losses) if self._schedule.lost else True
+        aside = not self._schedule.lost or self._reports.start()  # an `on_lost` may take long
         try:
             return self._attend(terms, now)
         finally:
-            if not reported_aside:  # last, since an `on_lost` may take long or raise; and whatever else has raised
-                self._report_losses()
-
-    def _report_losses(self) -> None:
-        report_losses_aside(self._schedule.lost, run_aside)
+            if not aside:  # last, since an `on_lost` may raise; and whatever else has raised
+                self._reports.report()
 
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""

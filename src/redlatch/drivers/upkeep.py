@@ -25,6 +25,10 @@ logger = logging.getLogger("redlatch")
 Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
 
 
+# At most this many threads of a client report losses at the same time.
+MOST_REPORTS = 16
+
+
 class Renewal:
     """One renewal of several locks. A driver runs `steps`, notes how they ended, and calls `conclude` in any case.
 
@@ -69,6 +73,56 @@ class Renewal:
         self._schedule.conclude(self._terms, self._errors, self._error)
 
 
+class ReportThreads:
+    """Threads that report lost locks. Each reports one at a time, because an `on_lost` may take long.
+
+    Args:
+        lost: the losses to report. Any thread may take from it.
+        aside: runs a function in a thread of its own; returns False if no thread can start.
+    """
+
+    def __init__(self, lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> None:
+        self._lost = lost
+        self._aside = aside
+        # One entry for each thread that may begin.
+        self._idle = [None] * MOST_REPORTS
+
+    def start(self) -> bool:
+        """Have a thread report losses until none is left; return False if none can start and none is reporting."""
+        try:
+            self._idle.pop()
+        except IndexError:
+            return True
+        if self._aside(self._run):
+            return True
+        self._idle.append(None)
+        return len(self._idle) < MOST_REPORTS
+
+    def report(self) -> None:
+        """Report losses in this thread until none is left.
+
+        Raises:
+            BaseException: as for `report_losses`.
+        """
+        _run_all(self._taken())
+
+    def _run(self) -> None:
+        try:
+            self.report()
+        finally:
+            self._idle.append(None)
+
+    def _taken(self) -> Iterator[Callable[[], None]]:
+        while True:
+            if len(self._lost) > 1:
+                self.start()
+            try:
+                lock, term, reason = self._lost.popleft()
+            except IndexError:
+                return
+            yield partial(lock.report_loss, reason, term)
+
+
 def report_losses(lost: deque[Loss]) -> None:
     """Report lost locks, and take each off the queue after its report: an interrupt loses none. For one thread.
 
@@ -76,19 +130,6 @@ def report_losses(lost: deque[Loss]) -> None:
         BaseException: the first one, such as SystemExit, that an `on_lost` raised; after all losses were reported.
     """
     _run_all(_reported(lost))
-
-
-def report_losses_aside(lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> None:
-    """Report one lost lock, and have other threads report the others: an `on_lost` may take long.
-
-    Args:
-        lost: any thread may take from it.
-        aside: runs a function in a thread of its own; returns False if no thread can start.
-
-    Raises:
-        BaseException: as for `report_losses`.
-    """
-    _run_all(_taken_in_turn(lost, aside))
 
 
 def report_lost_releases(ballots: list[Ballot]) -> None:
@@ -108,17 +149,6 @@ def _reported(lost: deque[Loss]) -> Iterator[Callable[[], None]]:
             lost.popleft()
         else:
             yield partial(lock.report_loss, reason, term)
-
-
-def _taken_in_turn(lost: deque[Loss], aside: Callable[[Callable[[], None]], bool]) -> Iterator[Callable[[], None]]:
-    others = False
-    while not others:
-        try:
-            lock, _, reason = lost.popleft()
-        except IndexError:
-            return
-        others = bool(lost) and aside(partial(report_losses_aside, lost, aside))
-        yield partial(lock.report_loss, reason)
 
 
 def _taken_off(ballots: list[Ballot]) -> Iterator[Callable[[], None]]:

@@ -175,8 +175,9 @@ class BaseLock:
     def _loss_event(self, kind: Callable[[], Any]) -> Any:
         """Return the event that a loss sets; `kind` makes it if there is none.
 
-        Signal handlers may call this, so it waits for no other thread. There is no call between the check of a field
-        and its change. So all threads get the same event.
+        Signal handlers may call this, so it waits for no other thread, and it does not set an event that is set: that
+        could wait for its own thread. There is no call between the check of a field and its change. So all threads get
+        the same event.
         """
         while (upkeep := self.upkeep) is None:
             made = Upkeep(self, self._hold, self._ttl_ms)
@@ -189,7 +190,7 @@ class BaseLock:
         term = upkeep.term
         # An interrupt may have struck an earlier request before its end, so each request checks this.
         if self._hold.state == HELD:
-            if upkeep.reason is not None:
+            if upkeep.reason is not None and not event.is_set():
                 event.set()
             elif term is None or not term.number:
                 self.begin_upkeep()

@@ -155,6 +155,12 @@ class BaseRLock(Generic[AnyLock]):
     def _drop(self, owner: Any) -> None:
         self._held.pop(weakref.ref(owner), None)
 
+    def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
+        """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
+        lock._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
+        if self._of(owner)[0] is lock:
+            self._drop(owner)
+
     def _forget(self, reference: weakref.ref[Any]) -> None:
         """Stop renewing the lock of an owner that ended without releasing it, so that it runs out."""
         lock, _ = self._held.pop(reference, (None, 0))
@@ -204,12 +210,6 @@ class RLock(BaseRLock[Any]):
                 self._abandon(owner, lock, error)
                 raise
             raise
-
-    def _abandon(self, owner: Any, lock: Any, error: BaseException) -> None:
-        """Release and forget a lock after an interrupt. If interrupted, this may be repeated."""
-        lock._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
-        if self._of(owner)[0] is lock:
-            self._drop(owner)
 
     def release(self, wait: bool = True) -> None:
         """Subtract one from the count; release the lock if the count is then 0; see `Lock.release`.
@@ -356,14 +356,25 @@ class AsyncRLock(BaseRLock[Any]):
         self._begin(owner)
         try:
             won = bool(await lock.acquire(blocking, timeout))
+            if won and owner.done():
+                await lock.release(wait=False)
+                raise NotOwned(f"{self.name!r}: the calling task has ended; the lock was released", name=self.name)
+            if won:
+                self._won(owner, lock)
+            return won
+        except BaseException as error:
+            self._let_go(owner, lock, error)
+            raise
         finally:
             self._asking.discard(owner)
-        if won and owner.done():
-            await lock.release(wait=False)
-            raise NotOwned(f"{self.name!r}: the calling task has ended; the lock was released", name=self.name)
-        if won:
-            self._won(owner, lock)
-        return won
+
+    def _let_go(self, owner: Any, lock: Any, error: BaseException) -> None:
+        """Release and forget a lock after an acquire that was interrupted or that failed."""
+        try:
+            self._abandon(owner, lock, error)
+        except BaseException:  # an interrupt
+            self._abandon(owner, lock, error)
+            raise
 
     def _begin(self, owner: Any) -> None:
         """Note that a task is acquiring the lock.
@@ -406,17 +417,29 @@ class AsyncRLock(BaseRLock[Any]):
         await self._lock_of(_owner_for(caller)).extend(ttl)
 
     async def __aenter__(self) -> Self:
-        owner = _owner_for(running_task())
-        if not self._again(owner):
-            lock = self._make()
-            self._begin(owner)
-            try:
-                await lock.__aenter__()
-            finally:
-                self._asking.discard(owner)
-            self._won(owner, lock)
+        owner, entered = _owner_for(running_task()), False
+        # As in `RLock.__enter__`, this is done before the acquire.
         self._enter(owner)
+        try:
+            if not self._again(owner):
+                await self._enter_lock(owner)
+            entered = True
+        finally:
+            if not entered:
+                self._exit(owner)
         return self
+
+    async def _enter_lock(self, owner: asyncio.Task[Any]) -> None:
+        lock = self._make()
+        self._begin(owner)
+        try:
+            await lock.__aenter__()
+            self._won(owner, lock)
+        except BaseException as error:
+            self._let_go(owner, lock, error)
+            raise
+        finally:
+            self._asking.discard(owner)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

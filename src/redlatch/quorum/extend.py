@@ -17,6 +17,7 @@ from ..votes.units import MILLISECOND
 from .claim import HELD
 from .effects import Effect, Pause, Steps
 from .hold import WANTED_NS, Hold
+from .lease import Lease
 from .outcome import RAN_OUT, is_final, loss, lost_before, no_quorum
 from .policy import Policy
 
@@ -81,10 +82,11 @@ def _next_extension(
     """Wait until no other extension of the hold is under way; then begin one. Return its ballot and its ttl."""
     try:
         while True:
+            lease: Lease = hold.lease
             started = policy.clock.now()
             # The holder may have moved the deadline since the caller chose the ttl.
-            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(hold.lease.deadline_ns - started))
-            ballot = _extension(policy, hold, wanted_ms, token, started)
+            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(lease.deadline_ns - started))
+            ballot = _extension(policy, hold, wanted_ms, token, started, lease)
             if ballot is not None:
                 return ballot, wanted_ms
             hold.wanted_ns = started + WANTED_NS
@@ -93,8 +95,13 @@ def _next_extension(
         hold.wanted_ns = 0
 
 
-def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int) -> Ballot | None:
-    """Begin an extension: store its ballot in the hold and return it; return None while another one is under way."""
+def _extension(
+    policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, started: int, lease: Lease
+) -> Ballot | None:
+    """Begin an extension: store its ballot in the hold and return it.
+
+    Return None while another one is under way, and if one has replaced the lease that the ttl was chosen for.
+    """
     if hold.state != HELD or (token is not None and hold.lease.token is not token):
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
@@ -105,6 +112,8 @@ def _extension(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None, sta
     hold.refresh(None, 0)
     other = hold.extending
     if other is not None and started < other.until_ns:
+        return None
+    if token is not None and hold.lease is not lease:
         return None
     # There was no call since the check of `other`. So only one of two threads goes on.
     hold.extending = ballot

@@ -16,7 +16,7 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT
 from redlatch.quorum.policy import Policy
-from redlatch.votes.units import MILLISECOND, SECOND
+from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
 # Renewals that fall due within this time leave together.
 TOGETHER_NS = 50 * MILLISECOND
@@ -255,5 +255,9 @@ class Term:
         A renewal must gain more than the drift of the ttl. Else renewals would follow each other without a pause at the
         end of `max_hold_ns`, because the shorter ttl of each has a smaller drift.
         """
-        gain_ns = now_ns + policy.validity_ns(self.renewal_ttl_ms(now_ns)) - self.hold.deadline_ns
-        return self.doubted or gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20
+        deadline_ns = self.hold.deadline_ns
+        if self.doubted:
+            # A lease without a known end (`Hold.borrow`) cannot be verified by an extension to its end.
+            return deadline_ns != UNBOUNDED
+        gain_ns = now_ns + policy.validity_ns(self.renewal_ttl_ms(now_ns)) - deadline_ns
+        return gain_ns > self.upkeep.ttl_ms * MILLISECOND // 20

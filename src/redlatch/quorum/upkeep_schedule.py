@@ -106,9 +106,11 @@ class UpkeepSchedule:
             reason = term.upkeep.why_over(now_ns)
             lock.mark_lost(term)
             self.lost.append((lock, term, reason))
-            # This comes last: after an interrupt before it, the next look does all of this again.
+            # After an interrupt before this, the next look does all of it again.
             term.reason = reason
             term.upkeep.kept = None
+            # Another thread may have made the event before it could see the reason.
+            lock.mark_lost(term)
             return False
         due = term.is_due(self._policy, now_ns)
         self._push(term)

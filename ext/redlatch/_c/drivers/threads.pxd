@@ -21,6 +21,7 @@ cdef class Driver(Session):
     cdef Leader _leader
     cdef Followers _followers
     cdef object _closing
+    cdef object _reports
     cdef bint _connected
     cdef dict _connecting      # process id: Lock
 
