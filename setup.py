@@ -153,15 +153,17 @@ class OptionalBuild(build_ext):
 def translated():
     """Translate all modules to C; return one Extension for each."""
     from Cython.Build import cythonize
-    from Cython.Compiler.Options import get_directive_defaults
+    from Cython.Compiler import Options
 
+    # The compiled modules stand beside their Python files, which have the docstrings. These were 2 % of the wheel.
+    Options.docstrings = False
     # Without these defaults, Cython accepts the two directives only for single classes.
-    get_directive_defaults().update(no_gc=False, freelist=0)
+    Options.get_directive_defaults().update(no_gc=False, freelist=0)
 
     # The types come from the .pxd files. Annotations are for readers and mypy, unless a module sets annotation_typing.
     # Nobody pickles these objects; without auto_pickle each class is smaller.
     common = {"language_level": 3, "binding": True, "embedsignature": False, "annotation_typing": False}
-    common["auto_pickle"] = False
+    common |= {"auto_pickle": False, "emit_code_comments": False}
 
     def extension(name, source, optimize):
         return Extension(name, [source], extra_compile_args=["-g0", optimize, *FLAGS])
