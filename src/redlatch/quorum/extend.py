@@ -84,8 +84,8 @@ def _next_extension(
         while True:
             lease: Lease = hold.lease
             started = policy.clock.now()
-            # The holder may have moved the deadline since the caller chose the ttl.
-            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(lease.deadline_ns - started))
+            # The holder may have moved the deadline since the caller chose the ttl. What is left is rounded up.
+            wanted_ms = ttl_ms if token is None else max(ttl_ms, policy.ttl_ms_for(lease.deadline_ns - started) + 1)
             ballot = _extension(policy, hold, wanted_ms, token, started, lease)
             if ballot is not None:
                 return ballot, wanted_ms

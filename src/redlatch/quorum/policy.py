@@ -258,8 +258,8 @@ class Policy:
         return ttl_ms * 1_000_000 - drift_ns(ttl_ms, self.drift_factor)
 
     def ttl_ms_for(self, validity_ns: int) -> int:
-        """Return the least ttl that gives this validity; 0 if there is none."""
-        return max(0, -int(-(validity_ns + 2_000_000) // ((1 - self.drift_factor) * 1_000_000)))
+        """Return the ttl that gives this validity, in whole milliseconds and rounded down; 0 if there is none."""
+        return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
 
     def patience_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.
