@@ -77,6 +77,23 @@ def test_both_builds_compute_the_same_validity(ttl_ms: int, factor: float) -> No
     assert compiled == pure
 
 
+@given(ttl_ms=st.integers(4, 10**8), taken_ns=st.integers(1000, 10 * MS), factor=st.floats(0, 0.4))
+def test_the_ttl_for_a_validity_is_the_largest_that_gives_no_more(
+    build: ModuleType, ttl_ms: int, taken_ns: int, factor: float
+) -> None:
+    policy = policy_of(build, drift_factor=factor)
+    validity_ns = policy.validity_ns(ttl_ms) - taken_ns
+    found_ms = policy.ttl_ms_for(validity_ns)
+    assert found_ms < ttl_ms
+    # A drop-in of redis-py adds this to what its caller wants, and its suite allows no millisecond more.
+    if found_ms:
+        assert policy.validity_ns(found_ms) <= validity_ns + 1000 < policy.validity_ns(found_ms + 1) + 2000
+
+
+def test_there_is_no_ttl_for_a_validity_that_is_over(policies: ModuleType) -> None:
+    assert policy_of(policies).ttl_ms_for(-SECOND) == 0
+
+
 @pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
 def test_an_attempt_waits_5_percent_of_the_ttl_within_100_ms_and_1_s(
     policies: ModuleType, ttl_ms: int, patience_ms: int
