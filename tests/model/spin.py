@@ -1,0 +1,68 @@
+"""Runs a model of SPIN (https://spinroot.com), which searches all that can happen; Debian: apt install spin."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+# The models need some hundred steps; SPIN stops at this depth, and says so.
+DEPTH = 1_000_000
+MEGABYTES = 8000
+
+
+@dataclass
+class Found:
+    """What a search has found.
+
+    Attributes:
+        states: how many states were visited.
+        schedule: the steps to the first state that breaks an invariant; empty if there is none.
+    """
+
+    states: int
+    schedule: list[str]
+
+
+def search(model: Path, folder: Path, *definitions: str) -> Found:
+    """Search a model in all its states, or to the first error.
+
+    Args:
+        model: the file.
+        folder: an empty folder for what SPIN and the compiler write.
+        definitions: of the preprocessor: "NAME" or "NAME=value".
+
+    Raises:
+        RuntimeError: a program failed, or the search was not exhaustive; the message has what was printed.
+    """
+    shutil.copy(model, folder)
+    options = [f"-D{definition}" for definition in definitions]
+    _run(folder, "spin", "-a", *options, model.name)
+    limits = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEGABYTES}"]
+    _run(folder, "gcc", "-O2", "-w", *limits, "-o", "pan", "pan.c")
+    printed = _run(folder, "./pan", f"-m{DEPTH}")
+    errors, states = (int(_number(pattern, printed)) for pattern in (r"errors: (\d+)", r"(\d+) states, stored"))
+    schedule: list[str] = []
+    if errors:
+        # What the model prints, and then SPIN's own lines.
+        steps = _run(folder, "spin", "-t", *options, model.name)
+        schedule = [line.strip() for line in steps.split("spin: ")[0].splitlines()]
+    elif "max search depth too small" in printed or "Search not completed" in printed:
+        raise RuntimeError(printed)
+    return Found(states, schedule)
+
+
+def _number(pattern: str, printed: str) -> str:
+    found = re.search(pattern, printed)
+    if found is None:
+        raise RuntimeError(printed)
+    return found[1]
+
+
+def _run(folder: Path, *command: str) -> str:
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{ran.stdout}{ran.stderr}")
+    return ran.stdout
