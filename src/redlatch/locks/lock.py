@@ -190,8 +190,9 @@ class BaseLock:
         term = upkeep.term
         # An interrupt may have struck an earlier request before its end, so each request checks this.
         if self._hold.state == HELD:
-            if upkeep.reason is not None and not event.is_set():
-                event.set()
+            if upkeep.reason is not None:
+                if not event.is_set():
+                    event.set()
             elif term is None or not term.number:
                 self.begin_upkeep()
         return event
