@@ -216,7 +216,7 @@ inline finder_at(j, i) {
         m[i].sure = 1;
         printf("finder %d marks master %d: sure, for %d less %d\n", j, i, f[j].horizon, f[j].since);
         m[i].out = (f[j].horizon > f[j].since -> f[j].horizon - f[j].since : 0);
-#ifdef IGNORES_RAISES
+#if defined(IGNORES_RAISES) || defined(LOWERS_HORIZON)
         m[i].horizon = f[j].horizon;
 #else
         m[i].horizon = larger(m[i].horizon, f[j].horizon);

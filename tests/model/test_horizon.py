@@ -49,6 +49,7 @@ def test_a_lock_has_one_holder_although_masters_forget_twice(tmp_path: Path) -> 
         ("PIPELINES_RAISES", 1),
         ("TRUSTS_UNSURE", 2),
         ("IGNORES_RAISES", 2),
+        ("LOWERS_HORIZON", 2),
     ],
 )
 def test_a_mistake_is_found(tmp_path: Path, mistake: str, forgets: int) -> None:
