@@ -98,3 +98,7 @@ class Deletions:
             if len(taken) < quorum:
                 return deleted
         return None
+
+    def spared(self, token: bytes, taken: frozenset[int]) -> bool:
+        """Return whether some master that had the token keeps it: its key was set after the deletion came by."""
+        return bool(taken.difference(*[deleted.masters for deleted in self._by_token.get(token, ())]))

@@ -72,6 +72,8 @@ class Liveness:
         self.expired: set[Grant] = set()
         # Grants that a deletion ended for their holder, but not on the masters.
         self.spared: set[Grant] = set()
+        # Grants of which a deletion missed some keys, and until when their holders could have extended these.
+        self.missed: dict[Grant, int] = {}
         # The time of each client's first use.
         self._first: dict[str, int] = {}
         self._unjudged = [
@@ -149,10 +151,11 @@ class Liveness:
 
     def _gone(self, grant: Grant) -> int:
         """Return the latest time at which the masters have removed every key of a grant."""
-        if grant not in self.expired:
+        if grant not in self.expired and grant not in self.missed:
             return grant.end
-        stays = int(self._plan.ttl * SECOND) if grant in self.spared else 0
-        return grant.end + stays + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
+        stays = int(self._plan.ttl * SECOND) if grant in self.spared or grant in self.missed else 0
+        end = self.missed.get(grant, grant.end)
+        return end + stays + 2 * drift_ns(round(self._plan.ttl * 1000), 0.01) + SWEPT_NS
 
 
 def _unwatched(faults: tuple[Fault, ...]) -> list[tuple[int, int]]:

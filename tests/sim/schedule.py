@@ -473,9 +473,11 @@ class _Schedule:
         for grant in self.checker.grants:
             deleted = self._deleted(grant)
             if deleted is not None:
-                grant.end = max(grant.start, min(grant.end, deleted.at))
                 if self.liveness is not None:
                     self.liveness.spared.discard(grant)
+                    if self.deletions.spared(grant.token, grant.gave):
+                        self.liveness.missed[grant] = grant.end
+                grant.end = max(grant.start, min(grant.end, deleted.at))
 
     def _end(self, grant: Grant, host: Host, lock: Any) -> None:
         """Record until when a holder believed that it has the lock."""
