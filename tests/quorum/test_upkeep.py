@@ -6,6 +6,7 @@ import pytest
 from support.upkeep_play import NOW, TTL_MS, Play
 
 from redlatch.quorum.lease import new_lease
+from redlatch.quorum.upkeep import TOGETHER_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 
 
@@ -55,6 +56,18 @@ def test_a_verification_of_a_lock_that_is_not_renewed_asks_for_no_ttl_of_its_own
     assert not play.term.gains(play.policy, NOW)
     play.term.doubted = True
     assert play.term.gains(play.policy, NOW)
+
+
+def test_a_lock_that_is_looked_at_with_others_before_its_time_is_renewed_at_its_time(play: Play) -> None:
+    """A ttl of 100 ms is so short that a renewal 30 ms before its time gains nothing. Found by the simulator."""
+    play.upkeep.ttl_ms = 100
+    play.hold.lease = play.hold.lease.until(NOW + 96 * MILLISECOND)
+    renew_ns = play.term.usual_ns()
+    play.term.plan(renew_ns)
+    assert NOW < renew_ns < NOW + TOGETHER_NS
+    assert not play.term.is_due(play.policy, NOW)
+    assert play.term.due_ns == renew_ns
+    assert play.term.is_due(play.policy, renew_ns)
 
 
 def test_a_lease_without_a_known_end_is_not_verified(play: Play) -> None:

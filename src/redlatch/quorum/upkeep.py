@@ -222,7 +222,8 @@ class Term:
                 # After an interrupt before the renewal begins, the next look finds it due again.
                 self.plan(now_ns + self.soon_ns(0))
                 return True
-            self.plan(self.hold.deadline_ns)
+            # Before its own time, a renewal with others may gain too little although a later one is needed.
+            self.plan(self.renew_ns if self.renew_ns > now_ns else self.hold.deadline_ns)
         else:
             self.plan(self.renew_ns)
         return False
