@@ -301,13 +301,6 @@ MUTANTS = (
         "            pass\n",
     ),
     Mutant(
-        "a lock that is looked at before its time is not renewed at its time",
-        "own, found by the simulator",
-        UPKEEP,
-        "            self.plan(self.renew_ns if self.renew_ns > now_ns else self.hold.deadline_ns)\n",
-        "            self.plan(self.hold.deadline_ns)\n",
-    ),
-    Mutant(
         "a renewal looks for ever for what is due soon",
         "own, found by the simulator",
         SCHEDULE,
