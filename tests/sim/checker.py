@@ -32,6 +32,21 @@ _ACQUIRING = {
 }
 
 
+# The scripts that release or undo, in the same way.
+_RELEASING = {
+    word: script.keys
+    for script in (
+        scripts.RELEASE,
+        family_scripts.FAIR_RELEASE,
+        family_scripts.FAIR_UNDO,
+        family_scripts.READ_RELEASE,
+        family_scripts.WRITE_RELEASE,
+        family_scripts.SLOT_RELEASE,
+    )
+    for word in (script.text, script.sha)
+}
+
+
 class Checker:
     """Keeps the history of one schedule, and judges it.
 
@@ -59,6 +74,8 @@ class Checker:
         self.grants: list[Grant] = []
         # By (master, word): the connections on which the word arrived.
         self.heard: dict[tuple[int, bytes], set[object]] = {}
+        # Each (master, token, connection) whose release was executed.
+        self._undone: set[tuple[int, bytes, object]] = set()
         # Each (master, word) that may stay on the master until its ttl.
         self.stays: set[tuple[int, bytes]] = set()
 
@@ -76,13 +93,20 @@ class Checker:
         elif name in (b"EVAL", b"EVALSHA") and words[1] in (scripts.EXTEND.sha, scripts.EXTEND.text):
             if reply == 1 and master.keys.values.get(words[3]) != words[4]:
                 self._world.violate(f"master {index} has extended {words[3]!r} for {words[4]!r}, who has it not")
+            if words[3] in master.keys.made:
+                self._world.violate(f"an extension has brought {words[3]!r} back on master {index}")
         elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
             keys = int(_ACQUIRING[words[1]])
             fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
             # The words that stay from now on are those of this grant.
             self.stays -= {(index, word) for word in words}
+            token = words[3 + keys]
             if reply > 0 or (fenced and reply):
-                self._taken.setdefault(words[3 + keys], set()).add(index)
+                self._taken.setdefault(token, set()).add(index)
+                if (index, token, master.reading) in self._undone:
+                    self._world.violate(f"{token!r} was acquired on master {index} behind its own release")
+        elif name in (b"EVAL", b"EVALSHA") and words[1] in _RELEASING and not isinstance(reply, Refusal):
+            self._undone.add((index, words[3 + int(_RELEASING[words[1]])], master.reading))
         self._comes(master, words)
 
     def _comes(self, master: Master, words: list[bytes]) -> None:

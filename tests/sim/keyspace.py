@@ -53,8 +53,9 @@ class Keyspace:
         self.replica = False
         self._now_us = now_us
         self._changed = changed
-        # The time of the current command.
+        # The time of the current command, and the keys that it has set although they did not exist.
         self._us = 0
+        self.made: set[bytes] = set()
         # Whether the current command is a script; whether it has written anything.
         self._in_script = self._begun = False
         known = READS | WRITES | {b"time", b"eval", b"evalsha", b"script", b"ping"}
@@ -67,6 +68,7 @@ class Keyspace:
     def execute(self, words: list[bytes]) -> Any:
         """Return the reply to a command."""
         self._us = self._now_us()
+        self.made.clear()
         try:
             return self._run(words)
         except Refusal as refusal:
@@ -155,6 +157,8 @@ class Keyspace:
         there = self._look(key) is not None
         if there if absent else present and not there:
             return None
+        if not there:
+            self.made.add(key)
         self.values[key] = value
         if not keeps:
             self.over.pop(key, None)
