@@ -149,10 +149,10 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(
     with embedded.masters(3) as urls:
         for place, url in enumerate(urls):
             others = [FORGED * size, *(["y"] * (place + 2))]
-            fields = dict(run_id="r", since=1, wall=1, new=True, max_ttl=60000, trusted=False)
+            fields = dict(run_id="r", since=1, wall=1, out=0, sure=True, max_ttl=60000, trusted=False)
             marker = dict(redlatch=1, master=FORGED, masters=others, **fields)
             with ask(url) as server:
-                server.set("\0guard", json.dumps(marker, sort_keys=True, separators=(",", ":")))
+                server.set("\0guard", json.dumps(marker, sort_keys=True, separators=(",", ":")) + "\n10000")
         client = connect(urls)
         with pytest.raises(LockError) as caught:
             client.lock(name).acquire(blocking=False)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from redlatch import Guard, MasterQuarantined
 from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import Marker
+from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND
 
 ADDRESSES = "a:1", "b:1", "c:1"
 MAX_TTL = 10
+DEFAULT_TTL_MS = 2000
 OUT_NS = MAX_TTL * SECOND + MAX_TTL * 10 * MILLISECOND + 2 * MILLISECOND
 START_US = 1_800_000_000_000_000
 
@@ -32,6 +36,7 @@ class Rig:
             addresses,
             guard or Guard(max_ttl=MAX_TTL),
             b"\0guard",
+            DEFAULT_TTL_MS,
             0.01,
             lambda: self.clock_us() + self.wall_off_us,
             lambda index, ns: self.behind.append(index),
@@ -51,7 +56,8 @@ class Rig:
         handshake = self.admissions.handshake(index)
         assert handshake.key == b"\0guard"
         if handshake.write is not None:
-            old, new, made_us = handshake.write
+            old, new, kept_ms, made_us = handshake.write
+            assert kept_ms >= KEPT_MS
             if (self.markers[index] or b"") == old and self.report(index).server_us - made_us < 5_000_000:
                 self.markers[index] = new
         return self.admissions.decide(index, self.report(index), [] if others is None else others)
@@ -85,16 +91,28 @@ class Rig:
     def pulse(self, index: int, server_us: int | None = None) -> Any:
         """Give a pulse its answer."""
         answer = self.clock_us() + self.ahead_us[index] if server_us is None else server_us
-        return self.admissions.monitor(index).answered(self.now - 1000, self.now + 1000, answer)
+        times = self.now - 1000, self.now + 1000
+        return self.admissions.monitor(index).answered(*times, answer, self.marker(index).horizon)
+
+    def raise_horizon(self, index: int, horizon_ms: int) -> None:
+        """Have another client raise the horizon of a master."""
+        self.markers[index] = replace(self.marker(index), horizon=horizon_ms).text()
 
 
 def kept_out_for(admission: Any) -> float:
-    """Return for how many seconds a master is kept out."""
+    """Return for how many seconds a master is kept out, as the error says."""
     assert not admission.admitted
     assert isinstance(admission.cause, MasterQuarantined)
-    assert "kept out" in str(admission.cause)
+    found = re.match(r"kept out for (\d+\.\d) s more", str(admission.cause))
+    assert found is not None
+    return float(found[1])
+
+
+def is_marked(admission: Any) -> bool:
+    """Return whether a master is quarantined, and dialled at once to have its marker written."""
+    kept_out_for(admission)
     wait_ns: int = admission.wait_ns
-    return wait_ns / SECOND
+    return wait_ns == 0
 
 
 def refused(admission: Any, words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from redlatch import Guard, MasterQuarantined, MasterRefused
 from redlatch.guard import admission
-from redlatch.guard.actions import LOOK_AGAIN_NS
+from redlatch.guard.actions import ASK_OTHERS_NS, LOOK_AGAIN_NS
 from redlatch.guard.admission import TABLE, rows_of
 from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case, MarkerState, ProcessState
@@ -130,11 +130,23 @@ def forgot_a_while_ago(rig: Rig) -> Any:
     return rig.decide(0)
 
 
+def older_marker(rig: Rig) -> Any:
+    """Have databases swapped, with an empty one, and back again when the quarantine is over."""
+    first = rig.found().markers[0]
+    rig.now += SECOND
+    rig.markers[0] = None
+    rig.decide(0)
+    rig.decide(0)
+    rig.now += OUT_NS
+    assert rig.decide(0).admitted
+    rig.markers[0] = first
+    return rig.decide(0)
+
+
 def as_it_was(rig: Rig) -> Any:
     return rig.found().again().decide(0)
 
 
-OUT, LEFT = OUT_NS - 2000, OUT_NS - SECOND
 # The row, what leads to it, and the admission: whether admitted, how long to wait, why, and whether a marker is due.
 ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]] = [
     ("another use of the key", other_use, (False, SECOND, "a:1 has a marker that is not ours", False)),
@@ -148,12 +160,17 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("a lost marker", lost_marker, (False, 0, "it has lost its marker, and maybe locks", True)),
     ("a jump, others not heard", jump_not_heard, (False, LOOK_AGAIN_NS, "its clock was set forward by 4.9", False)),
     ("a jump, others agree with us", jump_others_agree, (False, 0, "its clock was set forward by 4.9", True)),
-    ("a jump, perhaps ours", jump_unclear, (False, OUT_NS, "its clock was set forward by 4.9", False)),
+    ("a jump, perhaps ours", jump_unclear, (False, SECOND, "its clock was set forward by 4.9", False)),
     ("a jump of our own clock", jump_of_ours, (True, 0, "", False)),
     ("trusted, without a file", without_a_file, (False, SECOND, "appendonly yes is needed there", False)),
     ("restarted", restarted, (False, 0, "it was restarted, or is another server now", True)),
     ("renamed", renamed, (False, 0, "", True)),
-    ("forgot a while ago", forgot_a_while_ago, (False, LEFT, "it has lost its marker, and maybe locks", False)),
+    ("an older marker is back", older_marker, (False, 0, "it has an older marker again", True)),
+    (
+        "forgot a while ago",
+        forgot_a_while_ago,
+        (False, ASK_OTHERS_NS, "it has lost its marker, and maybe locks", False),
+    ),
     ("as it was", as_it_was, (True, 0, "", False)),
 ]
 
@@ -213,7 +230,11 @@ PROCESS = {
     ProcessState.KEPT_MEMORY: "renamed",
     ProcessState.UNPERSISTED: "trusted, without a file",
 }
-SAME = {MarkerState.INTACT: "as it was", MarkerState.FORGETFUL: "forgot a while ago"}
+SAME = {
+    MarkerState.INTACT: "as it was",
+    MarkerState.FORGETFUL: "forgot a while ago",
+    MarkerState.OLDER: "an older marker is back",
+}
 FINAL = {
     ClockState.FORWARD_UNHEARD: "a jump, others not heard",
     ClockState.FORWARD: "a jump, others agree with us",

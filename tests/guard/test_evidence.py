@@ -6,7 +6,8 @@ import pytest
 
 from redlatch.guard.actions import Admission
 from redlatch.guard.evidence import SECOND_LOOK_NS
-from redlatch.guard.marker import KEPT_MS, Marker
+from redlatch.guard.marker import Marker
+from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND
 
 from .rig import ADDRESSES, MAX_TTL, OUT_NS, START_US, Rig, kept_out_for
@@ -15,7 +16,7 @@ from .rig import ADDRESSES, MAX_TTL, OUT_NS, START_US, Rig, kept_out_for
 def test_new_masters_are_marked_and_let_in_at_once() -> None:
     rig = Rig().found()
     assert {rig.marker(index).master for index in range(3)} == set(ADDRESSES)
-    assert all(rig.marker(index).new and rig.marker(index).masters == ADDRESSES for index in range(3))
+    assert all(not rig.marker(index).out and rig.marker(index).masters == ADDRESSES for index in range(3))
 
 
 def test_whether_masters_are_new_is_not_decided_before_all_were_tried() -> None:
@@ -29,7 +30,7 @@ def test_if_some_masters_cannot_be_asked_the_others_wait_for_the_longest_ttl(rea
     reports = [rig.report(0), rig.report(1) if reached > 1 else None, None]
     assert all(rig.decide(index, reports).cause is None for index in range(reached))
     assert all(MAX_TTL - 0.1 < kept_out_for(rig.decide(index)) < MAX_TTL + 0.2 for index in range(reached))
-    assert not rig.marker(0).new
+    assert rig.marker(0).out
     rig.now += OUT_NS
     assert all(rig.decide(index).admitted for index in range(reached))
 
@@ -47,7 +48,7 @@ def test_old_reports_do_not_show_that_masters_are_new() -> None:
 def test_one_marker_among_those_that_wait_shows_that_the_others_are_not_new() -> None:
     """Whoever is judged first. Found by the simulator: nobody had reached the third when the others were new."""
     rig = Rig()
-    rig.markers[1] = Marker("run-b:1", START_US, START_US, True, MAX_TTL * 1000, False, "b:1", ADDRESSES).text()
+    rig.markers[1] = Marker("run-b:1", START_US, START_US, 0, True, MAX_TTL * 1000, False, "b:1", ADDRESSES, 1).text()
     reports = [rig.report(index) for index in range(3)]
     for index in (2, 0):
         assert rig.decide(index, reports) == Admission(False, SECOND_LOOK_NS)

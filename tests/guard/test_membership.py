@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redlatch import Guard
 
-from .rig import ADDRESSES, Rig, kept_out_for, refused
+from .rig import ADDRESSES, Rig, is_marked, refused
 
 
 def test_another_longest_ttl_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_masters_may_be_known_by_other_addresses() -> None:
     other.run_ids = rig.run_ids
     assert all(other.decide(index).admitted for index in range(3))
     rig.markers[1] = None
-    assert kept_out_for(other.decide(1)) == 0
+    assert is_marked(other.decide(1))
     other.decide(1)
     assert other.marker(1).master == "b:1"
 
@@ -59,6 +59,6 @@ def test_a_client_with_other_addresses_keeps_the_list_of_a_master_that_was_resta
     other = rig.again(addresses=("x:9", "y:9", "z:9"))
     rig.restart(0, keeps=True)
     other.run_ids = rig.run_ids
-    assert kept_out_for(other.decide(0)) == 0
+    assert is_marked(other.decide(0))
     other.decide(0)
     assert other.marker(0).masters == ADDRESSES

@@ -22,6 +22,7 @@ from redlatch.guard.actions import (
     refuse_unpersisted,
     rename_marker,
     replace_lost_marker,
+    replace_older_marker,
     replace_outlived_marker,
     wait_for_others,
 )
@@ -78,6 +79,7 @@ TABLE = (
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
     Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              replace_outlived_marker),
     Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
+    Row("an older marker is back",      M.OLDER,       P.SAME,         C.ANY,              replace_older_marker),
     Row("forgot a while ago",           M.FORGETFUL,   P.SAME,        C.ANY,              quarantine_rest),
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )

@@ -30,6 +30,7 @@ class MarkerState(Flag):
     CONTRARY = auto()  # it contradicts our list or options, or the other markers
     INTACT = auto()  # since it was written, the master has forgotten nothing
     FORGETFUL = auto()  # when it was written, the master may have forgotten locks
+    OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
 
     # The master has no marker.
     UNDECIDED = auto()  # no other master has one so far, but some are still being dialled
@@ -39,7 +40,7 @@ class MarkerState(Flag):
     JUST_MISSED = auto()  # others have theirs; another client may be writing this one
     LOST = auto()  # others have theirs, or this client knew the marker
 
-    PRESENT = INTACT | FORGETFUL
+    PRESENT = INTACT | FORGETFUL | OLDER
     ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | UNDECIDED | OUTDATED | ALL_NEW | MAYBE_NEW | JUST_MISSED | LOST
 
 
@@ -101,16 +102,15 @@ def missing_marker(
 ) -> MarkerState:
     """Tell what it means that a master has no marker."""
     now_ns = report.came_ns
-    expired_ns = state.expired_before(now_ns)
     reached = [other for other in others if other is not None]
-    if state.marker_seen_after(expired_ns) is None and not any([other.marker for other in reached]):
+    if not any([other.knew_marker(now_ns) for other in state.masters] + [other.marker for other in reached]):
         if len(others) < len(state.addresses):
             return MarkerState.UNDECIDED
         times = [other.came_ns for other in reached]
         if max(times) - min(times) > SAME_TIME_NS:
             return MarkerState.OUTDATED
         return MarkerState.MAYBE_NEW if None in others else MarkerState.ALL_NEW
-    known = master.marker is not None and master.seen_ns > expired_ns
+    known = master.knew_marker(now_ns)
     missed_ns = master.missed_ns or now_ns
     # A second look comes after a half to the whole of its pause.
     if not known and now_ns - missed_ns < SECOND_LOOK_NS // 2:
@@ -119,17 +119,12 @@ def missing_marker(
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Return whether the master may have forgotten locks when its marker was written."""
-    trusted = state.settings.trust_persistence
-    if not marker.new or (_was_replaced(state, master, marker, report) and not trusted):
-        return MarkerState.FORGETFUL
-    return MarkerState.INTACT
-
-
-def _was_replaced(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> bool:
-    """Return whether the master had another marker before, which cannot have expired by itself."""
-    known, recently = master.marker, master.seen_ns > state.expired_before(report.came_ns)
-    return known is not None and recently and known.origin() != marker.origin()
+    """Return whether the master may have forgotten locks when its marker was written, or since then."""
+    known = master.marker
+    replaced = known is not None and known.origin() != marker.origin() and master.knew_marker(report.came_ns)
+    if replaced and not state.settings.trust_persistence:
+        return MarkerState.OLDER if marker.origin() in master.earlier else MarkerState.FORGETFUL
+    return MarkerState.FORGETFUL if marker.out else MarkerState.INTACT
 
 
 def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> ProcessState:
