@@ -121,7 +121,7 @@ class Wire:
 
 
 def _monitor() -> Any:
-    admissions = Admissions((ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda index, ns: None)
+    admissions = Admissions((ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda index, ns: None)
     report = HandshakeReport("r", None, 10**15, 10**9, 10**9 + 1000, False)
     admissions.decide(0, report, [report])
     write = admissions.handshake(0).write

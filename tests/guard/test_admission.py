@@ -51,13 +51,8 @@ def others_being_dialled(rig: Rig) -> Any:
     return rig.decide(0, [rig.report(0), rig.report(1)])
 
 
-def reports_far_apart(rig: Rig) -> Any:
-    first = rig.report(0)
-    rig.now += 2 * SECOND
-    return rig.decide(0, [first, rig.report(1), rig.report(2)])
-
-
 def others_out_of_reach(rig: Rig) -> Any:
+    rig.decide(1, [rig.report(0), rig.report(1), None])
     return rig.decide(0, [rig.report(0), rig.report(1), None])
 
 
@@ -108,7 +103,8 @@ def jump_of_ours(rig: Rig) -> Any:
 
 def without_a_file(rig: Rig) -> Any:
     rig.admissions.settings = Guard(max_ttl=MAX_TTL, trust_persistence=True)
-    rig.decide(0, [rig.report(index) for index in range(3)])
+    for _ in range(3):
+        rig.shake_all()
     return rig.decide(0)
 
 
@@ -153,8 +149,7 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
     ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
     ("new? others being dialled", others_being_dialled, None),
-    ("new? reports too far apart", reports_far_apart, (False, 0, "", False)),
-    ("new? others out of reach", others_out_of_reach, (False, 0, "", True)),
+    ("new? others out of reach", others_out_of_reach, (False, LOOK_AGAIN_NS, "c:1 has not answered yet", False)),
     ("new", new, (False, 0, "", True)),
     ("a marker on its way", marker_on_its_way, (False, SECOND_LOOK_NS, "", False)),
     ("a lost marker", lost_marker, (False, 0, "it has lost its marker, and maybe locks", True)),
@@ -215,7 +210,6 @@ def test_a_master_is_refused_for_its_configuration_and_quarantined_for_its_memor
 
 ABSENT = {
     MarkerState.UNDECIDED: "new? others being dialled",
-    MarkerState.OUTDATED: "new? reports too far apart",
     MarkerState.MAYBE_NEW: "new? others out of reach",
     MarkerState.ALL_NEW: "new",
     MarkerState.JUST_MISSED: "a marker on its way",

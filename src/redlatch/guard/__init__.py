@@ -17,9 +17,9 @@ How the guard detects this:
   * A master that pushes invalidations says when it was flushed.
   * If the clocks of a quorum jump by the same time, and no other clock agrees with ours, our own clock stood still, as
     in a suspended virtual machine. Then no master is quarantined, and the locks that are held are in doubt.
-  * If all masters can be asked and none has a marker, they are new, and all may vote. (Masters that lost their memory
-    all at once look the same; only clients that knew them can tell.) If some cannot be asked, one of them may have a
-    marker, so the others wait for `Guard.max_ttl`.
+  * If all masters can be read and none has a marker, they are new, and all may vote (see `founding`). Masters that lost
+    their memory all at once look the same; only clients that knew them can tell. If some cannot be read, one of them
+    may have a marker, so the others wait for them. After `Guard.max_ttl` they count as masters that have forgotten.
   * A marker that no client asks for expires after an hour, or after twice its horizon.
 
 For how long a master is kept out:
@@ -43,6 +43,7 @@ The package does no I/O and reads no clock. It stands on `votes` only; the drive
     marker       what a marker says, and what writes it
     clock        how a master's clock relates to ours
     handshake    what a handshake asks for the guard, and how the replies become a report
+    founding     how masters without a marker come to be new
     membership   whether the clients of these masters agree on the list and on the options
     master       what is known of one master, and its pulses
     state        what is known of all of them

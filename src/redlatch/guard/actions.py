@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case
+from redlatch.guard.founding import DRAFT_KEPT_MS, Step
 from redlatch.guard.marker import Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND
@@ -76,9 +77,21 @@ def wait_for_others(state: GuardState, case: Case) -> None:
     """Keep the connection, undecided, until the other masters were tried."""
 
 
-def look_at_all_again(state: GuardState, case: Case) -> Admission:
-    """Dial at once, so that all masters are asked at about the same time."""
-    return Admission(False)
+def wait_for_missing(state: GuardState, case: Case) -> Admission:
+    """Look again until all masters can be read, because only then they may be new (F1).
+
+    After the longest ttl, take the master for a forgetful one, so that the others are not needed for ever.
+    """
+    master, report = case.master, case.report
+    master.empty_ns = master.empty_ns or report.came_ns
+    if report.came_ns - master.empty_ns < state.out_ns(state.longest_ms):
+        missing = [state.address(other) for other in state.masters if other.offset.at_ns < report.came_ns - SECOND]
+        have = "has" if len(missing) == 1 else "have"
+        why = f"nobody can say whether it is new: {' and '.join(missing)} {have} not answered yet"
+        return Admission(False, LOOK_AGAIN_NS, MasterQuarantined(why))
+    master.why = "nobody could say whether it is new"
+    master.write_marker(state.new_marker(master, report, state.longest_ms), report)
+    return admission(state, case)
 
 
 # --- markers ------------------------------------------------------------------------------------------------
@@ -90,19 +103,19 @@ def look_for_marker_again(state: GuardState, case: Case) -> Admission:
     return Admission(False, SECOND_LOOK_NS)
 
 
-def mark_as_new(state: GuardState, case: Case) -> Admission:
-    """Write the first marker: the master had nothing to forget."""
-    case.master.why = ""
-    case.master.write_marker(state.new_marker(case.master, case.report, 0), case.report)
-    return admission(state, case)
-
-
-def mark_as_unsure(state: GuardState, case: Case) -> Admission:
-    """Write the first marker as one that quarantines: a master that was not reached may have an older marker."""
-    unseen = [state.address(other) for other in state.masters if not other.offset.at_ns]
-    case.master.why = f"nobody can say whether it is new: {', '.join(unseen)} was never reached"
-    case.master.write_marker(state.new_marker(case.master, case.report, state.longest_ms), case.report)
-    return admission(state, case)
+def found(state: GuardState, case: Case) -> Admission | None:
+    """Take the next step of the founding: a draft, another look, or the final marker (F2)."""
+    master, report, founding = case.master, case.report, state.founding
+    step = founding.step(master.index, report, case.reports)
+    if step is Step.WAIT:
+        return None
+    if step is Step.WRITE_DRAFT:
+        draft = state.new_marker(master, report, draft=founding.number)
+        master.write_marker(draft, report, DRAFT_KEPT_MS)
+    elif step is Step.WRITE_FINAL:
+        master.why = ""
+        master.write_marker(state.new_marker(master, report), report)
+    return Admission(False, LOOK_AGAIN_NS if step is Step.GIVE_WAY else 0)
 
 
 def replace_lost_marker(state: GuardState, case: Case) -> Admission:

@@ -27,6 +27,8 @@ class Marker:
         wall: the same moment by the writing client's clock.
         out: for how many milliseconds since then the master has no vote; 0 for a new master, which had nothing to
             forget.
+        draft: the number of the attempt that wrote it as a draft; 0 for a final marker. A draft lets nobody vote (see
+            `founding`).
         sure: whether `out` is the longest ttl that was in use on the masters, as enough of them have said. If not,
             `out` is `max_ttl`.
         max_ttl: the longest ttl that clients may use, in milliseconds.
@@ -40,6 +42,7 @@ class Marker:
     since: int
     wall: int
     out: int
+    draft: int
     sure: bool
     max_ttl: int
     trusted: bool
@@ -85,7 +88,7 @@ class Marker:
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise ValueError("it has other fields")
         fields["horizon"] = int(horizon)
-        longest = dict.fromkeys(("since", "wall"), UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
+        longest = dict.fromkeys(_BELOW_UNBOUNDED, UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
         if not all([0 <= fields[name] <= most for name, most in longest.items()]):
             raise ValueError("marker fields out of range")
         marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
@@ -95,9 +98,10 @@ class Marker:
 
 
 _FIELDS = {
-    **{"run_id": str, "since": int, "wall": int, "out": int, "sure": bool, "max_ttl": int, "trusted": bool},
-    **{"master": str, "masters": list},
+    **{"run_id": str, "since": int, "wall": int, "out": int, "draft": int, "sure": bool},
+    **{"max_ttl": int, "trusted": bool, "master": str, "masters": list},
 }
+_BELOW_UNBOUNDED = "since", "wall", "draft"
 _MILLISECONDS = "out", "max_ttl", "horizon"
 
 

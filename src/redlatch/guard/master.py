@@ -34,6 +34,7 @@ class GuardedMaster:
         earlier: the origins of the markers that it had before, as far as this client has seen them.
         asked_ns: before the marker was last read, or a pulse last found it unchanged.
         seen_ns: after that.
+        empty_ns: since when it has no final marker, while other masters cannot be read; 0 while that is not so.
         missed_ns: since when the marker is missing, though other masters have theirs; 0 while it is not.
         quarantine: what the master is quarantined for, so that nothing is counted twice.
         why: the same in words.
@@ -56,6 +57,7 @@ class GuardedMaster:
     earlier: deque[tuple[str, int]] = field(default_factory=partial(deque, maxlen=MOST_EARLIER))
     asked_ns: int = 0
     seen_ns: int = 0
+    empty_ns: int = 0
     missed_ns: int = 0
     quarantine: tuple[object, ...] = ()
     why: str = ""
@@ -121,12 +123,17 @@ class GuardedMaster:
         self._note_clock(report.sent_ns, report.came_ns, report.server_us)
         return False
 
-    def write_marker(self, marker: Marker, report: HandshakeReport) -> None:
-        """Have the next handshake write a marker, if the master still has the one of this report."""
-        self.write = MarkerWrite(report.marker or b"", marker.text(), kept_ms(marker.horizon), report.server_us)
+    def write_marker(self, marker: Marker, report: HandshakeReport, kept: int = 0) -> None:
+        """Have the next handshake write a marker, if the master still has the one of this report.
+
+        Args:
+            kept: for how many milliseconds the master keeps it; 0 is as long as a final marker.
+        """
+        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), report.server_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
         """Note that the master has this marker, which belongs to its process."""
+        self.empty_ns = 0
         if self.marker is not None and self.marker.origin() != marker.origin():
             self.earlier.append(self.marker.origin())
         self.marker, self.asked_ns, self.seen_ns = marker, report.sent_ns, report.came_ns

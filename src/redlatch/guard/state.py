@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from redlatch.guard.clock import Offset
+from redlatch.guard.founding import Founding
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import Marker
 from redlatch.guard.master import GuardedMaster
@@ -24,9 +25,11 @@ class GuardState:
         drift_factor: by which share of the time clocks may go wrong.
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
+        random: returns a number from 0 to 1.
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
     Attributes:
+        founding: the attempts of this client to make new masters of masters without a marker.
         masters: what is known of each of them.
     """
 
@@ -38,6 +41,7 @@ class GuardState:
         default_ttl_ms: int,
         drift_factor: float,
         wall_us: Callable[[], int],
+        random: Callable[[], float],
         clock_set_back: Callable[[int, int], None],
     ) -> None:
         self.addresses = addresses
@@ -46,6 +50,7 @@ class GuardState:
         self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
         self._drift_factor = drift_factor
+        self.founding = Founding(self.wall, random)
         self.masters = [
             GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
             for index in range(len(addresses))
@@ -97,17 +102,19 @@ class GuardState:
         """Return the wall clock as markers have it."""
         return max(0, self.wall_us())
 
-    def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int) -> Marker:
+    def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, draft: int = 0) -> Marker:
         """Return a marker that begins now.
 
         Args:
             out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
+            draft: the number of the attempt whose draft it is; 0 for a final marker.
         """
         return Marker(
             run_id=report.run_id,
             since=report.server_us,
             wall=self.wall(),
             out=out_ms,
+            draft=draft,
             sure=not out_ms,
             max_ttl=self.settings.max_ttl_ms,
             trusted=self.settings.trust_persistence,
