@@ -149,7 +149,7 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
     ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
     ("new? others being dialled", others_being_dialled, None),
-    ("new? others out of reach", others_out_of_reach, (False, LOOK_AGAIN_NS, "c:1 has not answered yet", False)),
+    ("new? others out of reach", others_out_of_reach, (False, LOOK_AGAIN_NS, "no answer yet from c:1", False)),
     ("new", new, (False, 0, "", True)),
     ("a marker on its way", marker_on_its_way, (False, SECOND_LOOK_NS, "", False)),
     ("a lost marker", lost_marker, (False, 0, "it has lost its marker, and maybe locks", True)),
@@ -283,3 +283,33 @@ def test_the_states_of_a_column_are_all_in_any() -> None:
 def test_a_master_is_admitted_by_two_rows_only() -> None:
     admitting = [name for name, _, expected in ROWS if expected is not None and expected[0]]
     assert admitting == ["a jump of our own clock", "as it was"]
+
+
+def test_an_older_marker_is_seen_by_a_client_that_knew_only_the_later_one() -> None:
+    rig = Rig().found()
+    first = rig.markers[0]
+    rig.now += SECOND
+    rig.markers[0] = None
+    rig.decide(0)
+    rig.decide(0)
+    rig.now += OUT_NS
+    later = rig.again()
+    assert later.decide(0).admitted
+    later.now += OUT_NS
+    later.pulse(0)
+    later.markers[0] = first
+    assert not later.decide(0).admitted
+    assert later.decide(0).cause is not None
+
+
+def test_a_marker_that_this_client_wrote_after_the_clock_was_set_back_is_no_older_one() -> None:
+    rig = Rig().found()
+    rig.now += SECOND
+    rig.ahead_us[0], rig.wall_off_us = -30_000_000, -30_000_000
+    rig.markers[0] = None
+    for _ in range(3):
+        rig.decide(0)
+        rig.now += SECOND
+    since = rig.marker(0).since
+    rig.decide(0)
+    assert rig.marker(0).since == since

@@ -131,3 +131,19 @@ LEAP, AT = Leap(5 * SECOND, 100 * SECOND), 100 * SECOND
 )
 def test_a_jump_is_judged_by_the_other_clocks(others: Any, size: Any, later_ns: Any, state: Any) -> None:
     assert judge_leap(LEAP, others, size, AT + later_ns) is state
+
+
+def test_a_jump_whose_marker_could_not_be_written_is_written_again() -> None:
+    """A raise of the horizon comes between the look and the write. Found by an attack: the doubt was lost."""
+    rig = Rig().found()
+    rig.now += SECOND
+    rig.ahead_us[0] = 5_000_000
+    for index in range(3):
+        rig.pulse(index)
+    assert not rig.decide(0).admitted
+    rig.raise_horizon(0, 7000)
+    assert not rig.decide(0).admitted
+    assert not rig.marker(0).out
+    rig.decide(0)
+    assert rig.marker(0).out
+    assert kept_out_for(rig.again().decide(0)) > 0

@@ -29,11 +29,11 @@ def test_whether_masters_are_new_is_not_decided_before_all_were_tried() -> None:
 def test_while_some_masters_cannot_be_read_the_others_wait_for_them(reached: int) -> None:
     rig = Rig()
     reports = [rig.shake(0), rig.shake(1) if reached > 1 else None, None]
-    missing = "b:1 and c:1 have" if reached == 1 else "c:1 has"
+    missing = "b:1 and c:1" if reached == 1 else "c:1"
     for index in range(reached):
         admission = rig.decide(index, reports)
         if index == reached - 1:
-            assert str(admission.cause) == f"nobody can say whether it is new: {missing} not answered yet"
+            assert str(admission.cause) == f"nobody can say whether it is new: no answer yet from {missing}"
         assert not admission.admitted
     assert rig.markers == [None] * 3
     rig.found()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redlatch.guard.actions import LOOK_AGAIN_NS
-from redlatch.guard.founding import Founding, Step, draft_number, has_final
+from redlatch.guard.founding import ATTEMPTS, Founding, Step, draft_number, has_final
 from redlatch.guard.marker import Marker
 from redlatch.votes.units import SECOND
 
@@ -194,4 +194,32 @@ def test_numbers_grow_and_differ_at_the_same_time() -> None:
     later = Founding(lambda: 1_800_000_000_000_001, lambda: 0.0)
     later._begin()
     assert numbers == sorted(set(numbers))
-    assert numbers[-1] < later.number < 1 << 62
+    assert numbers[-1] < later.number
+
+
+def test_drafts_of_two_founders_that_have_crossed_block_nobody() -> None:
+    """One founder's draft is on a, the other's on b and c. Found by an attack: both gave way to each other."""
+    one = Rig()
+    two = rival(one)
+    one.shake_all()
+    two.shake_all()  # both have drafts to write
+    one.shake(0)
+    two.shake(1)
+    two.shake(2)
+    for _ in range(6):
+        two.now = one.now = max(one.now, two.now)
+        one.shake_all()
+        two.now = one.now
+        two.shake_all()
+    assert finals(one) == 3
+    assert all(admission.admitted for admission in one.shake_all())
+    assert all(admission.admitted for admission in two.shake_all())
+
+
+def test_another_attempt_of_a_founder_keeps_its_rank() -> None:
+    founding = Founding(iter(range(1, 9)).__next__, lambda: 0.5)
+    founding._begin()
+    first = founding.number
+    founding._begin()
+    assert founding.number == first + 1
+    assert founding.number // ATTEMPTS == first // ATTEMPTS

@@ -89,8 +89,8 @@ class Connections:
 
     def muster(self) -> Any:
         """Make the fleet, without connections, and return it."""
-        addresses = [master.address for master in self._masters]
-        self.fleet = self._muster(addresses, self.quorum, self._clock, self._guard is not None)
+        guarded, addresses = self._guard is not None, [master.address for master in self._masters]
+        self.fleet = self._muster(addresses, self.quorum, self._clock, guarded)
         disown_at_fork(self)
         return self.fleet
 
@@ -216,9 +216,8 @@ class Connections:
 
     def _reports(self) -> list[HandshakeReport | None]:
         """Return the report of each connection that waits for a decision, and None for each master tried in vain."""
-        there = [connection.traits.report for connection in list(self._waiting.values())]
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
-        return there + [None for _ in missing]
+        return [connection.traits.report for connection in list(self._waiting.values())] + [None] * len(missing)
 
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.untried
@@ -310,8 +309,7 @@ class Connections:
     def _turn_away(self) -> None:
         """Close the connections that wait for a decision, and those that no driver has taken."""
         while self._waiting:
-            _, connection = self._waiting.popitem()
-            connection.sock.close()
+            self._waiting.popitem()[1].sock.close()
         for _, outcome in list(self.arrivals):
             turn_away(outcome)
 

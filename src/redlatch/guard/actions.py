@@ -85,9 +85,9 @@ def wait_for_missing(state: GuardState, case: Case) -> Admission:
     master, report = case.master, case.report
     master.empty_ns = master.empty_ns or report.came_ns
     if report.came_ns - master.empty_ns < state.out_ns(state.longest_ms):
-        missing = [state.address(other) for other in state.masters if other.offset.at_ns < report.came_ns - SECOND]
-        have = "has" if len(missing) == 1 else "have"
-        why = f"nobody can say whether it is new: {' and '.join(missing)} {have} not answered yet"
+        heard = [other.offset.at_ns >= report.came_ns - SECOND for other in state.masters]
+        missing = [address for address, there in zip(state.addresses, heard, strict=True) if not there]
+        why = f"nobody can say whether it is new: no answer yet from {' and '.join(missing) or 'all others'}"
         return Admission(False, LOOK_AGAIN_NS, MasterQuarantined(why))
     master.why = "nobody could say whether it is new"
     master.write_marker(state.new_marker(master, report, state.longest_ms), report)
@@ -115,7 +115,9 @@ def found(state: GuardState, case: Case) -> Admission | None:
     elif step is Step.WRITE_FINAL:
         master.why = ""
         master.write_marker(state.new_marker(master, report), report)
-    return Admission(False, LOOK_AGAIN_NS if step is Step.GIVE_WAY else 0)
+    elif step is Step.GIVE_WAY:
+        return Admission(False, LOOK_AGAIN_NS, MasterQuarantined("it is new, and another client begins to use it"))
+    return Admission(False)
 
 
 def replace_lost_marker(state: GuardState, case: Case) -> Admission:
@@ -222,7 +224,8 @@ def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
     """Quarantine the master, and write an unsure marker, so that all clients do."""
     leap = case.master.leap
     assert leap is not None
-    case.master.leap = leap._replace(judged=True)
+    # Judged when another marker is there: this write may fail.
+    case.master.leap = leap._replace(doubted=_seen(case).identity())
     _quarantine(state, case, leap.described())
     _write_doubt(state, case)
     return admission(state, case)

@@ -85,7 +85,13 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
         return case._replace(clock=ClockState.STANDS_STILL)
     refusal = stranger(state, master) if seen is None else disagreement(state, master, seen)
     if refusal:
+        master.contrary = refusal if seen is not None else ""
         return case._replace(refusal=refusal, marker=MarkerState.CONTRARY)
+    master.contrary = ""
+    # A client that agrees with nobody writes nothing: it may be the one that is wrong.
+    contrary = [other.contrary for other in state.masters if other.contrary]
+    if (seen is None or seen.draft) and contrary and state.known_marker() is None:
+        return case._replace(refusal=contrary[0], marker=MarkerState.CONTRARY)
     if seen is None or seen.draft:
         reached = tuple(other for other in others if other is not None)
         return case._replace(marker=missing_marker(state, master, report, others), reports=reached)
@@ -93,7 +99,7 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
     return case._replace(
         marker=present_marker(state, master, seen, report),
         process=process_of(state, seen, report),
-        clock=clock_of(state, master, report),
+        clock=clock_of(state, master, seen, report),
     )
 
 
@@ -119,8 +125,9 @@ def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, rep
     """Return whether the master may have forgotten locks when its marker was written, or since then."""
     known = master.marker
     replaced = known is not None and known.origin() != marker.origin() and master.knew_marker(report.came_ns)
-    if replaced and not state.settings.trust_persistence:
-        return MarkerState.OLDER if marker.origin() in master.earlier else MarkerState.FORGETFUL
+    if replaced and known is not None and not state.settings.trust_persistence:
+        older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
+        return MarkerState.OLDER if older or marker.origin() in master.earlier else MarkerState.FORGETFUL
     return MarkerState.FORGETFUL if marker.out else MarkerState.INTACT
 
 
@@ -140,10 +147,12 @@ def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
     return marker.origin()[0] == now and not report.promoted and marker.max_ttl <= report.backlog_ms
 
 
-def clock_of(state: GuardState, master: GuardedMaster, report: HandshakeReport) -> ClockState:
-    """Return whether the master's clock has jumped forward, as far as that is not decided yet."""
+def clock_of(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> ClockState:
+    """Return whether the master's clock has jumped forward, as far as that is not decided and written yet."""
     leap = master.leap
-    if leap is None or leap.judged:
+    if leap is None or leap.judged or (leap.doubted and leap.doubted != marker.identity()):
         return ClockState.STEADY
+    if leap.doubted:
+        return ClockState.FORWARD
     others = [other.leap for other in state.others(master) if other.offset.at_ns > leap.at_ns]
     return judge_leap(leap, others, len(state.addresses), report.came_ns)

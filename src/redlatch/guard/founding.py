@@ -10,7 +10,7 @@ drafts, which expire soon and let no master vote:
   3. It replaces its own drafts, and only them, by final markers. A master whose draft is gone by then has no marker
      beside final ones, and is kept out as a forgetful one.
 
-Of two founders the one with the smaller number goes on: it replaces the drafts of the other, which begins again.
+Of two founders the one that began earlier goes on: it replaces the drafts of the other, which waits for it.
 `tests/model/founding.pml` checks these rules.
 """
 
@@ -23,12 +23,13 @@ from enum import Enum, auto
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import Marker
 
-# A draft expires after this time, in milliseconds.
-DRAFT_KEPT_MS = 5000
+# A draft expires after this time, in milliseconds. So long others wait for a founder that has ended in the middle.
+DRAFT_KEPT_MS = 3000
 
-# An attempt's number is its time in microseconds, and this many random values. So it is unique, and of two founders the
-# one that began earlier goes on.
-RANDOM_VALUES = 1 << 11
+# The number of an attempt consists of its founder's rank, which stays, and the count of its attempts. The rank is the
+# time of the first attempt in microseconds, and this many random values: no two founders have the same.
+RANDOM_VALUES = 1 << 40
+ATTEMPTS = 1 << 20
 
 
 class Step(Enum):
@@ -37,7 +38,7 @@ class Step(Enum):
     WRITE_DRAFT = auto()
     WAIT = auto()  # until the other masters were read
     READ_AGAIN = auto()
-    GIVE_WAY = auto()  # to a founder with a smaller number
+    GIVE_WAY = auto()  # to a founder with a smaller rank
     WRITE_FINAL = auto()
 
 
@@ -51,7 +52,6 @@ class Founding:
 
     Attributes:
         number: of the present attempt, or 0.
-        past: the numbers of the earlier ones.
         sent: the masters, by index, that were sent its draft.
         complete_ns: when all of its drafts had been read; 0 before.
     """
@@ -59,7 +59,6 @@ class Founding:
     wall_us: Callable[[], int]
     random: Callable[[], float]
     number: int = 0
-    past: set[int] = field(default_factory=set)
     sent: set[int] = field(default_factory=set)
     complete_ns: int = 0
 
@@ -72,7 +71,7 @@ class Founding:
         if not self.number:
             self._begin()
         numbers = [draft_number(other) for other in reports]
-        if any(0 < number < self.number and number not in self.past for number in numbers):
+        if any(number and number // ATTEMPTS < self.number // ATTEMPTS for number in numbers):
             return Step.GIVE_WAY
         if all(number == self.number for number in numbers):
             if not self.complete_ns:
@@ -88,8 +87,8 @@ class Founding:
 
     def _begin(self) -> None:
         """Begin another attempt."""
-        self.past.add(self.number)
-        self.number = max(1, self.wall_us()) * RANDOM_VALUES + int(self.random() * RANDOM_VALUES)
+        rank = self.number // ATTEMPTS or max(1, self.wall_us()) * RANDOM_VALUES + int(self.random() * RANDOM_VALUES)
+        self.number = max(self.number, rank * ATTEMPTS) + 1
         self.sent = set()
         self.complete_ns = 0
 

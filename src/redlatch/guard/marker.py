@@ -88,7 +88,8 @@ class Marker:
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise ValueError("it has other fields")
         fields["horizon"] = int(horizon)
-        longest = dict.fromkeys(_BELOW_UNBOUNDED, UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
+        longest = dict.fromkeys(_MICROSECONDS, UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
+        longest["draft"] = UNBOUNDED**2
         if not all([0 <= fields[name] <= most for name, most in longest.items()]):
             raise ValueError("marker fields out of range")
         marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
@@ -101,7 +102,7 @@ _FIELDS = {
     **{"run_id": str, "since": int, "wall": int, "out": int, "draft": int, "sure": bool},
     **{"max_ttl": int, "trusted": bool, "master": str, "masters": list},
 }
-_BELOW_UNBOUNDED = "since", "wall", "draft"
+_MICROSECONDS = "since", "wall"
 _MILLISECONDS = "out", "max_ttl", "horizon"
 
 

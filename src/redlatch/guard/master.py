@@ -40,6 +40,8 @@ class GuardedMaster:
         why: the same in words.
         until_ns: when the quarantine ends, as far as its memory is concerned.
         found_us: when it was found to have forgotten, by its own clock.
+        contrary: how its marker contradicts this client, or "".
+        written: the identity of the marker that this client has written last.
         settles_ns: until when nobody is told, because it becomes known soon for how long it is kept out.
         unsure: the process and the time of an unsure marker, and when this client first saw it.
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.
@@ -63,6 +65,8 @@ class GuardedMaster:
     why: str = ""
     until_ns: int = 0
     found_us: int = 0
+    contrary: str = ""
+    written: bytes = b""
     settles_ns: int = 0
     unsure: tuple[tuple[str, int], int] | None = None
     jumped_until_ns: int = 0
@@ -129,6 +133,7 @@ class GuardedMaster:
         Args:
             kept: for how many milliseconds the master keeps it; 0 is as long as a final marker.
         """
+        self.written = marker.identity()
         self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), report.server_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:

@@ -280,17 +280,12 @@ class Fleet:
         link.pushes = PUSHES_AHEAD
         link.monitor = monitor
         if monitor is not None:
-            now = self.clock.now()
-            link.pulse = Pulse(*monitor.pulse())
-            link.horizon_ms, link.raised_ns, link.raising_ms = monitor.horizon_ms, now, 0
-            # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
-            self.pulse_ns = min(self.pulse_ns, now)
+            self._observe(link, monitor)
         self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
-        link.up = True
-        link.dialling = False
+        link.up, link.dialling = True, False
         for command in link.owed.values():
             self._send_on(link, self.ballot_of(command))
         # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
@@ -300,12 +295,18 @@ class Fleet:
             link.parked.popleft()
         # Many commands may have waited for the connection. That does not mean that the master has stopped.
         link.full_at = -1
-        if monitor is not None and link.horizon_ms < link.pulse.wanted_ms:
+        if monitor is not None:
             self._raise(link, link.pulse.wanted_ms)
         self._survey()
-        self.torn = False
-        if self.stirs_held:
-            self._resume_held()
+        self._end()
+
+    def _observe(self, link: Link, monitor: Any) -> None:
+        """Begin to send pulses on a new connection."""
+        now = self.clock.now()
+        link.pulse = Pulse(*monitor.pulse())
+        link.horizon_ms, link.raised_ns, link.raising_ms = monitor.horizon_ms, now, 0
+        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+        self.pulse_ns = min(self.pulse_ns, now)
 
     def fail(self, index: int, cause: BaseException) -> None:
         """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
@@ -314,9 +315,7 @@ class Fleet:
         link.cause = cause
         self._unpark(link)
         self._survey()
-        self.torn = False
-        if self.stirs_held:
-            self._resume_held()
+        self._end()
 
     def look(self) -> None:
         """Send a pulse on every link, because the horizons of the masters are needed now."""
@@ -330,6 +329,12 @@ class Fleet:
         if self.torn or self.wires.taken:
             self.mend()
         self.torn = True
+
+    def _end(self) -> None:
+        """End an operation; then let held ballots go on."""
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
 
     def mend(self) -> None:
         """Close every connection if an exception left an operation half done."""
@@ -465,8 +470,8 @@ class Fleet:
     # --- horizons (see `horizon`) ------------------------------------------------------------------------------
 
     def _raise(self, link: Link, ttl_ms: int) -> None:
-        """Send a pulse that asks a master to store a ttl, unless one is under way."""
-        if link.raising_ms < ttl_ms:
+        """Send a pulse that asks a master to store a ttl, unless it has, or one is under way."""
+        if max(link.horizon_ms, link.raising_ms) < ttl_ms:
             key, identity, _ = link.monitor.pulse()
             link.pulse = Pulse(key, identity, ttl_ms)
             link.raising_ms = ttl_ms

@@ -62,12 +62,15 @@ cdef class Fleet:
 
     # internal
     cdef _begin(self)
+    cdef _end(self)
     @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1
     @cython.locals(link=Link, ballot=Ballot)
     cdef _pulse(self, long long now_ns)
     @cython.locals(now=cython.longlong, wanted_ms=cython.longlong)
     cdef bint _beat(self, Link link, Ballot ballot, long long server_us, long long horizon_ms) except -1
+    @cython.locals(now=cython.longlong)
+    cdef _observe(self, Link link, monitor)
     @cython.locals(ballot=Ballot)
     cdef _raise(self, Link link, long long ttl_ms)
     @cython.locals(link=Link)
