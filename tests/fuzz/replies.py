@@ -73,7 +73,7 @@ class Wire:
     def __init__(self, build: impl.Implementation) -> None:
         commands, ballot = build.module("votes.commands"), build.module("votes.ballot").Ballot
         clock = build.module("wire.net").BootClock()
-        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock, True)
+        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock)
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -121,7 +121,7 @@ class Wire:
 
 
 def _monitor() -> Any:
-    admissions = Admissions((ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda index, ns: None)
+    admissions = Admissions((ADDRESS,), Guard(), b"g", 0.01, lambda: 10**15, lambda index, ns: None)
     report = HandshakeReport("r", None, 10**15, 10**9, 10**9 + 1000, False)
     admissions.decide(0, report, [report])
     write = admissions.handshake(0).write

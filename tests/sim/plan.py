@@ -95,7 +95,6 @@ DRAWN = {
     "swapping": themes.swapping,
     "failing over": themes.failing_over,
     "returning": themes.returning,
-    "mixing": themes.mixing,
 }
 
 

@@ -105,8 +105,7 @@ class BaseClient:
         if guard is None:
             return None
         names = tuple(master.name for master in self._masters)
-        key, ttl_ms = self._prefix + MARKER, self._ttl_ms
-        return partial(Admissions, names, guard, key, ttl_ms, policy.drift_factor, policy.fences.now, policy.random)
+        return partial(Admissions, names, guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

@@ -17,8 +17,6 @@ Rules:
   * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
     that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
     the master was flushed, the engine closes the connection before it counts the votes that follow.
-  * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
-    the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
   * Attempts, releases and looks do not wait for a master that is silent (see `silence`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
     came while the link was down. The link sends it first on its next connection. If there is no next connection, the
@@ -29,7 +27,7 @@ Rules:
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo` and `again`.
+`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
 
 Only the engine changes the FIFO of a link.
 """
@@ -41,10 +39,8 @@ from typing import Any
 
 from hiredis import Reader
 
-from redlatch.wire.horizon import coverage, covers, uncovered
-
 from ..votes.ballot import Ballot
-from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse, read_pulse
+from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
@@ -103,7 +99,6 @@ class Fleet:
         addresses: the address of each master, without credentials.
         quorum: the number of masters that must agree.
         clock: the clock of all deadlines.
-        guarded: whether every link has a monitor.
 
     Attributes:
         wires: the sockets, by the index of the link.
@@ -118,13 +113,9 @@ class Fleet:
         resent: whether a script was ever sent again in full.
         pulse_ns: when the next pulse is due, in nanoseconds since boot.
         silence: which links are suspected.
-        horizon_ms: the ttl that all connected links cover (see `horizon`); 0 if they are fewer than a quorum.
-        raised_ns: since when, in nanoseconds since boot.
-        held: the ballots that wait until a quorum of links covers their ttl, in their order.
-        stirs_held: whether a link has changed, so that held ballots may go on.
     """
 
-    def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False) -> None:
+    def __init__(self, addresses: list[str], quorum: int, clock: Clock) -> None:
         self.clock = clock
         self.wires = net.Wires(len(addresses))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
@@ -139,11 +130,6 @@ class Fleet:
         self.staged = False
         self.resent = False
         self.pulse_ns = UNBOUNDED
-        self.guarded = guarded
-        self.horizon_ms = 0 if guarded else UNBOUNDED
-        self.raised_ns = -1
-        self.held: dict[Ballot, None] = {}
-        self.stirs_held = False
         # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -158,24 +144,16 @@ class Fleet:
         """Stage the command of a ballot on every link that it asks.
 
         A link that is up stages the command. A link that is being dialled parks the ballot. A link that is down votes
-        "failed" at once. So does, for a ballot with a ttl, a link that does not cover it.
+        "failed" at once.
         """
         command = ballot.command
         self._begin()
         if command.since_ns >= self.pulse_ns:
             self._pulse(command.since_ns)
-        asked = ballot.asked
-        if command.ttl_ms and (command.ttl_ms > self.horizon_ms or command.since_ns < self.raised_ns):
-            asked = self._covering(ballot)
-            if asked < 0:
-                self.torn = False
-                return
-        elif self.held and command.releases:
-            self._withdraw_held(command)
         dialect = -1
         payload = b""
         for link in self.links:
-            if not asked >> link.index & 1:
+            if not ballot.asked >> link.index & 1:
                 continue
             if link.up:
                 if link.dialect != dialect:
@@ -187,34 +165,20 @@ class Fleet:
                 link.pending.append(ballot)
                 if self._full(link) and self._stalled(link):
                     self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
+            elif link.dialling and len(link.parked) < self.max_pending:
+                link.parked.append(ballot)
             else:
-                self._park(link, ballot)
-        if self.silence.suspects or ballot.behind is not None:
-            self._end_submit(ballot)
-        self.torn = False
-
-    def _end_submit(self, ballot: Ballot) -> None:
-        """Decide a ballot that lacks only the votes of suspected masters; submit the ballot behind it."""
+                # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release
+                # that found no room.
+                if link.dialling:
+                    link.cause = TimeoutError("too many commands wait for a connection to the master")
+                    self._unpark(link)
+                self._fail_unsent(link, ballot)
         if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
             self._decide(ballot)
         self.torn = False
         if ballot.behind is not None:
             self.submit(ballot.behind)
-
-    def _park(self, link: Link, ballot: Ballot) -> None:
-        """Park a ballot until a link is connected, or count its vote as failed."""
-        command = ballot.command
-        if self.guarded and command.ttl_ms:
-            self._failed(link, ballot, uncovered(link, command.ttl_ms))
-        elif link.dialling and len(link.parked) < self.max_pending:
-            link.parked.append(ballot)
-        else:
-            # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release that
-            # found no room.
-            if link.dialling:
-                link.cause = TimeoutError("too many commands wait for a connection to the master")
-                self._unpark(link)
-            self._fail_unsent(link, ballot)
 
     def flush(self) -> None:
         """Send the staged commands, with one system call for each link."""
@@ -240,8 +204,6 @@ class Fleet:
         if self.silence.waiting:
             self._suspect(self.clock.now())
         self.torn = False
-        if self.stirs_held:
-            self._resume_held()
 
     def hurry(self) -> None:
         """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
@@ -256,8 +218,6 @@ class Fleet:
         if data is not None:
             self._take(self.links[index], data)
         self.torn = False
-        if self.stirs_held:
-            self._resume_held()
 
     def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
         """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
@@ -267,9 +227,9 @@ class Fleet:
             sock: the connected, non-blocking socket.
             traits: the results of the handshake.
             dialect: the dialect of the server.
-            monitor: the guard's monitor of the master; None if the fleet is not guarded. Its `pulse` returns the
-                arguments of the pulse, and `horizon_ms` is the horizon that the handshake has read. Its `answered`
-                takes the replies and its `flushed` takes flushes; both return why the link must be closed, or None.
+            monitor: the guard's monitor of the master, or None. Its `pulse` returns the arguments of the pulse. Its
+                `answered` takes the replies and its `flushed` takes flushes; both return why the link must be closed,
+                or None.
         """
         link = self.links[index]
         self._begin()
@@ -280,12 +240,15 @@ class Fleet:
         link.pushes = PUSHES_AHEAD
         link.monitor = monitor
         if monitor is not None:
-            self._observe(link, monitor)
+            link.pulse = Pulse(*monitor.pulse())
+            # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+            self.pulse_ns = min(self.pulse_ns, self.clock.now())
         self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
         link.cause = None
-        link.up, link.dialling = True, False
+        link.up = True
+        link.dialling = False
         for command in link.owed.values():
             self._send_on(link, self.ballot_of(command))
         # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
@@ -295,18 +258,7 @@ class Fleet:
             link.parked.popleft()
         # Many commands may have waited for the connection. That does not mean that the master has stopped.
         link.full_at = -1
-        if monitor is not None:
-            self._raise(link, link.pulse.wanted_ms)
-        self._survey()
-        self._end()
-
-    def _observe(self, link: Link, monitor: Any) -> None:
-        """Begin to send pulses on a new connection."""
-        now = self.clock.now()
-        link.pulse = Pulse(*monitor.pulse())
-        link.horizon_ms, link.raised_ns, link.raising_ms = monitor.horizon_ms, now, 0
-        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
-        self.pulse_ns = min(self.pulse_ns, now)
+        self.torn = False
 
     def fail(self, index: int, cause: BaseException) -> None:
         """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
@@ -314,14 +266,6 @@ class Fleet:
         self._begin()
         link.cause = cause
         self._unpark(link)
-        self._survey()
-        self._end()
-
-    def look(self) -> None:
-        """Send a pulse on every link, because the horizons of the masters are needed now."""
-        self._begin()
-        self._pulse(self.clock.now())
-        self.staged = True
         self.torn = False
 
     def _begin(self) -> None:
@@ -329,12 +273,6 @@ class Fleet:
         if self.torn or self.wires.taken:
             self.mend()
         self.torn = True
-
-    def _end(self) -> None:
-        """End an operation; then let held ballots go on."""
-        self.torn = False
-        if self.stirs_held:
-            self._resume_held()
 
     def mend(self) -> None:
         """Close every connection if an exception left an operation half done."""
@@ -345,7 +283,6 @@ class Fleet:
                 if link.up:
                     self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
             self.wires.taken = False
-            self._survey()
             self.torn = False
 
     def fail_unsubmitted(self, ballot: Ballot) -> None:
@@ -397,21 +334,13 @@ class Fleet:
                 if command is not None:
                     undone[command.key, command.token] = command
                     ballot.withdraw()
-        for held in list(self.held):
-            held.withdraw()
-            del self.held[held]
         for command in undone.values():
             self.submit(self.ballot_of(command))
         self.flush()
 
     def record_silent(self, ballot: Ballot) -> None:
         """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
-        if ballot in self.held:
-            ttl_ms = ballot.command.ttl_ms
-            silent = [link.index for link in self.links if not covers(link, ttl_ms, link.raised_ns)]
-        else:
-            silent = [link.index for link in self.links if link.waits_for(ballot)]
-        ballot.silent = tuple(silent)
+        ballot.silent = tuple([link.index for link in self.links if link.waits_for(ballot)])
 
     def ballot_of(self, command: Command) -> Ballot:
         """Return a ballot for a command that has no waiter."""
@@ -447,100 +376,12 @@ class Fleet:
                 ballot.until_ns = now_ns
                 self._send_on(link, ballot)
 
-    def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
+    def _beat(self, link: Link, ballot: Ballot, answer: int) -> bool:
         """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
-        now = self.clock.now()
-        pulse: Any = ballot.command
-        wanted_ms = pulse.wanted_ms
-        cause = link.monitor.answered(ballot.until_ns, now, server_us, horizon_ms)
+        cause = link.monitor.answered(ballot.until_ns, self.clock.now(), answer)
         if cause is not None:
             self._drop(link, cause)
-            return False
-        if wanted_ms > horizon_ms:
-            link.refused_ns = now
-        if link.raising_ms and link.raising_ms <= wanted_ms:
-            link.raising_ms = 0
-            self.stirs_held = bool(self.held)
-        # A horizon that another client has raised changes nothing here while ours is enough.
-        if link.horizon_ms < wanted_ms and link.horizon_ms < horizon_ms:
-            link.horizon_ms, link.raised_ns = horizon_ms, now
-            self._survey()
-        return True
-
-    # --- horizons (see `horizon`) ------------------------------------------------------------------------------
-
-    def _raise(self, link: Link, ttl_ms: int) -> None:
-        """Send a pulse that asks a master to store a ttl, unless it has, or one is under way."""
-        if max(link.horizon_ms, link.raising_ms) < ttl_ms:
-            key, identity, _ = link.monitor.pulse()
-            link.pulse = Pulse(key, identity, ttl_ms)
-            link.raising_ms = ttl_ms
-            ballot = self.ballot_of(link.pulse)
-            ballot.until_ns = self.clock.now()
-            self._send_on(link, ballot)
-            self.staged = True
-
-    def _survey(self) -> None:
-        """Compute what all connected links cover."""
-        if self.guarded:
-            up = [link for link in self.links if link.up]
-            self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
-            self.raised_ns = max([link.raised_ns for link in up], default=-1)
-            self.stirs_held = bool(self.held)
-
-    def _holds(self, ballot: Ballot) -> bool:
-        """Hold a ballot if too few links cover its ttl, but enough may do so soon; return whether it is held."""
-        command = ballot.command
-        # The first part of the attempt has left, so it is too late to wait for further links.
-        if ballot.asked != -1 and not ballot.lone():
-            return False
-        found = coverage(self.links, command.ttl_ms, command.since_ns, True)
-        for link in found.coming:
-            if link.up:
-                self._raise(link, command.ttl_ms)
-        if len(found.ready) < self.quorum <= len(found.ready) + len(found.coming):
-            self.held[ballot] = None
-            return True
-        # What the links have stored until now counts.
-        command.since_ns = self.clock.now()
-        return False
-
-    def _covering(self, ballot: Ballot) -> int:
-        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others.
-
-        Return -1 if the ballot is held until a quorum may vote.
-        """
-        if self._holds(ballot):
-            return -1
-        command = ballot.command
-        asked = 0
-        for link in self.links:
-            if ballot.asked >> link.index & 1:
-                if covers(link, command.ttl_ms, command.since_ns):
-                    asked |= 1 << link.index
-                else:
-                    self._failed(link, ballot, uncovered(link, command.ttl_ms))
-        return asked
-
-    def _resume_held(self) -> None:
-        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
-        self.stirs_held = False
-        now = self.clock.now()
-        for ballot in list(self.held):
-            if 0 < ballot.until_ns <= now and not ballot.decided:
-                self.record_silent(ballot)
-            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Else the
-            # ballot might be sent twice, and one master might have two votes.
-            del self.held[ballot]
-            if not ballot.decided and not 0 < ballot.until_ns <= now:
-                self.submit(ballot)
-        self.staged = True
-
-    def _withdraw_held(self, release: Command) -> None:
-        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
-        for ballot in list(self.held):
-            if ballot.command.token == release.token and ballot.command.key == release.key:
-                del self.held[ballot]
+        return cause is None
 
     def _announce(self, link: Link, command: Command) -> None:
         """Make the master track the key of the question that follows, so that it pushes a change of that key."""
@@ -677,11 +518,10 @@ class Fleet:
             link.advance()
             ballot.no += 1
             self._tally(ballot)
-        elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
+        elif command.meaning and type(reply) is int:
             link.advance()
-            return self._beat(link, ballot, found[0], found[1])
-        elif command.meaning and command.meaning != TIME and type(reply) is int:
-            link.advance()
+            if command.meaning == TIME:
+                return self._beat(link, ballot, reply)
             ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
@@ -786,4 +626,3 @@ class Fleet:
         link.dialling = True
         # Last: until this line, an interrupted drop starts again from the beginning.
         link.up = False
-        self._survey()

@@ -40,10 +40,6 @@ class Link:
         lost_ns: when the last connection broke.
         monitor: takes the answers to pulses and the flushes of this master; or None.
         pulse: the command that the guard sends each second, or None.
-        horizon_ms: the horizon that the master has acknowledged on this connection, in milliseconds (see `horizon`).
-        raised_ns: when it did.
-        raising_ms: the horizon that it was asked to store and has not answered for yet; or 0.
-        refused_ns: when it last answered that it cannot store a horizon, or -1.
         suspected: whether ballots no longer wait for the votes of the master.
         missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
         suspected_ns: when the master was suspected.
@@ -74,10 +70,6 @@ class Link:
         self.cut = 0
         self.monitor: Any = None
         self.pulse: Any = None
-        self.horizon_ms = 0
-        self.raised_ns = -1
-        self.raising_ms = 0
-        self.refused_ns = -1
         self.suspected = False
         self.missing_vote = -1
         self.suspected_ns = 0

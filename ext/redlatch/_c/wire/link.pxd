@@ -27,10 +27,6 @@ cdef class Link:
     cdef public long long cut
     cdef public object monitor     # or None
     cdef public Command pulse      # or None
-    cdef public long long horizon_ms
-    cdef public long long raised_ns
-    cdef public long long raising_ms
-    cdef public long long refused_ns
     cdef public bint suspected
     cdef public long long missing_vote
     cdef public long long suspected_ns
