@@ -31,6 +31,7 @@ def searched(folder: Path, *definitions: str) -> Found:
     return found
 
 
+@full
 def test_two_founders_make_no_forgetful_master_new(tmp_path: Path) -> None:
     found = searched(tmp_path, "EXPIRIES=1")
     assert not found.schedule
