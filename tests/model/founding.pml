@@ -32,9 +32,6 @@ byte marker[N];
 bit key[N];            /* the master has the key of the lock */
 bit live;              /* somebody holds the lock */
 byte forgets = 0;
-#ifdef EXPIRIES
-byte expiries = 0;
-#endif
 
 #define is_draft(x) (x >= 1 && x <= FOUNDERS)
 #define is_final(x) (x == NEW || x == FORGOT)
@@ -109,11 +106,6 @@ inline founder_at(j, i) {
     fi
 }
 
-inline expire(i) {
-    printf("the draft on master %d expires\n", i);
-    marker[i] = EMPTY
-}
-
 inline master_at(i) {
     if
     /* A master without a final marker, beside one that has one, is a forgetful one. */
@@ -125,10 +117,8 @@ inline master_at(i) {
         printf("master %d votes again\n", i);
         marker[i] = NEW }
     :: d_step { forgets < FORGETS -> printf("master %d forgets\n", i); forgets++; marker[i] = EMPTY; key[i] = 0 }
-#ifdef EXPIRIES
-    :: d_step { is_draft(marker[i]) && expiries < EXPIRIES -> expire(i); expiries++ }
-#else
-    :: d_step { is_draft(marker[i]) -> expire(i) }
+#ifndef LASTING_DRAFTS
+    :: d_step { is_draft(marker[i]) -> printf("the draft on master %d expires\n", i); marker[i] = EMPTY }
 #endif
     fi
 }

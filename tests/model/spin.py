@@ -1,12 +1,22 @@
-"""Runs a model of SPIN (https://spinroot.com), which searches all that can happen; Debian: apt install spin."""
+"""Runs a model of SPIN (https://spinroot.com), which searches all that can happen; Debian: apt install spin.
+
+Run a test with `-s` to see the number of states, and a schedule for each mistake. REDLATCH_MODEL=full adds the long
+searches.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+needs_spin = pytest.mark.skipif(shutil.which("spin") is None, reason="there is no spin here (Debian: apt install spin)")
+full = pytest.mark.skipif(os.environ.get("REDLATCH_MODEL") != "full", reason="takes minutes: REDLATCH_MODEL=full")
 
 # The models need some hundred steps; SPIN stops at this depth, and says so.
 DEPTH = 1_000_000
@@ -26,20 +36,20 @@ class Found:
     schedule: list[str]
 
 
-def search(model: Path, folder: Path, *definitions: str) -> Found:
-    """Search a model in all its states, or to the first error.
+def search(model: str, folder: Path, *definitions: str) -> Found:
+    """Search a model in all its states, or to the first error, and print what was found.
 
     Args:
-        model: the file.
+        model: the name of its file, beside this one.
         folder: an empty folder for what SPIN and the compiler write.
         definitions: of the preprocessor: "NAME" or "NAME=value".
 
     Raises:
         RuntimeError: a program failed, or the search was not exhaustive; the message has what was printed.
     """
-    shutil.copy(model, folder)
+    shutil.copy(Path(__file__).with_name(model), folder)
     options = [f"-D{definition}" for definition in definitions]
-    _run(folder, "spin", "-a", *options, model.name)
+    _run(folder, "spin", "-a", *options, model)
     limits = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEGABYTES}"]
     _run(folder, "gcc", "-O2", "-w", *limits, "-o", "pan", "pan.c")
     printed = _run(folder, "./pan", f"-m{DEPTH}")
@@ -47,10 +57,11 @@ def search(model: Path, folder: Path, *definitions: str) -> Found:
     schedule: list[str] = []
     if errors:
         # What the model prints, and then SPIN's own lines.
-        steps = _run(folder, "spin", "-t", *options, model.name)
+        steps = _run(folder, "spin", "-t", *options, model)
         schedule = [line.strip() for line in steps.split("spin: ")[0].splitlines()]
     elif "max search depth too small" in printed or "Search not completed" in printed:
         raise RuntimeError(printed)
+    print(f"\n{definitions}: {states:,} states", *schedule, sep="\n  ")
     return Found(states, schedule)
 
 

@@ -1,34 +1,24 @@
 """Checks the horizon of the next guard (rules G1 to G4) in all that can happen; `horizon.pml` is the model.
 
-Run with `-s` to see the number of states, and a schedule for each mistake. REDLATCH_MODEL=full adds a second
-forgetting: a minute, and 1.3 GB of memory.
+REDLATCH_MODEL=full adds a second forgetting: a minute, and 1.3 GB of memory.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from model.spin import Found, search
+from model.spin import full, needs_spin, search
 
-MODEL = Path(__file__).parent / "horizon.pml"
+MODEL = "horizon.pml"
 
-pytestmark = pytest.mark.skipif(shutil.which("spin") is None, reason="there is no spin here (Debian: apt install spin)")
-full = pytest.mark.skipif(os.environ.get("REDLATCH_MODEL") != "full", reason="takes minutes: REDLATCH_MODEL=full")
-
-
-def searched(folder: Path, *definitions: str) -> Found:
-    found = search(MODEL, folder, *definitions)
-    print(f"\n{definitions}: {found.states:,} states", *found.schedule, sep="\n  ")
-    return found
+pytestmark = needs_spin
 
 
 def test_a_lock_has_one_holder_although_a_master_forgets(tmp_path: Path) -> None:
     """Two clients ask at most once each. Every witness of a live lock knows how long the lock lives."""
-    found = searched(tmp_path, "FORGETS=1")
+    found = search(MODEL, tmp_path, "FORGETS=1")
     assert not found.schedule
     assert found.states > 1_000_000
 
@@ -36,7 +26,7 @@ def test_a_lock_has_one_holder_although_a_master_forgets(tmp_path: Path) -> None
 @full
 def test_a_lock_has_one_holder_although_masters_forget_twice(tmp_path: Path) -> None:
     """The same invariants hold if one master forgets twice, or two masters forget."""
-    found = searched(tmp_path, "FORGETS=2")
+    found = search(MODEL, tmp_path, "FORGETS=2")
     assert not found.schedule
     assert found.states > 8_000_000
 
@@ -53,4 +43,4 @@ def test_a_lock_has_one_holder_although_masters_forget_twice(tmp_path: Path) -> 
     ],
 )
 def test_a_mistake_is_found(tmp_path: Path, mistake: str, forgets: int) -> None:
-    assert searched(tmp_path, mistake, f"FORGETS={forgets}").schedule
+    assert search(MODEL, tmp_path, mistake, f"FORGETS={forgets}").schedule
