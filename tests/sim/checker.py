@@ -18,33 +18,30 @@ if TYPE_CHECKING:
 
 SKEW_NS = family_scripts.SKEW_US * MICROSECOND
 
-# The scripts that acquire, by text and by SHA. Each takes the token as its first argument.
-_ACQUIRING = {
-    word: script.keys
-    for script in (
-        scripts.ACQUIRE_FENCED,
-        family_scripts.FAIR_ACQUIRE,
-        family_scripts.READ_ACQUIRE,
-        family_scripts.WRITE_ACQUIRE,
-        family_scripts.SLOT_ACQUIRE,
-    )
-    for word in (script.text, script.sha)
-}
+
+def _token_places(*called: scripts.Script) -> dict[bytes, int]:
+    """Return where calls of these scripts have the token, by text and by SHA: it is the first argument of each."""
+    return {word: 3 + int(script.keys) for script in called for word in (script.text, script.sha)}
 
 
-# The scripts that release or undo, in the same way.
-_RELEASING = {
-    word: script.keys
-    for script in (
-        scripts.RELEASE,
-        family_scripts.FAIR_RELEASE,
-        family_scripts.FAIR_UNDO,
-        family_scripts.READ_RELEASE,
-        family_scripts.WRITE_RELEASE,
-        family_scripts.SLOT_RELEASE,
-    )
-    for word in (script.text, script.sha)
-}
+# The scripts that acquire.
+_ACQUIRING = _token_places(
+    scripts.ACQUIRE_FENCED,
+    family_scripts.FAIR_ACQUIRE,
+    family_scripts.READ_ACQUIRE,
+    family_scripts.WRITE_ACQUIRE,
+    family_scripts.SLOT_ACQUIRE,
+)
+
+# The scripts that release or undo.
+_RELEASING = _token_places(
+    scripts.RELEASE,
+    family_scripts.FAIR_RELEASE,
+    family_scripts.FAIR_UNDO,
+    family_scripts.READ_RELEASE,
+    family_scripts.WRITE_RELEASE,
+    family_scripts.SLOT_RELEASE,
+)
 
 
 class Checker:
@@ -84,29 +81,29 @@ class Checker:
         for key in master.has_no_ttl():
             self._world.violate(f"master {master.index} has {key!r} without a ttl")
         index, name = master.index, words[0].upper()
+        script = words[1] if name in (b"EVAL", b"EVALSHA") else b""
         # A client answers NOSCRIPT with the whole script, so nothing stays because of it.
         if isinstance(reply, Refusal) and not str(reply).startswith("NOSCRIPT"):
             self._may_stay(master, words)
         elif name == b"SET":
             if isinstance(reply, Status):
                 self._taken.setdefault(words[2], set()).add(index)
-        elif name in (b"EVAL", b"EVALSHA") and words[1] in (scripts.EXTEND.sha, scripts.EXTEND.text):
+        elif script in (scripts.EXTEND.sha, scripts.EXTEND.text):
             if reply == 1 and master.keys.values.get(words[3]) != words[4]:
                 self._world.violate(f"master {index} has extended {words[3]!r} for {words[4]!r}, who has it not")
             if words[3] in master.keys.made:
                 self._world.violate(f"an extension has brought {words[3]!r} back on master {index}")
-        elif name in (b"EVAL", b"EVALSHA") and words[1] in _ACQUIRING and isinstance(reply, int):
-            keys = int(_ACQUIRING[words[1]])
-            fenced = words[1] in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
+        elif script in _ACQUIRING and isinstance(reply, int):
+            fenced = script in (scripts.ACQUIRE_FENCED.text, scripts.ACQUIRE_FENCED.sha)
             # The words that stay from now on are those of this grant.
             self.stays -= {(index, word) for word in words}
-            token = words[3 + keys]
+            token = words[_ACQUIRING[script]]
             if reply > 0 or (fenced and reply):
                 self._taken.setdefault(token, set()).add(index)
                 if (index, token, master.reading) in self._undone:
                     self._world.violate(f"{token!r} was acquired on master {index} behind its own release")
-        elif name in (b"EVAL", b"EVALSHA") and words[1] in _RELEASING and not isinstance(reply, Refusal):
-            self._undone.add((index, words[3 + int(_RELEASING[words[1]])], master.reading))
+        elif script in _RELEASING and not isinstance(reply, Refusal):
+            self._undone.add((index, words[_RELEASING[script]], master.reading))
         self._comes(master, words)
 
     def _comes(self, master: Master, words: list[bytes]) -> None:
