@@ -55,7 +55,7 @@ class Service:
                 time.sleep(0.001)
 
     def watch(self) -> None:
-        """Begin to measure: from the next lock on."""
+        """Begin to measure with the next lock."""
         before = self.had
         while self.had <= before + 1:
             time.sleep(0.001)
@@ -78,34 +78,29 @@ class Service:
 
 
 def flush_one(fleet: Masters) -> None:
-    """FLUSHALL of the only master."""
-    redis.Redis.from_url(fleet.urls[0]).flushall()
+    """Remove all keys of the first master."""
+    with redis.Redis.from_url(fleet.urls[0]) as server:
+        server.flushall()
 
 
-def restart_one(fleet: Masters) -> None:
-    """Kill -9 and start of the only master; the time in which it does not run counts."""
-    fleet.kill(0)
-    fleet.start(0)
+def restart_one(fleet: Masters, index: int = 0) -> None:
+    """Kill a master (SIGKILL) and start it again. The time in which it does not run counts."""
+    fleet.kill(index)
+    fleet.start(index)
 
 
-def restart_one_of_three(fleet: Masters) -> None:
-    """Kill -9 and start of one of three masters."""
-    restart_one(fleet)
-
-
-def restart_two_of_three(fleet: Masters) -> None:
-    """The same of two of three, the second one a second after the first."""
+def restart_two(fleet: Masters) -> None:
+    """Restart two masters, the second one a second after the first."""
     restart_one(fleet)
     time.sleep(1.0)
-    fleet.kill(1)
-    fleet.start(1)
+    restart_one(fleet, 1)
 
 
 OPERATIONS: dict[str, tuple[int, Callable[[Masters], None]]] = {
     "one master: FLUSHALL": (1, flush_one),
     "one master: kill -9 and restart": (1, restart_one),
-    "three masters: one restarted": (3, restart_one_of_three),
-    "three masters: two restarted, 1 s apart": (3, restart_two_of_three),
+    "three masters: one restarted": (3, restart_one),
+    "three masters: two restarted, 1 s apart": (3, restart_two),
 }
 
 
