@@ -37,7 +37,7 @@ UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
 SCHEDULE = "quorum/upkeep_schedule.py"
 EVIDENCE, ACTIONS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
-FOREIGN, OUTCOME = "quorum/kinds/foreign.py", "quorum/outcome.py"
+FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
 LINK = "wire/link.py"
@@ -472,11 +472,11 @@ return 1""",
     ),
     # --- the drop-ins' locks -----------------------------------------------------------------------------------
     Mutant(
-        "who waits beside a holder whose token was read waits for him",
+        "a lease whose token was read is handed off",
         "redis-py's hand-over to a worker",
-        HOLD,
-        "        return (self.held(now_ns) and not self.token_exposed) or",
-        "        return self.held(now_ns) or",
+        SHOWN,
+        "    hold.token_exposed = True\n    if hold.key in driver.queues.by_key",
+        "    if hold.key in driver.queues.by_key",
         foreign=True,
     ),
     Mutant(

@@ -143,7 +143,7 @@ def draw(seed: int) -> Plan:
     faults = [_fault(chance, masters, clients, span) for _ in range(chance.randint(1, 4) if theme == "faults" else 0)]
     if theme == "fork" and chance.random() < 0.6:
         faults.append(Fault(0.0, "restart", (chance.randrange(masters), 1.0)))
-    many = chance.randint(1, 4) if theme == "interrupts" else 0
+    many = chance.randint(2, 8) if theme == "interrupts" else 0
     return Plan(
         seed=seed,
         theme=theme,
