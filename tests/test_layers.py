@@ -94,9 +94,12 @@ def test_wire_never_imports_locks(module: str) -> None:
     assert not {unit_of(name) for name, _ in ours(module)} & {"locks", "drivers", "client", "aio"}
 
 
-@pytest.mark.parametrize("module", [f"redlatch.wire.{name}" for name in ("engine", "link", "net", "silence")])
+OF_THE_ENGINE = [f"redlatch.wire.{name}" for name in ("horizon", "link", "net", "silence")]
+
+
+@pytest.mark.parametrize("module", ["redlatch.wire.engine", *OF_THE_ENGINE])
 def test_the_engine_and_its_system_calls_import_only_commands_and_votes(module: str) -> None:
-    own = {f"redlatch.wire.{name}" for name in ("link", "net", "silence")}
+    own = set(OF_THE_ENGINE)
     known = own | {f"redlatch.votes.{name}" for name in ("ballot", "commands", "key", "units")}
     assert {name for name, _ in ours(module)} <= known
 
@@ -271,6 +274,7 @@ SOURCES = [
 
 # The files of unit tests that stand for no single module, with the reasons.
 WITHOUT_MODULE = {
+    "guard/test_horizon.py": "a horizon is of the marker, the state and the actions together",
     "quorum/waiting/test_races.py": "a race is between several modules: queues, watches and holds",
 }
 

@@ -493,7 +493,7 @@ def test_the_event_is_set_for_a_lease_won_after_a_handed_off_one_was_given_back(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
     async def main() -> None:
-        async with AsyncClient(three, attempt_timeout=0.05) as client:
+        async with AsyncClient(three, attempt_timeout=0.05, handoff=Handoff(tenure=60)) as client:
             giver, taker = client.lock(name, ttl=0.7), client.lock(name, ttl=1.5)
             assert await giver.acquire()
             waiting = asyncio.create_task(taker.acquire())

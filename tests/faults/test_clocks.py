@@ -110,7 +110,7 @@ def test_row_4_a_jump_is_seen_within_a_second_of_use_and_puts_held_locks_in_doub
     # The other masters still have the key.
     held.extend()
     held.check()
-    await_true(lambda: b'"new":false' in ask(urls[0]).get(b"\0guard"))
+    await_true(lambda: b'"out":0,' not in ask(urls[0]).get(b"\0guard"))
     held.release()
 
 

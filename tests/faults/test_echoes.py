@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from support.secrecy import Scanner
 
 from redlatch import LockError, QuorumUnavailable
 from redlatch.config import masters_of
+from redlatch.guard.marker import Marker
 from redlatch.testing import embedded
 from redlatch.votes.commands import pack
 from redlatch.wire.connect import dial
@@ -149,10 +149,9 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(
     with embedded.masters(3) as urls:
         for place, url in enumerate(urls):
             others = [FORGED * size, *(["y"] * (place + 2))]
-            fields = dict(run_id="r", since=1, wall=1, new=True, max_ttl=60000, trusted=False)
-            marker = dict(redlatch=1, master=FORGED, masters=others, **fields)
+            marker = Marker("r", 1, 1, 0, 0, True, 60000, False, FORGED, tuple(others), 10000)
             with ask(url) as server:
-                server.set("\0guard", json.dumps(marker, sort_keys=True, separators=(",", ":")))
+                server.set("\0guard", marker.text())
         client = connect(urls)
         with pytest.raises(LockError) as caught:
             client.lock(name).acquire(blocking=False)

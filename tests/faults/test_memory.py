@@ -198,7 +198,7 @@ def test_row_3_new_masters_vote_at_once_although_one_is_slow_to_answer(
     late.start()
     assert client.lock(name).acquire(timeout=PATIENCE)
     late.join()
-    await_true(lambda: all(b'"new":true' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
+    await_true(lambda: all(b'"out":0,' in (ask(url).get(b"\0guard") or b"") for url in masters.urls))
 
 
 def test_row_3_a_master_that_restarts_with_a_slow_clock_is_kept_out_as_long(
@@ -334,8 +334,8 @@ def test_row_33_a_marker_that_was_deleted_by_hand_counts_as_lost_memory(
         return server.get(b"\0guard")
 
     await_true(marked)
-    assert b'"new":true' in before
-    assert b'"new":false' in server.get(b"\0guard")
+    assert b'"out":0,' in before
+    assert b'"out":0,' not in server.get(b"\0guard")
 
 
 def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(
@@ -462,7 +462,7 @@ def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(
     before.lead_to(spare.urls[0])
     masters.kill(0)
     assert_nobody_wins_before(lock, rival, name)
-    assert b'"new":false' in replica.get(b"\0guard")
+    assert b'"out":0,' not in replica.get(b"\0guard")
 
 
 def test_row_35_a_first_replica_costs_nothing(connect: Face, fleet: Callable[..., embedded.Masters], name: str) -> None:
@@ -512,7 +512,7 @@ def test_row_50_a_fail_over_and_back_keeps_the_master_out(
 
     def kept_out() -> Any:
         assert not wins(lock)
-        return b'"new":false' in first.get(b"\0guard")
+        return b'"out":0,' not in first.get(b"\0guard")
 
     await_true(kept_out)
     assert held.remaining() > 0

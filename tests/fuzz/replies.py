@@ -10,6 +10,7 @@ from typing import Any
 from redlatch import impl
 from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
+from redlatch.guard.marker import Marker
 from redlatch.guard.settings import Guard
 from redlatch.wire.traits import Traits
 
@@ -21,6 +22,7 @@ ADDRESS = "master:1"
 # Words that a server may send, and words that it must not send.
 WORDS = [
     *(b"+OK\r\n", b":1\r\n", b":0\r\n", b"_\r\n", b"$-1\r\n", b":-2\r\n", b":5000\r\n", b":-5000\r\n", b"+QUEUED\r\n"),
+    *(b"+1000000000000000 1000\r\n", b"+1000000000000000 60000\r\n", b"+1 1 1\r\n"),
     *(b"-OOM no\r\n", b"-NOSCRIPT no\r\n", b"-READONLY no\r\n", b"-LOADING no\r\n", b"-ERR unknown command\r\n"),
     *(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n", b">2\r\n$10\r\ninvalidate\r\n_\r\n", b">3\r\n$7\r\nmessage\r\n"),
     *(
@@ -73,7 +75,7 @@ class Wire:
     def __init__(self, build: impl.Implementation) -> None:
         commands, ballot = build.module("votes.commands"), build.module("votes.ballot").Ballot
         clock = build.module("wire.net").BootClock()
-        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock)
+        self.fleet = build.module("wire.engine").Fleet([ADDRESS], 1, clock, True)
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -121,12 +123,11 @@ class Wire:
 
 
 def _monitor() -> Any:
-    admissions = Admissions((ADDRESS,), Guard(), b"g", 0.01, lambda: 10**15, lambda index, ns: None)
-    report = HandshakeReport("r", None, 10**15, 10**9, 10**9 + 1000, False)
-    admissions.decide(0, report, [report])
-    write = admissions.handshake(0).write
-    assert write is not None
-    admissions.decide(0, report._replace(marker=write.new), [])
+    admissions = Admissions((ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda index, ns: None)
+    marker = Marker("r", 10**15, 10**15, 0, 0, True, 60_000, False, ADDRESS, (ADDRESS,), 1000)
+    report = HandshakeReport("r", marker.text(), 10**15, 10**9, 10**9 + 1000, False)
+    admission = admissions.decide(0, report, [report])
+    assert admission is not None and admission.admitted
     return admissions.monitor(0)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from redlatch import Guard, MasterQuarantined
 from redlatch.guard.admission import Admissions
+from redlatch.guard.founding import DRAFT_KEPT_MS
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import Marker
+from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND
 
 ADDRESSES = "a:1", "b:1", "c:1"
 MAX_TTL = 10
+DEFAULT_TTL_MS = 2000
 OUT_NS = MAX_TTL * SECOND + MAX_TTL * 10 * MILLISECOND + 2 * MILLISECOND
 START_US = 1_800_000_000_000_000
 
@@ -32,8 +37,10 @@ class Rig:
             addresses,
             guard or Guard(max_ttl=MAX_TTL),
             b"\0guard",
+            DEFAULT_TTL_MS,
             0.01,
             lambda: self.clock_us() + self.wall_off_us,
+            lambda: 0.5,
             lambda index, ns: self.behind.append(index),
         )
 
@@ -46,15 +53,27 @@ class Rig:
         seen = self.run_ids[index], self.markers[index], server_us, *times
         return HandshakeReport(*seen, self.persists, self.promoted, self.backlog_ms)
 
-    def decide(self, index: int, others: Any = None) -> Any:
-        """Have a decision made about a master, after its handshake has written the marker that is due."""
+    def shake(self, index: int) -> HandshakeReport:
+        """Have a handshake write the marker that is due; return its report."""
         handshake = self.admissions.handshake(index)
         assert handshake.key == b"\0guard"
         if handshake.write is not None:
-            old, new, made_us = handshake.write
+            old, new, kept_ms, made_us = handshake.write
+            drafts = b'"draft":0,' not in new
+            assert kept_ms == DRAFT_KEPT_MS if drafts else kept_ms >= KEPT_MS
             if (self.markers[index] or b"") == old and self.report(index).server_us - made_us < 5_000_000:
                 self.markers[index] = new
-        return self.admissions.decide(index, self.report(index), [] if others is None else others)
+        return self.report(index)
+
+    def decide(self, index: int, others: Any = None) -> Any:
+        """Have a decision made about a master, after its handshake has written the marker that is due."""
+        return self.admissions.decide(index, self.shake(index), [] if others is None else others)
+
+    def shake_all(self) -> list[Any]:
+        """Return the decisions about all masters after a handshake with each of them."""
+        self.now += 10_000
+        reports: list[HandshakeReport | None] = [self.shake(index) for index in range(len(self.markers))]
+        return [self.admissions.decide(index, report, reports) for index, report in enumerate(reports) if report]
 
     def marker(self, index: int) -> Marker:
         found = Marker.read(self.markers[index])
@@ -62,13 +81,11 @@ class Rig:
         return found
 
     def found(self) -> Rig:
-        """Have all markers written, as the first client of new masters does, and all masters let in."""
-        reports = [self.report(index) for index in range(len(self.markers))]
-        for index in range(len(self.markers)):
-            admission = self.decide(index, reports)
-            assert (admission.admitted, admission.wait_ns, admission.cause) == (False, 0, None)
-        for index in range(len(self.markers)):
-            assert self.decide(index).admitted
+        """Have all masters founded, as the first client of new masters does, and let in."""
+        for _ in ("drafts", "another look", "final markers"):
+            for admission in self.shake_all():
+                assert (admission.admitted, admission.wait_ns, admission.cause) == (False, 0, None)
+        assert all(admission.admitted for admission in self.shake_all())
         return self
 
     def again(self, **given: Any) -> Rig:
@@ -85,16 +102,28 @@ class Rig:
     def pulse(self, index: int, server_us: int | None = None) -> Any:
         """Give a pulse its answer."""
         answer = self.clock_us() + self.ahead_us[index] if server_us is None else server_us
-        return self.admissions.monitor(index).answered(self.now - 1000, self.now + 1000, answer)
+        times = self.now - 1000, self.now + 1000
+        return self.admissions.monitor(index).answered(*times, answer, self.marker(index).horizon)
+
+    def raise_horizon(self, index: int, horizon_ms: int) -> None:
+        """Have another client raise the horizon of a master."""
+        self.markers[index] = replace(self.marker(index), horizon=horizon_ms).text()
 
 
 def kept_out_for(admission: Any) -> float:
-    """Return for how many seconds a master is kept out."""
+    """Return for how many seconds a master is kept out, as the error says."""
     assert not admission.admitted
     assert isinstance(admission.cause, MasterQuarantined)
-    assert "kept out" in str(admission.cause)
+    found = re.match(r"kept out for (\d+\.\d) s more", str(admission.cause))
+    assert found is not None
+    return float(found[1])
+
+
+def is_marked(admission: Any) -> bool:
+    """Return whether a master is quarantined, and dialled at once to have its marker written."""
+    kept_out_for(admission)
     wait_ns: int = admission.wait_ns
-    return wait_ns / SECOND
+    return wait_ns == 0
 
 
 def refused(admission: Any, words: str) -> None:

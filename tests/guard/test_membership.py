@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from redlatch import Guard
+from redlatch.votes.units import SECOND
 
-from .rig import ADDRESSES, Rig, kept_out_for, refused
+from .rig import ADDRESSES, MAX_TTL, Rig, is_marked, refused
 
 
 def test_another_longest_ttl_is_refused() -> None:
@@ -49,7 +50,7 @@ def test_masters_may_be_known_by_other_addresses() -> None:
     other.run_ids = rig.run_ids
     assert all(other.decide(index).admitted for index in range(3))
     rig.markers[1] = None
-    assert kept_out_for(other.decide(1)) == 0
+    assert is_marked(other.decide(1))
     other.decide(1)
     assert other.marker(1).master == "b:1"
 
@@ -59,6 +60,33 @@ def test_a_client_with_other_addresses_keeps_the_list_of_a_master_that_was_resta
     other = rig.again(addresses=("x:9", "y:9", "z:9"))
     rig.restart(0, keeps=True)
     other.run_ids = rig.run_ids
-    assert kept_out_for(other.decide(0)) == 0
+    assert is_marked(other.decide(0))
     other.decide(0)
     assert other.marker(0).masters == ADDRESSES
+
+
+def test_a_client_that_agrees_with_nobody_marks_no_empty_master() -> None:
+    """Its list has a fourth master, or its options differ. It must not take a master away from the others."""
+    for other in (Rig(addresses=(*ADDRESSES, "d:1")), Rig(guard=Guard(max_ttl=2 * MAX_TTL))):
+        rig = Rig().found()
+        other.now, size = rig.now, len(other.markers)
+        other.markers[: len(rig.markers)] = rig.markers
+        empty = size - 1
+        other.markers[empty] = None
+        before = list(other.markers)
+        for _ in range(3):
+            other.now += SECOND
+            admissions = other.shake_all()
+        assert other.markers == before
+        refused(admissions[empty], "all clients must")
+
+
+def test_a_client_that_agrees_with_another_master_marks_an_empty_one() -> None:
+    rig = Rig().found()
+    rig.now += SECOND
+    stranger = Rig(addresses=(*ADDRESSES, "d:1")).found()
+    rig.markers[1], rig.markers[2] = stranger.markers[1], None
+    for _ in range(3):
+        rig.now += SECOND
+        rig.shake_all()
+    assert rig.marker(2).out

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from redlatch import Guard
-from redlatch.guard.marker import KEPT_MS
-from redlatch.votes.units import MILLISECOND, SECOND
+from redlatch.votes.units import SECOND, quorum_of
 
-from .rig import ADDRESSES, OUT_NS, Rig
+from .rig import ADDRESSES, DEFAULT_TTL_MS, MAX_TTL, OUT_NS, Rig
 
 
-@pytest.mark.parametrize(("max_ttl", "kept_ms"), [(10, KEPT_MS), (1800, KEPT_MS), (7200, 14_400_000)])
-def test_a_marker_is_kept_for_an_hour_or_twice_the_longest_ttl(max_ttl: Any, kept_ms: Any) -> None:
-    assert Rig(Guard(max_ttl=max_ttl)).admissions.kept_ms == kept_ms
+def test_a_quarantine_lasts_for_a_ttl_and_its_drift() -> None:
+    assert Rig().admissions.out_ns(MAX_TTL * 1000) == OUT_NS
 
 
-def test_a_quarantine_lasts_for_the_longest_ttl_and_its_drift() -> None:
-    assert Rig().admissions.quarantine_ns == OUT_NS
+@pytest.mark.parametrize("masters", range(1, 8))
+def test_a_quorum_and_the_witnesses_that_are_needed_have_a_master_in_common(masters: int) -> None:
+    rig = Rig(addresses=tuple(f"{index}:1" for index in range(masters))).found()
+    state, forgetful = rig.admissions, rig.admissions.masters[0]
+    after_ns, rig.now = rig.now, rig.now + SECOND
+    needed = masters - quorum_of(masters) + 1
+    for others in range(masters - 1):
+        assert (state.horizon_for(forgetful, after_ns, rig.now) is None) == (others < needed)
+        rig.raise_horizon(others + 1, 3000 + others)
+        rig.pulse(others + 1)
+    longest = state.horizon_for(forgetful, after_ns, rig.now)
+    assert longest == (None if masters == 1 else 3000 + masters - 2)
+    assert state.may_be_sure() == (masters > 1)
 
 
-def test_a_marker_counts_as_seen_until_it_has_expired() -> None:
+def test_a_horizon_that_was_read_before_the_master_was_found_to_have_forgotten_does_not_count() -> None:
     rig = Rig().found()
     state = rig.admissions
-    seen_ns = state.masters[0].seen_ns
-    assert state.marker_seen_after(state.expired_before(seen_ns)) == rig.marker(0)
-    assert state.marker_seen_after(state.expired_before(seen_ns + KEPT_MS * MILLISECOND)) is None
+    assert state.horizon_for(state.masters[0], rig.now - SECOND, rig.now) == DEFAULT_TTL_MS
+    assert state.horizon_for(state.masters[0], rig.now, rig.now) is None
 
 
 def test_the_only_address_that_no_marker_claims_is_that_of_the_master_without_one() -> None:

@@ -16,6 +16,7 @@ class Mutant:
         old, new: the text to replace, which occurs exactly once, and its replacement; `old` is a regular expression if
             it begins with "(?ms)", for text that may change, such as a comment or a whole definition.
         foreign: whether the schedules are those of drop-ins.
+        theme: the theme of the schedules that find it (`sim.themes.LATER`); "" for all themes.
         threads: the theme of the thread schedules that find it (`simthreads.plan.THEMES`, or "any"); "" for a mutant
             that the asyncio schedules find.
     """
@@ -26,6 +27,7 @@ class Mutant:
     old: str
     new: str
     foreign: bool = False
+    theme: str = ""
     threads: str = ""
 
 
@@ -37,6 +39,7 @@ UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
 SCHEDULE = "quorum/upkeep_schedule.py"
 EVIDENCE, ACTIONS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
+GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
 TURNS, CONTENTION = "quorum/waiting/in_queue.py", "quorum/waiting/contention.py"
@@ -438,9 +441,10 @@ return 1""",
         "K2, row 3: all",
         ACTIONS,
         """    _quarantine(state, case, "it has lost its marker, and maybe locks")
-    marker, known = state.new_marker(master, report, False), master.marker or state.marker_seen_after(0)
+    marker = state.new_marker(master, report, state.longest_ms)
+    known = master.marker or state.known_marker()
 """,
-        "    marker, known = state.new_marker(master, report, True), None\n",
+        "    marker, known = state.new_marker(master, report, 0), None\n",
     ),
     Mutant(
         "a flush is not heeded",
@@ -453,15 +457,56 @@ return 1""",
         "a master is kept out for half of the longest ttl",
         "K2",
         GUARD_STATE,
-        "        self.quarantine_ns = settings.max_ttl_ms * MILLISECOND +",
-        "        self.quarantine_ns = settings.max_ttl_ms * MILLISECOND // 2 +",
+        "        return ttl_ms * MILLISECOND + drift_ns(",
+        "        return ttl_ms * MILLISECOND // 2 + drift_ns(",
     ),
     Mutant(
         "what others have seen a master forget is not believed",
         "K2",
         EVIDENCE,
-        "    if not marker.new or (_was_replaced(",
-        "    if (_was_replaced(",
+        "    return MarkerState.FORGETFUL if marker.out else MarkerState.INTACT\n",
+        "    return MarkerState.INTACT\n",
+    ),
+    # --- horizons ----------------------------------------------------------------------------------------------
+    Mutant(
+        "a master votes on a ttl that it has not stored",
+        "G3",
+        HORIZON,
+        "    return bool(link.up and link.horizon_ms >= ttl_ms and link.raised_ns <= since_ns)\n",
+        "    return bool(link.up)\n",
+        theme="mixing",
+    ),
+    Mutant(
+        "a forgetful master is kept out for the default ttl",
+        "G4",
+        ACTIONS,
+        "        sure = replace(marker, out=horizon + since_ms,",
+        "        sure = replace(marker, out=min(horizon, state.default_ttl_ms) + since_ms,",
+        theme="mixing",
+    ),
+    Mutant(
+        "one witness says how long a master is kept out",
+        "G4",
+        GUARD_STATE,
+        "        needed = len(self.masters) - quorum_of(len(self.masters)) + 1\n",
+        "        needed = 1\n",
+        theme="mixing",
+    ),
+    Mutant(
+        "a horizon is lowered by a client with a shorter ttl",
+        "G2",
+        SCRIPTS,
+        """if w>h then redis.call(""",
+        """if true then redis.call(""",
+        theme="mixing",
+    ),
+    Mutant(
+        "what the others said before a master was found to have forgotten counts",
+        "G4",
+        GUARDED_MASTER,
+        "self.asked_ns > after_ns and",
+        "",
+        theme="mixing",
     ),
     Mutant(
         "a master that failed over and back is trusted although it forgets soon",

@@ -6,6 +6,7 @@ import faulthandler
 import json
 import signal
 import sys
+from functools import partial
 from types import FrameType
 
 from redlatch import impl
@@ -13,14 +14,14 @@ from redlatch import impl
 HANGS = 20  # seconds that no schedule takes
 
 
-def main(seeds: int, foreign: bool, plan: str) -> None:
-    """Run `seeds` schedules of redlatch's locks or of the drop-ins; or only the plan with the name `plan`."""
+def main(seeds: int, foreign: bool, theme: str, plan: str) -> None:
+    """Run schedules of redlatch's locks, with the theme if any, or of the drop-ins; or only the plan of that name."""
     impl.current = impl.load("python")
     from sim.found import load
     from sim.plan import draw, draw_foreign
     from sim.schedule import run
 
-    drawn = draw_foreign if foreign else draw
+    drawn = draw_foreign if foreign else partial(draw, theme=theme)
     plans = [load()[plan]] if plan else map(drawn, range(seeds))
 
     seed = 0
@@ -45,4 +46,4 @@ def main(seeds: int, foreign: bool, plan: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), "foreign" in sys.argv[2:-1], sys.argv[-1])
+    main(int(sys.argv[1]), sys.argv[2] == "foreign", sys.argv[3], sys.argv[4])

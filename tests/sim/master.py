@@ -123,8 +123,8 @@ class Master:
     def shake(self, handshake: GuardHandshake) -> tuple[bytes | None, int]:
         """Do what a handshake asks for about the marker; return it, and the clock in microseconds since 1970."""
         if handshake.write is not None:
-            old, new, made_us = handshake.write
-            arguments = handshake.key, old, new, b"%d" % handshake.kept_ms, b"%d" % made_us
+            old, new, kept_ms, made_us = handshake.write
+            arguments = handshake.key, old, new, b"%d" % kept_ms, b"%d" % made_us
             written = self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
             if isinstance(written, Refusal):
                 raise written

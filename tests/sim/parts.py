@@ -91,6 +91,7 @@ class Plan:
         ttl: the longest ttl of all locks and extensions, in seconds; the guard keeps forgetful masters out that long.
         known: whether clients have used these masters before, so that they have the guard's markers.
         trusty: whether mutual exclusion is promised under everything that happens.
+        default_ttl: the default ttl of the clients, in seconds; 0 is `ttl`.
         foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
         prompt: whether an acquire must return soon after its timeout; dialling waits for silent masters then.
         lively: whether a free lock must be granted soon (see `liveness`).
@@ -113,6 +114,7 @@ class Plan:
     foreign: bool = False
     prompt: bool = False
     lively: bool = False
+    default_ttl: float = 0.0
 
     def idle_ns(self) -> int:
         """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""

@@ -95,6 +95,7 @@ DRAWN = {
     "swapping": themes.swapping,
     "failing over": themes.failing_over,
     "returning": themes.returning,
+    "mixing": themes.mixing,
 }
 
 

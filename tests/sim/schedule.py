@@ -13,9 +13,10 @@ from typing import Any
 
 from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
 from redlatch.compat.shared import shown_token
-from redlatch.guard.marker import KEPT_MS, MARKER, Marker
+from redlatch.guard.marker import MARKER, Marker
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
+from redlatch.votes.scripts import kept_ms
 
 from .checker import Checker
 from .faults import Faults
@@ -100,8 +101,9 @@ class _Schedule:
         self.liveness = Liveness(world, plan) if plan.prompt else None
         self.deletions = Deletions()
         kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
+        default_ttl = plan.default_ttl or plan.ttl
         self.clients = [
-            kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=plan.ttl)
+            kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=default_ttl)
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
         ]
         if plan.known:
@@ -120,8 +122,9 @@ class _Schedule:
         for master in self.masters:
             mine = f"master-{master.index}:6379"
             identity = f"{master.info()['run_id']} {master.info()['master_replid']}"
-            marker = Marker(identity, 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
-            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
+            ttl_ms, default_ms = round(self.plan.ttl * 1000), round((self.plan.default_ttl or self.plan.ttl) * 1000)
+            marker = Marker(identity, 0, 0, 0, 0, True, ttl_ms, False, mine, addresses, default_ms)
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(default_ms)])
 
     def run(self) -> Result:
         world, plan = self.world, self.plan

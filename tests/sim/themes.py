@@ -17,8 +17,9 @@ SWAPS_ARE_PROMISED = False
 # The themes of seeds that have no other theme, each with its percentage of those seeds. "astray": connections break for
 # the client alone while locks are extended, so that old bytes arrive late. "stopped": masters do not respond while
 # several clients want the same lock. In the other three, a master forgets a lock that stands on a bare quorum: by
-# SWAPDB, by one or two fail-overs that clients can see, or by two that they cannot see.
-LATER = {"astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
+# SWAPDB, by one or two fail-overs that clients can see, or by two that they cannot see. "mixing": locks have different
+# ttls, most of them longer than the default of the clients, and a minority of the masters forgets.
+LATER = {"mixing": 6, "astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
 
 # The sets of lock kinds that a "stopped" schedule may use.
 TOGETHER = (
@@ -279,4 +280,50 @@ def _holding(chance: random.Random, kinds: tuple[str, ...], ttl: float) -> Actio
         wait=True,
         cancel=None,
         pause=chance.choice((0.0, chance.uniform(0, min(ttl, 0.4) / 2))),
+    )
+
+
+def mixing(chance: random.Random, plan: Plan) -> Plan:
+    """Draw locks whose ttls are longer than the default, while the first masters of three or five forget their keys."""
+    default, longest = chance.choice((0.03, 0.1)), chance.choice((0.4, 0.4, 1.0))
+    masters, clients = chance.choice((3, 3, 5)), chance.randint(2, 4)
+    kinds = chance.choice(FAMILIES)
+    tasks = tuple(
+        (client, tuple(_mixed(chance, kinds, default, longest) for _ in range(chance.randint(1, 3))))
+        for client in range(clients)
+        for _ in range(chance.choice((1, 1, 2)))
+    )
+    faults = []
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        forgetful, at = chance.randrange(masters // 2), chance.uniform(0, longest)
+        if chance.random() < 0.5:
+            faults.append(Fault(at, "restart_empty", (forgetful, chance.choice((0.001, 0.05)))))
+        else:
+            faults.append(Fault(at, "flush_pushing", (forgetful,)))
+    for _ in range(chance.choice((0, 1, 2))):
+        client, seconds = chance.randrange(clients), chance.choice((0.005, 0.05, longest))
+        way = client, chance.randrange(masters // 2, masters), chance.choice(("there", "back", "both"))
+        faults.append(Fault(chance.choice((0.0, chance.uniform(0, longest))), "block", (*way, seconds)))
+    return replace(
+        plan,
+        masters=tuple((chance.choice(("valkey", "redis", "old")), True, 1.0) for _ in range(masters)),
+        clients=tuple((1.0, 0.0, True, chance.choice((0.0, 0.02, 0.1))) for _ in range(clients)),
+        tasks=tasks,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        far_us=chance.choice((20, 100, 500, 3000)),
+        pauses=chance.choice((0.0, 0.0, 0.01)),
+        ttl=longest,
+        known=chance.random() < 0.9,
+        trusty=True,
+        default_ttl=default,
+    )
+
+
+def _mixed(chance: random.Random, kinds: tuple[str, ...], default: float, longest: float) -> Action:
+    ttl = chance.choice((default, longest / 2, longest))
+    action = _holding(chance, kinds, ttl)
+    return replace(
+        action,
+        hold=ttl * chance.choice((0.1, 0.5, 1.5)),
+        extends=(Extension(chance.choice((default, longest))),) if chance.random() < 0.3 else (),
     )

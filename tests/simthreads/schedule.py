@@ -25,8 +25,9 @@ from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
 from redlatch.drivers import lifetime
-from redlatch.guard.marker import KEPT_MS, MARKER, Marker
+from redlatch.guard.marker import MARKER, Marker
 from redlatch.quorum.claim import HELD, UNDOING
+from redlatch.votes.scripts import kept_ms
 
 from . import fakes
 from .host import ThreadClient, ThreadHost
@@ -162,8 +163,9 @@ class _Schedule:
         addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
         for master in self.masters:
             mine = f"master-{master.index}:6379"
-            marker = Marker(master.info()["run_id"], 0, 0, True, round(self.plan.ttl * 1000), False, mine, addresses)
-            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % KEPT_MS])
+            ttl_ms = round(self.plan.ttl * 1000)
+            marker = Marker(master.info()["run_id"], 0, 0, 0, 0, True, ttl_ms, False, mine, addresses, ttl_ms)
+            master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(ttl_ms)])
 
     def clean_up(self) -> None:
         """Remove everything that would run or warn later."""

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+# CPython 3.11 multiplies a digit that it has not set by 0 when it parses "0", which Memcheck takes for an error. A
+# marker has such numbers.
 SCENARIO = """
-import asyncio, sys
+import asyncio, json, sys
+json._default_decoder = json.JSONDecoder(parse_int=lambda text: 0 if text == "0" else int(text))
 import redlatch
 assert redlatch.IMPL == "c"
 urls = sys.argv[1:]

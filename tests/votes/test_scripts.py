@@ -174,18 +174,50 @@ def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
 # --- the guard's marker --------------------------------------------------------------------------------
 
 
-def test_a_pulse_returns_the_time_and_prolongs_the_marker(master: redis.Redis, name: str, call: Call) -> None:
-    master.set(name, MINE, px=1000)
-    assert call(scripts.PULSE, MINE, "60000") == pytest.approx(now_us(master), abs=10_000_000)
-    assert 1000 < master.pttl(name) <= 60_000
+@pytest.mark.parametrize(
+    ("stored", "wanted", "horizon"), [(10_000, 10_000, 10_000), (10_000, 9_999, 10_000), (10_000, 60_000, 60_000)]
+)
+def test_a_pulse_returns_the_time_and_the_horizon_which_never_falls(
+    master: redis.Redis, name: str, call: Call, stored: int, wanted: int, horizon: int
+) -> None:
+    master.set(name, f"{MINE}\n{stored}", px=1000)
+    clock, said = str(call(scripts.PULSE, MINE, wanted)).split(" ")
+    assert int(clock) == pytest.approx(now_us(master), abs=10_000_000)
+    assert int(said) == horizon
+    assert master.get(name) == f"{MINE}\n{horizon}"
 
 
-@pytest.mark.parametrize("stored", [OTHERS, None])
-def test_a_pulse_finds_another_marker(master: redis.Redis, name: str, call: Call, stored: str | None) -> None:
+@pytest.mark.parametrize(
+    ("horizon", "kept"), [(10_000, 3_600_000), (1_800_001, 3_600_002), (604_800_000, 1_209_600_000)]
+)
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_marker_lives_for_an_hour_or_twice_its_horizon(
+    master: redis.Redis, name: str, call: Call, horizon: int, kept: int, raised: bool
+) -> None:
+    assert kept == scripts.kept_ms(horizon)
+    master.set(name, f"{MINE}\n{1 if raised else horizon}", px=1000)
+    call(scripts.PULSE, MINE, horizon)
+    assert kept - 1000 < master.pttl(name) <= kept
+
+
+@pytest.mark.parametrize("stored", [OTHERS, None, MINE, f"{MINE}1\n10000", f"{OTHERS}\n{MINE}\n10000"])
+def test_a_pulse_finds_another_marker_and_raises_nothing(
+    master: redis.Redis, name: str, call: Call, stored: str | None
+) -> None:
     if stored:
         master.set(name, stored, px=60_000)
     assert call(scripts.PULSE, MINE, "600000") == 0
     assert master.pttl(name) <= 60_000
+    assert master.get(name) == stored
+
+
+def test_a_pulse_raises_the_horizon_at_maxmemory_too(server: str) -> None:
+    with embedded.masters(1, server=server) as [url], redis.Redis.from_url(url, retry=None) as master:
+        master.set("k", f"{MINE}\n10000", px=1000)
+        master.config_set("maxmemory", "1")
+        assert master.eval(scripts.PULSE.text, 1, "k", MINE, "60000").split()[1] == b"60000"
+        assert master.get("k") == f"{MINE}\n60000".encode()
+        assert master.pttl("k") > 60_000
 
 
 @pytest.mark.parametrize(

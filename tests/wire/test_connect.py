@@ -106,7 +106,7 @@ def test_the_scripted_server_is_accepted_while_it_answers_correctly() -> None:
         (None, []),
         (GuardHandshake(b"\0guard"), [b"INFO persistence", b"GET \0guard", b"TIME", b"CONFIG GET"]),
         (
-            GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 0)),
+            GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 7, 0)),
             [b"INFO persistence", b"EVAL " + MARK.text, b"GET \0guard", b"TIME", b"CONFIG GET"],
         ),
     ],
@@ -244,7 +244,7 @@ def test_a_server_without_a_run_id_is_refused() -> None:
 
 
 READING = GuardHandshake(b"\0guard")
-WRITING = GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 0))
+WRITING = GuardHandshake(b"\0guard", write=MarkerWrite(b"", b"new", 7, 0))
 
 
 def test_the_guard_gets_the_identity_the_marker_and_the_clock_of_the_master() -> None:

@@ -34,7 +34,7 @@ Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
-Muster = Callable[[list[str], int, Clock], Any]
+Muster = Callable[[list[str], int, Clock, bool], Any]
 
 logger = logging.getLogger("redlatch")
 
@@ -46,7 +46,7 @@ class Connections:
     dialling threads call it.
 
     Args:
-        muster: makes the engine's Fleet from addresses, a quorum and a clock.
+        muster: makes the engine's Fleet from addresses, a quorum, a clock and whether there is a guard.
         deliver: takes (index, Connection or exception) from a dialling thread.
         tracking: whether the masters push changes of watched keys.
         dialler: makes the dialler.
@@ -89,7 +89,8 @@ class Connections:
 
     def muster(self) -> Any:
         """Make the fleet, without connections, and return it."""
-        self.fleet = self._muster([master.address for master in self._masters], self.quorum, self._clock)
+        guarded, addresses = self._guard is not None, [master.address for master in self._masters]
+        self.fleet = self._muster(addresses, self.quorum, self._clock, guarded)
         disown_at_fork(self)
         return self.fleet
 
@@ -207,15 +208,16 @@ class Connections:
             return
         connection.sock.close()
         self._dial(index, admission.wait_ns / SECOND)
-        if admission.cause is not None:
+        if admission.cause is not None and admission.settled:
             self._note_outcome(index, admission.cause)
+        if admission.asks_others:
+            self.fleet.look()
         self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
 
     def _reports(self) -> list[HandshakeReport | None]:
         """Return the report of each connection that waits for a decision, and None for each master tried in vain."""
-        there = [connection.traits.report for connection in list(self._waiting.values())]
         missing = [index for index in self._tried if index not in self._waiting and not self.fleet.links[index].up]
-        return there + [None for _ in missing]
+        return [connection.traits.report for connection in list(self._waiting.values())] + [None] * len(missing)
 
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.untried
@@ -307,8 +309,7 @@ class Connections:
     def _turn_away(self) -> None:
         """Close the connections that wait for a decision, and those that no driver has taken."""
         while self._waiting:
-            _, connection = self._waiting.popitem()
-            connection.sock.close()
+            self._waiting.popitem()[1].sock.close()
         for _, outcome in list(self.arrivals):
             turn_away(outcome)
 

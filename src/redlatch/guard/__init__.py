@@ -2,13 +2,13 @@
 
 A lock rests on a quorum of masters that remember it. A master that was restarted without its data, flushed or set
 forward in time would help a second client to win the same lock. The guard quarantines such a master until every lock
-that it may have forgotten has expired: for the longest ttl of all (`Guard.max_ttl`) and its drift, by the client's own
-clock. Source: the "delayed restarts" of
+that it may have forgotten has expired: for the longest ttl in use and its drift, by the client's own clock.
+Source: the "delayed restarts" of
 https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 
 How the guard detects this:
   * Each master has a marker, a key beside the locks. It names the server process (run_id), the time since when that
-    process remembers, the longest ttl, and the list of masters. Every handshake reads the marker before the connection
+    process remembers, and the list of masters. Every handshake reads the marker before the connection
     is used. A restart ends all connections, so no vote comes from a process whose marker was not read. If the marker
     names another process, or is missing while the other masters have theirs, the master has lost its memory. The
     client that sees this writes a new marker with the time, so that all clients know, also those that start later.
@@ -17,10 +17,25 @@ How the guard detects this:
   * A master that pushes invalidations says when it was flushed.
   * If the clocks of a quorum jump by the same time, and no other clock agrees with ours, our own clock stood still, as
     in a suspended virtual machine. Then no master is quarantined, and the locks that are held are in doubt.
-  * If all masters can be asked and none has a marker, they are new, and all may vote. (Masters that lost their memory
-    all at once look the same; only clients that knew them can tell.) If some cannot be asked, one of them may have a
-    marker, so the others wait for the longest ttl.
-  * A marker that no client asks for expires after an hour, or after twice the longest ttl.
+  * If all masters can be read and none has a marker, they are new, and all may vote (see `founding`). Masters that lost
+    their memory all at once look the same; only clients that knew them can tell. If some cannot be read, one of them
+    may have a marker, so the others wait for them. After `Guard.max_ttl` they count as masters that have forgotten.
+  * A marker that no client asks for expires after an hour, or after twice its horizon.
+
+For how long a master is kept out:
+  * G1. A marker has an identity, which never changes, and a horizon: the longest ttl in use. A pulse compares only the
+    identity.
+  * G2. A pulse raises the horizon to at least the ttl that it names. The horizon of an identity never falls.
+  * G3. A vote for a ttl counts only from a master that had stored the ttl in its horizon, on the same connection,
+    before the first byte of the attempt left for any master (see `wire.horizon`).
+  * G4. A master that has forgotten gets an unsure marker, which keeps it out for `Guard.max_ttl`. When the marker is
+    there, the other masters are asked. A witness is a master whose marker and process are as they were, and that is not
+    itself kept out by an unsure marker. With N - q + 1 witnesses of N masters and a quorum of q, the marker becomes
+    sure: it keeps the master out for the longest horizon of the witnesses, from when its unsure marker was seen.
+    Each write of a marker compares the whole text, so that a horizon that was raised meanwhile forces another look.
+
+Why that is enough: let a lock with a ttl stand on a quorum, one of which forgets it. Every other master of that quorum
+had stored the ttl before the first vote. Any N - q + 1 masters without the forgetful one contain one of them.
 
 The package does no I/O and reads no clock. It stands on `votes` only; the drivers connect it with the sockets:
 
@@ -28,6 +43,7 @@ The package does no I/O and reads no clock. It stands on `votes` only; the drive
     marker       what a marker says, and what writes it
     clock        how a master's clock relates to ours
     handshake    what a handshake asks for the guard, and how the replies become a report
+    founding     how masters without a marker come to be new
     membership   whether the clients of these masters agree on the list and on the options
     master       what is known of one master, and its pulses
     state        what is known of all of them

@@ -11,12 +11,20 @@ from typing import NamedTuple
 
 from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case
+from redlatch.guard.founding import DRAFT_KEPT_MS, Step
 from redlatch.guard.marker import Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND
 
 # How long a client waits before it looks again at a clock that has jumped, while nothing is known of the others.
 LOOK_AGAIN_NS = 100 * MILLISECOND
+
+# How long a client waits for the answers of the other masters, before it looks again at one that has forgotten. Then it
+# waits twice as long each time, up to a second.
+ASK_OTHERS_NS = 30 * MILLISECOND
+
+# For how long nobody is told that a master has no vote, because the other masters will say in a moment for how long.
+SETTLE_NS = 1200 * MILLISECOND
 
 
 class Admission(NamedTuple):
@@ -26,11 +34,15 @@ class Admission(NamedTuple):
         admitted: whether it may vote.
         wait_ns: how long to wait before dialling again.
         cause: why the master has no vote until then; None if that takes only a moment.
+        asks_others: whether all other masters must be sent a pulse, because their horizons decide.
+        settled: whether `cause` is final, so that it should be reported.
     """
 
     admitted: bool
     wait_ns: int = 0
     cause: MasterRefused | None = None
+    asks_others: bool = False
+    settled: bool = True
 
 
 # --- actions that change nothing ----------------------------------------------------------------------------
@@ -65,9 +77,21 @@ def wait_for_others(state: GuardState, case: Case) -> None:
     """Keep the connection, undecided, until the other masters were tried."""
 
 
-def look_at_all_again(state: GuardState, case: Case) -> Admission:
-    """Dial at once, so that all masters are asked at about the same time."""
-    return Admission(False)
+def wait_for_missing(state: GuardState, case: Case) -> Admission:
+    """Look again until all masters can be read, because only then they may be new (F1).
+
+    After the longest ttl, take the master for a forgetful one, so that the others are not needed for ever.
+    """
+    master, report = case.master, case.report
+    master.empty_ns = master.empty_ns or report.came_ns
+    if report.came_ns - master.empty_ns < state.out_ns(state.longest_ms):
+        heard = [other.offset.at_ns >= report.came_ns - SECOND for other in state.masters]
+        missing = [address for address, there in zip(state.addresses, heard, strict=True) if not there]
+        why = f"nobody can say whether it is new: no answer yet from {' and '.join(missing) or 'all others'}"
+        return Admission(False, LOOK_AGAIN_NS, MasterQuarantined(why))
+    master.why = "nobody could say whether it is new"
+    master.write_marker(state.new_marker(master, report, state.longest_ms), report)
+    return admission(state, case)
 
 
 # --- markers ------------------------------------------------------------------------------------------------
@@ -79,26 +103,29 @@ def look_for_marker_again(state: GuardState, case: Case) -> Admission:
     return Admission(False, SECOND_LOOK_NS)
 
 
-def mark_as_new(state: GuardState, case: Case) -> Admission:
-    """Write the first marker: the master had nothing to forget."""
-    case.master.why = ""
-    case.master.write_marker(state.new_marker(case.master, case.report, True), case.report)
-    return admission(state, case)
-
-
-def mark_as_unsure(state: GuardState, case: Case) -> Admission:
-    """Write the first marker as one that quarantines: a master that was not reached may have an older marker."""
-    unseen = [state.address(other) for other in state.masters if not other.offset.at_ns]
-    case.master.why = f"nobody can say whether it is new: {', '.join(unseen)} was never reached"
-    case.master.write_marker(state.new_marker(case.master, case.report, False), case.report)
-    return admission(state, case)
+def found(state: GuardState, case: Case) -> Admission | None:
+    """Take the next step of the founding: a draft, another look, or the final marker (F2)."""
+    master, report, founding = case.master, case.report, state.founding
+    step = founding.step(master.index, report, case.reports)
+    if step is Step.WAIT:
+        return None
+    if step is Step.WRITE_DRAFT:
+        draft = state.new_marker(master, report, draft=founding.number)
+        master.write_marker(draft, report, DRAFT_KEPT_MS)
+    elif step is Step.WRITE_FINAL:
+        master.why = ""
+        master.write_marker(state.new_marker(master, report), report)
+    elif step is Step.GIVE_WAY:
+        return Admission(False, LOOK_AGAIN_NS, MasterQuarantined("it is new, and another client begins to use it"))
+    return Admission(False)
 
 
 def replace_lost_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master, and write a marker with the list of the other markers."""
+    """Quarantine the master, and write an unsure marker with the list of the other markers."""
     master, report = case.master, case.report
     _quarantine(state, case, "it has lost its marker, and maybe locks")
-    marker, known = state.new_marker(master, report, False), master.marker or state.marker_seen_after(0)
+    marker = state.new_marker(master, report, state.longest_ms)
+    known = master.marker or state.known_marker()
     if known is not None:  # other clients may name the masters by other addresses
         mine = known.master if known is master.marker else state.unmatched_address(known) or marker.master
         marker = replace(marker, master=mine, masters=known.masters)
@@ -108,31 +135,63 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
 
 def accept_marker(state: GuardState, case: Case) -> Admission:
     """Accept the marker as it is; a quarantine that began earlier still counts."""
-    case.master.marker, case.master.seen_ns = case.seen, case.report.came_ns
+    case.master.note_marker(_seen(case), case.report)
     return admission(state, case)
 
 
 def quarantine_rest(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master for the rest of the time since a client saw that it forgot.
+    """Quarantine the master for the rest of the time since a client saw that it forgot (G4).
 
     Two clocks measure that time, the master's and ours, and the smaller result counts: one of them may have been set
-    forward, but hardly both by as much.
+    forward, but hardly both by as much. A sure marker says for how long; an unsure one is made sure if the other
+    masters can tell.
     """
     master, marker, report = case.master, _seen(case), case.report
-    forgot = marker.run_id, marker.since
+    forgot = *marker.origin(), marker.sure
     if master.quarantine != forgot:
-        waited_us = min(report.server_us - marker.since, state.wall_us() - marker.wall)
-        left_ns = state.quarantine_ns - max(0, waited_us) * 1000
-        master.quarantine = forgot
-        if left_ns > 0 and master.until_ns < report.came_ns + left_ns:
-            master.until_ns = report.came_ns + left_ns
+        waited_us = max(0, min(report.server_us - marker.since, state.wall_us() - marker.wall))
+        until_ns = report.came_ns + state.out_ns(marker.out or state.longest_ms) - waited_us * 1000
+        # A shorter time counts if it is about what this client knows of, or about what the master forgot afterwards.
+        same = master.quarantine[:2] == forgot[:2] or marker.since > master.found_us
+        if until_ns > master.until_ns or (same and marker.sure and marker.out):
+            master.until_ns = until_ns
             master.why = master.why or "it may have forgotten locks"
+        master.quarantine, master.found_us = forgot, max(master.found_us, marker.since)
+        if marker.sure or not state.may_be_sure():
+            master.settles_ns = 0
+    if not marker.sure and state.may_be_sure() and master.until_ns > report.came_ns:
+        return _make_sure(state, case)
     return accept_marker(state, case)
+
+
+def _make_sure(state: GuardState, case: Case) -> Admission:
+    """Ask the other masters for the longest ttl in use; with enough answers, write it into the marker (G4)."""
+    master, marker, report = case.master, _seen(case), case.report
+    if master.unsure is None or master.unsure[0] != marker.origin():
+        master.unsure = marker.origin(), report.came_ns
+    found_ns = master.unsure[1]
+    horizon = state.horizon_for(master, found_ns, report.came_ns)
+    # The marker counts from its writing, the horizon from when this client had seen it.
+    since_ms = -(-(report.server_us - marker.since) // 1000)
+    if horizon is not None and 0 <= since_ms < marker.out - horizon:
+        sure = replace(marker, out=horizon + since_ms, sure=True, horizon=max(marker.horizon, horizon))
+        master.write_marker(sure, report)
+        return accept_marker(state, case)
+    wait_ns = max(ASK_OTHERS_NS, report.came_ns - found_ns)
+    rest = accept_marker(state, case)
+    return rest._replace(wait_ns=min(wait_ns, rest.wait_ns), asks_others=horizon is None)
 
 
 def rename_marker(state: GuardState, case: Case) -> Admission:
     """Write the process's new name into the marker, and nothing else: it has kept its memory."""
     case.master.write_marker(replace(_seen(case), run_id=case.report.run_id), case.report)
+    return admission(state, case)
+
+
+def replace_older_marker(state: GuardState, case: Case) -> Admission:
+    """Quarantine a master that has an older marker than before: its databases were swapped, and swapped back."""
+    _quarantine(state, case, "it has an older marker again, and maybe older locks")
+    _write_doubt(state, case)
     return admission(state, case)
 
 
@@ -157,13 +216,17 @@ def quarantine_jump(state: GuardState, case: Case) -> None:
     leap = case.master.leap
     assert leap is not None
     case.master.leap = leap._replace(judged=True)
-    until_ns = case.report.came_ns + state.quarantine_ns
-    case.master.quarantine_until(until_ns, leap.described(), (leap,))
+    case.master.why = leap.described()
+    case.master.jumped_until_ns = case.report.came_ns + state.out_ns(state.longest_ms)
 
 
 def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master, and write a new marker, so that all clients do."""
-    quarantine_jump(state, case)
+    """Quarantine the master, and write an unsure marker, so that all clients do."""
+    leap = case.master.leap
+    assert leap is not None
+    # Judged when another marker is there: this write may fail.
+    case.master.leap = leap._replace(doubted=_seen(case).identity())
+    _quarantine(state, case, leap.described())
     _write_doubt(state, case)
     return admission(state, case)
 
@@ -177,14 +240,20 @@ def _seen(case: Case) -> Marker:
 
 
 def _quarantine(state: GuardState, case: Case, why: str) -> None:
-    report = case.report
-    case.master.quarantine_until(report.came_ns + state.quarantine_ns, why, (report.run_id, report.marker))
+    """Quarantine the master for the longest time, unless it is for the same reason already."""
+    master, report = case.master, case.report
+    doubt = report.run_id, None if case.seen is None else case.seen.identity()
+    if master.quarantine != doubt:
+        master.quarantine, master.why, master.found_us = doubt, why, report.server_us
+        master.settles_ns = report.came_ns + SETTLE_NS if state.may_be_sure() else 0
+        master.until_ns = report.came_ns + state.out_ns(state.longest_ms)
 
 
 def _write_doubt(state: GuardState, case: Case) -> None:
-    """Write a new marker, so that all clients quarantine this master."""
+    """Write an unsure marker, so that all clients quarantine this master."""
     report = case.report
-    marker = replace(_seen(case), run_id=report.run_id, since=report.server_us, wall=state.wall(), new=False)
+    marker = replace(_seen(case), out=state.longest_ms, sure=False)
+    marker = replace(marker, run_id=report.run_id, since=report.server_us, wall=state.wall())
     case.master.write_marker(marker, report)
 
 
@@ -192,15 +261,16 @@ def admission(state: GuardState, case: Case) -> Admission:
     """Admit the master, unless it is quarantined or a marker is due."""
     master, now_ns = case.master, case.report.came_ns
     cause = None
-    left_ns = master.until_ns - now_ns
+    left_ns = max(master.until_ns, master.jumped_until_ns) - now_ns
     if left_ns > 0:
         cause = MasterQuarantined(f"kept out for {left_ns / SECOND:.1f} s more: {master.why}")
+    settled = master.settles_ns <= now_ns
     if master.write is not None:
         pause_ns = min(SECOND, SECOND_LOOK_NS << min(master.writes, 8)) if master.writes else 0
         master.writes += 1
-        return Admission(False, pause_ns, cause)
+        return Admission(False, pause_ns, cause, settled=settled)
     master.writes = 0
     if cause is not None:
-        return Admission(False, left_ns, cause)
+        return Admission(False, min(left_ns, SECOND), cause, settled=settled)
     master.why = ""
     return Admission(True)

@@ -9,12 +9,10 @@ from redlatch.guard.actions import (
     Admission,
     accept_marker,
     dismiss_leap,
-    look_at_all_again,
+    found,
     look_at_clock_later,
     look_at_clocks_again,
     look_for_marker_again,
-    mark_as_new,
-    mark_as_unsure,
     quarantine_jump,
     quarantine_jump_for_all,
     quarantine_rest,
@@ -22,7 +20,9 @@ from redlatch.guard.actions import (
     refuse_unpersisted,
     rename_marker,
     replace_lost_marker,
+    replace_older_marker,
     replace_outlived_marker,
+    wait_for_missing,
     wait_for_others,
 )
 from redlatch.guard.clock import ClockState
@@ -64,9 +64,8 @@ TABLE = (
     Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
     # Masters without a marker.
     Row("new? others being dialled",    M.UNDECIDED,   P.ANY,         C.ANY,              wait_for_others),
-    Row("new? reports too far apart",   M.OUTDATED,    P.ANY,         C.ANY,              look_at_all_again),
-    Row("new? others out of reach",     M.MAYBE_NEW,   P.ANY,         C.ANY,              mark_as_unsure),
-    Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              mark_as_new),
+    Row("new? others out of reach",     M.MAYBE_NEW,   P.ANY,         C.ANY,              wait_for_missing),
+    Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              found),
     Row("a marker on its way",          M.JUST_MISSED, P.ANY,         C.ANY,              look_for_marker_again),
     Row("a lost marker",                M.LOST,        P.ANY,         C.ANY,              replace_lost_marker),
     # Masters with a marker, whose clock has jumped forward.
@@ -78,6 +77,7 @@ TABLE = (
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
     Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              replace_outlived_marker),
     Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
+    Row("an older marker is back",      M.OLDER,       P.SAME,         C.ANY,              replace_older_marker),
     Row("forgot a while ago",           M.FORGETFUL,   P.SAME,        C.ANY,              quarantine_rest),
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )

@@ -46,11 +46,13 @@ class Leap(NamedTuple):
         by_ns: by how much.
         at_ns: before when.
         judged: whether it was decided whose clock has jumped.
+        doubted: the identity of the marker that must be replaced, because the master's clock has jumped; or b"".
     """
 
     by_ns: int
     at_ns: int
     judged: bool = False
+    doubted: bytes = b""
 
     def described(self) -> str:
         """Return the reason for a quarantine."""

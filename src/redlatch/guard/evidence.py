@@ -6,20 +6,18 @@ from enum import Flag, auto
 from typing import NamedTuple
 
 from redlatch.guard.clock import ClockState, judge_leap
+from redlatch.guard.founding import has_final
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.membership import disagreement, how_to_change, stranger
 from redlatch.guard.state import GuardState
 from redlatch.votes.said import shown
-from redlatch.votes.units import MILLISECOND, SECOND
+from redlatch.votes.units import MILLISECOND
 
 # How long a client waits before it looks again for a marker that is missing unlike others: another client may be
 # writing it. It also waits for this time after a write that did not succeed, then twice as long, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
-
-# Reports that are further apart do not show that all masters are new: much may have happened in between.
-SAME_TIME_NS = SECOND
 
 
 class MarkerState(Flag):
@@ -30,17 +28,17 @@ class MarkerState(Flag):
     CONTRARY = auto()  # it contradicts our list or options, or the other markers
     INTACT = auto()  # since it was written, the master has forgotten nothing
     FORGETFUL = auto()  # when it was written, the master may have forgotten locks
+    OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
 
-    # The master has no marker.
+    # The master has no marker, or only a draft.
     UNDECIDED = auto()  # no other master has one so far, but some are still being dialled
-    OUTDATED = auto()  # no other master had one, but the reports are too far apart in time
-    ALL_NEW = auto()  # no other master has one, and all were reached
-    MAYBE_NEW = auto()  # no other master has one, but some were not reached
+    ALL_NEW = auto()  # no other master has one, and all were read
+    MAYBE_NEW = auto()  # no other master has one, but some could not be read
     JUST_MISSED = auto()  # others have theirs; another client may be writing this one
     LOST = auto()  # others have theirs, or this client knew the marker
 
-    PRESENT = INTACT | FORGETFUL
-    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | UNDECIDED | OUTDATED | ALL_NEW | MAYBE_NEW | JUST_MISSED | LOST
+    PRESENT = INTACT | FORGETFUL | OLDER
+    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | UNDECIDED | ALL_NEW | MAYBE_NEW | JUST_MISSED | LOST
 
 
 class ProcessState(Flag):
@@ -61,12 +59,14 @@ class Case(NamedTuple):
     Args:
         seen: the marker that was read, or None.
         refusal: why the master cannot be used, if its marker says so.
+        reports: those of all masters that could be read, if no final marker is known.
     """
 
     master: GuardedMaster
     report: HandshakeReport
     seen: Marker | None = None
     refusal: str = ""
+    reports: tuple[HandshakeReport, ...] = ()
     marker: MarkerState = MarkerState.UNJUDGED
     process: ProcessState = ProcessState.UNJUDGED
     clock: ClockState = ClockState.UNJUDGED
@@ -79,38 +79,41 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
         seen = Marker.read(report.marker)
     except (ValueError, TypeError, RecursionError) as error:
         refusal = f"{state.address(master)} has a marker that is not ours ({shown(error)}){how_to_change(state)}"
-        return Case(master, report, None, refusal, MarkerState.UNREADABLE)
+        return Case(master, report, refusal=refusal, marker=MarkerState.UNREADABLE)
     case = Case(master, report, seen)
     if master.note_clock(report):
         return case._replace(clock=ClockState.STANDS_STILL)
     refusal = stranger(state, master) if seen is None else disagreement(state, master, seen)
     if refusal:
+        master.contrary = refusal if seen is not None else ""
         return case._replace(refusal=refusal, marker=MarkerState.CONTRARY)
-    if seen is None:
-        return case._replace(marker=missing_marker(state, master, report, others))
+    master.contrary = ""
+    # A client that agrees with nobody writes nothing: it may be the one that is wrong.
+    contrary = [other.contrary for other in state.masters if other.contrary]
+    if (seen is None or seen.draft) and contrary and state.known_marker() is None:
+        return case._replace(refusal=contrary[0], marker=MarkerState.CONTRARY)
+    if seen is None or seen.draft:
+        reached = tuple(other for other in others if other is not None)
+        return case._replace(marker=missing_marker(state, master, report, others), reports=reached)
     master.missed_ns = 0
     return case._replace(
         marker=present_marker(state, master, seen, report),
         process=process_of(state, seen, report),
-        clock=clock_of(state, master, report),
+        clock=clock_of(state, master, seen, report),
     )
 
 
 def missing_marker(
     state: GuardState, master: GuardedMaster, report: HandshakeReport, others: list[HandshakeReport | None]
 ) -> MarkerState:
-    """Tell what it means that a master has no marker."""
+    """Tell what it means that a master has no final marker."""
     now_ns = report.came_ns
-    expired_ns = state.expired_before(now_ns)
     reached = [other for other in others if other is not None]
-    if state.marker_seen_after(expired_ns) is None and not any([other.marker for other in reached]):
+    if not any([other.knew_marker(now_ns) for other in state.masters] + [has_final(other) for other in reached]):
         if len(others) < len(state.addresses):
             return MarkerState.UNDECIDED
-        times = [other.came_ns for other in reached]
-        if max(times) - min(times) > SAME_TIME_NS:
-            return MarkerState.OUTDATED
         return MarkerState.MAYBE_NEW if None in others else MarkerState.ALL_NEW
-    known = master.marker is not None and master.seen_ns > expired_ns
+    known = master.knew_marker(now_ns)
     missed_ns = master.missed_ns or now_ns
     # A second look comes after a half to the whole of its pause.
     if not known and now_ns - missed_ns < SECOND_LOOK_NS // 2:
@@ -119,17 +122,13 @@ def missing_marker(
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
-    """Return whether the master may have forgotten locks when its marker was written."""
-    trusted = state.settings.trust_persistence
-    if not marker.new or (_was_replaced(state, master, marker, report) and not trusted):
-        return MarkerState.FORGETFUL
-    return MarkerState.INTACT
-
-
-def _was_replaced(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> bool:
-    """Return whether the master had another marker before, which cannot have expired by itself."""
-    known, recently = master.marker, master.seen_ns > state.expired_before(report.came_ns)
-    return known is not None and recently and known.origin() != marker.origin()
+    """Return whether the master may have forgotten locks when its marker was written, or since then."""
+    known = master.marker
+    replaced = known is not None and known.origin() != marker.origin() and master.knew_marker(report.came_ns)
+    if replaced and known is not None and not state.settings.trust_persistence:
+        older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
+        return MarkerState.OLDER if older or marker.origin() in master.earlier else MarkerState.FORGETFUL
+    return MarkerState.FORGETFUL if marker.out else MarkerState.INTACT
 
 
 def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> ProcessState:
@@ -148,10 +147,12 @@ def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
     return marker.origin()[0] == now and not report.promoted and marker.max_ttl <= report.backlog_ms
 
 
-def clock_of(state: GuardState, master: GuardedMaster, report: HandshakeReport) -> ClockState:
-    """Return whether the master's clock has jumped forward, as far as that is not decided yet."""
+def clock_of(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> ClockState:
+    """Return whether the master's clock has jumped forward, as far as that is not decided and written yet."""
     leap = master.leap
-    if leap is None or leap.judged:
+    if leap is None or leap.judged or (leap.doubted and leap.doubted != marker.identity()):
         return ClockState.STEADY
+    if leap.doubted:
+        return ClockState.FORWARD
     others = [other.leap for other in state.others(master) if other.offset.at_ns > leap.at_ns]
     return judge_leap(leap, others, len(state.addresses), report.came_ns)

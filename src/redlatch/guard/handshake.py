@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import redis.exceptions as redis_errors
 
 from redlatch.errors import MasterRefused
-from redlatch.guard.marker import KEPT_MS, MarkerWrite
+from redlatch.guard.marker import MarkerWrite
 from redlatch.votes import scripts
 from redlatch.votes.commands import pack
 from redlatch.votes.said import shown
@@ -61,12 +61,10 @@ class GuardHandshake:
 
     Args:
         key: of the marker.
-        kept_ms: how long a marker that is written is kept.
         write: the marker to write, or None.
     """
 
     key: bytes
-    kept_ms: int = KEPT_MS
     write: MarkerWrite | None = None
 
     info_sections = (b"persistence",)
@@ -75,8 +73,8 @@ class GuardHandshake:
         """Return the guard's commands, in the order of their replies."""
         commands = [pack(b"GET", self.key), pack(b"TIME"), pack(b"CONFIG", b"GET", b"repl-backlog-ttl")]
         if self.write is not None:
-            old, new, made_us = self.write
-            arguments = self.key, old, new, self.kept_ms, made_us
+            old, new, kept_ms, made_us = self.write
+            arguments = self.key, old, new, kept_ms, made_us
             commands.insert(0, pack(b"EVAL", scripts.MARK.text, scripts.MARK.keys, *arguments))
         return commands
 

@@ -6,42 +6,59 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from redlatch.guard.settings import LONGEST_MAX_TTL
 from redlatch.votes.said import LONGEST, shown
+from redlatch.votes.units import UNBOUNDED
 
 # The marker's key, behind the client's prefix. A lock's name is never empty, so no lock has this key.
 MARKER = b"\0guard"
 
-# A marker expires when no client has asked for it for this time, or for twice the longest ttl if that is longer.
-KEPT_MS = 3_600_000
-
 
 @dataclass(frozen=True)
 class Marker:
-    """What is written on a master, as JSON.
+    """What is written on a master: a line of JSON, which is the marker's identity, and a line with the horizon.
+
+    A client that uses a longer ttl raises the horizon (see `votes.scripts.PULSE`). The rest never changes: another
+    identity is another marker.
 
     Args:
         run_id: names the server process and the history of its keys. A replica takes over the history of its master.
         since: when the marker was written, by the server's clock, in microseconds since 1970.
         wall: the same moment by the writing client's clock.
-        new: whether the master had forgotten nothing at that time.
-        max_ttl: milliseconds.
+        out: for how many milliseconds since then the master has no vote; 0 for a new master, which had nothing to
+            forget.
+        draft: the number of the attempt that wrote it as a draft; 0 for a final marker. A draft lets nobody vote (see
+            `founding`).
+        sure: whether `out` is the longest ttl that was in use on the masters, as enough of them have said. If not,
+            `out` is `max_ttl`.
+        max_ttl: the longest ttl that clients may use, in milliseconds.
         trusted: whether a restarted master counts as having kept every key.
         master: its address, as the writing client knows it.
         masters: the addresses of all masters.
+        horizon: the longest ttl that is in use on the master, in milliseconds (G1).
     """
 
     run_id: str
     since: int
     wall: int
-    new: bool
+    out: int
+    draft: int
+    sure: bool
     max_ttl: int
     trusted: bool
     master: str
     masters: tuple[str, ...]
+    horizon: int
+
+    def identity(self) -> bytes:
+        """Return the first line of the text."""
+        fields = {"redlatch": 1} | vars(self)
+        del fields["horizon"]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def text(self) -> bytes:
         """Return the text as it is written."""
-        return json.dumps({"redlatch": 1} | vars(self), sort_keys=True, separators=(",", ":")).encode()
+        return b"%b\n%d" % (self.identity(), self.horizon)
 
     def shown_master(self) -> str:
         """Return the master's address in printable form: any client may have written the marker."""
@@ -64,12 +81,16 @@ class Marker:
         """
         if text is None:
             return None
-        fields = json.loads(text)
+        identity, _, horizon = text.partition(b"\n")
+        fields = json.loads(identity)
         if not isinstance(fields, dict) or fields.pop("redlatch", None) != 1:
             raise ValueError("it is of another version")
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise ValueError("it has other fields")
-        if not all([0 <= fields[name] < 1 << 62 for name in ("since", "wall", "max_ttl")]):
+        fields["horizon"] = int(horizon)
+        longest = dict.fromkeys(_MICROSECONDS, UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
+        longest["draft"] = UNBOUNDED**2
+        if not all([0 <= fields[name] <= most for name, most in longest.items()]):
             raise ValueError("marker fields out of range")
         marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
         if marker.text() != text:  # a pulse compares the text
@@ -78,9 +99,11 @@ class Marker:
 
 
 _FIELDS = {
-    **{"run_id": str, "since": int, "wall": int, "new": bool, "max_ttl": int, "trusted": bool},
-    **{"master": str, "masters": list},
+    **{"run_id": str, "since": int, "wall": int, "out": int, "draft": int, "sure": bool},
+    **{"max_ttl": int, "trusted": bool, "master": str, "masters": list},
 }
+_MICROSECONDS = "since", "wall"
+_MILLISECONDS = "out", "max_ttl", "horizon"
 
 
 class MarkerWrite(NamedTuple):
@@ -89,10 +112,12 @@ class MarkerWrite(NamedTuple):
     Args:
         old: the text that was read; empty if there was none.
         new: the text to write.
+        kept_ms: for how long the master keeps it if no client asks for it.
         made_us: when this was decided, by the master's clock. The master does not write the marker long after that,
             since more may have happened meanwhile (see `votes.scripts.MARK`).
     """
 
     old: bytes
     new: bytes
+    kept_ms: int
     made_us: int

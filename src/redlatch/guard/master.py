@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from redlatch.errors import MasterQuarantined
 from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
+from redlatch.votes.scripts import kept_ms
+from redlatch.votes.units import MILLISECOND
+
+# How many earlier markers of a master a client remembers.
+MOST_EARLIER = 100
 
 
 @dataclass
 class GuardedMaster:
     """What the guard knows of one master.
 
-    The engine calls three methods, as those of a connection's monitor: `pulse`, `answered` and `flushed`.
+    The engine uses four members, as those of a connection's monitor: `pulse`, `horizon_ms`, `answered` and `flushed`.
 
     Attributes:
         index: the master's place in the client's list.
-        key, kept_ms: of its marker.
+        key: of its marker.
+        default_ttl_ms: the horizon that a pulse asks for: the client's default ttl.
         offset: of its clock from ours.
         clock_set_back: called with the ns by which its clock was set back.
         marker: the marker that was last read.
-        seen_ns: when that was.
+        earlier: the origins of the markers that it had before, as far as this client has seen them.
+        asked_ns: before the marker was last read, or a pulse last found it unchanged.
+        seen_ns: after that.
+        empty_ns: since when it has no final marker, while other masters cannot be read; 0 while that is not so.
         missed_ns: since when the marker is missing, though other masters have theirs; 0 while it is not.
         quarantine: what the master is quarantined for, so that nothing is counted twice.
         why: the same in words.
-        until_ns: when the quarantine ends.
+        until_ns: when the quarantine ends, as far as its memory is concerned.
+        found_us: when it was found to have forgotten, by its own clock.
+        contrary: how its marker contradicts this client, or "".
+        written: the identity of the marker that this client has written last.
+        settles_ns: until when nobody is told, because it becomes known soon for how long it is kept out.
+        unsure: the process and the time of an unsure marker, and when this client first saw it.
+        jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.
         write: the marker that the next handshake writes; None if it only reads.
         writes: how many writes were due since the marker was last as it should be.
         leap: how its clock has last jumped forward.
@@ -35,15 +52,24 @@ class GuardedMaster:
 
     index: int
     key: bytes
-    kept_ms: int
+    default_ttl_ms: int
     offset: Offset
     clock_set_back: Callable[[int], None]
     marker: Marker | None = None
+    earlier: deque[tuple[str, int]] = field(default_factory=partial(deque, maxlen=MOST_EARLIER))
+    asked_ns: int = 0
     seen_ns: int = 0
+    empty_ns: int = 0
     missed_ns: int = 0
     quarantine: tuple[object, ...] = ()
     why: str = ""
     until_ns: int = 0
+    found_us: int = 0
+    contrary: str = ""
+    written: bytes = b""
+    settles_ns: int = 0
+    unsure: tuple[tuple[str, int], int] | None = None
+    jumped_until_ns: int = 0
     write: MarkerWrite | None = None
     writes: int = 0
     leap: Leap | None = None
@@ -53,23 +79,34 @@ class GuardedMaster:
     def pulse(self) -> tuple[bytes, bytes, int]:
         """Return what a pulse asks (see `votes.commands.Pulse`)."""
         assert self.marker is not None
-        return self.key, self.marker.text(), self.kept_ms
+        return self.key, self.marker.identity(), self.default_ttl_ms
 
-    def answered(self, sent_ns: int, came_ns: int, server_us: int) -> MasterQuarantined | None:
+    @property
+    def horizon_ms(self) -> int:
+        """The horizon of the marker, as it was last read."""
+        assert self.marker is not None
+        return self.marker.horizon
+
+    def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
         """Note the answer to a pulse; return why the connection must end, or None.
 
         Args:
-            server_us: the answer: the server's clock, or 0 if its marker is another one.
+            server_us: the server's clock, or 0 if its marker is another one.
+            horizon_ms: the horizon of the marker.
         """
         if server_us <= 0:
             return MasterQuarantined("its marker was changed or is gone", doubted_ns=sent_ns)
         if self.offset.stands_still(sent_ns, server_us):
             return MasterQuarantined("its clock stands still", doubted_ns=sent_ns)
         self.seen_ns = came_ns
-        if not self._note_clock(sent_ns, came_ns, server_us):
-            return None
-        assert self.leap is not None
-        return MasterQuarantined(self.leap.described(), doubted_ns=sent_ns)
+        if self._note_clock(sent_ns, came_ns, server_us):
+            assert self.leap is not None
+            return MasterQuarantined(self.leap.described(), doubted_ns=sent_ns)
+        assert self.marker is not None
+        self.asked_ns = sent_ns
+        if self.marker.horizon != horizon_ms:
+            self.marker = replace(self.marker, horizon=horizon_ms)
+        return None
 
     def flushed(self, now_ns: int) -> MasterQuarantined:
         """Return why the connection must end after the master has pushed that it was flushed."""
@@ -80,7 +117,7 @@ class GuardedMaster:
     def handshake(self) -> GuardHandshake:
         """Return what the next handshake does; a marker that is due is written by this one only."""
         write, self.write = self.write, None
-        return GuardHandshake(self.key, self.kept_ms, write)
+        return GuardHandshake(self.key, write)
 
     def note_clock(self, report: HandshakeReport) -> bool:
         """Note the clock of a report; return whether it stands still."""
@@ -90,15 +127,30 @@ class GuardedMaster:
         self._note_clock(report.sent_ns, report.came_ns, report.server_us)
         return False
 
-    def write_marker(self, marker: Marker, report: HandshakeReport) -> None:
-        """Have the next handshake write a marker, if the master still has the one of this report."""
-        self.write = MarkerWrite(report.marker or b"", marker.text(), report.server_us)
+    def write_marker(self, marker: Marker, report: HandshakeReport, kept: int = 0) -> None:
+        """Have the next handshake write a marker, if the master still has the one of this report.
 
-    def quarantine_until(self, until_ns: int, why: str, quarantine: tuple[object, ...]) -> None:
-        """Quarantine the master, unless it is for the same reason already."""
-        if self.quarantine != quarantine:
-            self.quarantine, self.why = quarantine, why
-            self.until_ns = until_ns
+        Args:
+            kept: for how many milliseconds the master keeps it; 0 is as long as a final marker.
+        """
+        self.written = marker.identity()
+        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), report.server_us)
+
+    def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
+        """Note that the master has this marker, which belongs to its process."""
+        self.empty_ns = 0
+        if self.marker is not None and self.marker.origin() != marker.origin():
+            self.earlier.append(self.marker.origin())
+        self.marker, self.asked_ns, self.seen_ns = marker, report.sent_ns, report.came_ns
+
+    def knew_marker(self, now_ns: int) -> bool:
+        """Return whether the master had a marker that cannot have expired by itself."""
+        return self.marker is not None and self.seen_ns > now_ns - kept_ms(self.marker.horizon) * MILLISECOND
+
+    def testifies(self, after_ns: int, now_ns: int) -> bool:
+        """Return whether the master is a witness (G4): its marker was read after that time, and is sure or over."""
+        marker = self.marker
+        return marker is not None and self.asked_ns > after_ns and (marker.sure or self.until_ns <= now_ns)
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
         """Note a reading; return whether the clock was set forward. If it was set back, keys only live longer."""

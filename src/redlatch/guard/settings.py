@@ -17,7 +17,8 @@ class Guard:
     All clients of the same masters and prefix must give the same `max_ttl`; one that differs is refused.
 
     Args:
-        max_ttl: seconds, the longest ttl of any lock, and so the time for which a master is kept out. Default 60.
+        max_ttl: seconds, the longest ttl that a lock may have. A master is kept out for the longest ttl that is in use;
+            only if too few other masters can say how long that is, for `max_ttl`. Default 60.
         trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
             append-only file, and should write it always (``appendfsync always``). Default False.
 

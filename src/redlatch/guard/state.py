@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from redlatch.guard.clock import Offset
+from redlatch.guard.founding import Founding
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import KEPT_MS, Marker
+from redlatch.guard.marker import Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.settings import Guard
-from redlatch.votes.units import MILLISECOND, drift_ns
+from redlatch.votes.units import MILLISECOND, drift_ns, quorum_of
 
 
 class GuardState:
@@ -20,14 +21,15 @@ class GuardState:
         addresses: of the masters.
         settings: the user's options.
         key: of the markers.
+        default_ttl_ms: the client's default ttl, in milliseconds.
         drift_factor: by which share of the time clocks may go wrong.
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
+        random: returns a number from 0 to 1.
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
     Attributes:
-        kept_ms: how long a marker is kept that no client asks for.
-        quarantine_ns: how long a master is quarantined that may have forgotten locks.
+        founding: the attempts of this client to make new masters of masters without a marker.
         masters: what is known of each of them.
     """
 
@@ -36,18 +38,21 @@ class GuardState:
         addresses: tuple[str, ...],
         settings: Guard,
         key: bytes,
+        default_ttl_ms: int,
         drift_factor: float,
         wall_us: Callable[[], int],
+        random: Callable[[], float],
         clock_set_back: Callable[[int, int], None],
     ) -> None:
         self.addresses = addresses
         self.settings = settings
         self.key = key
+        self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
-        self.kept_ms = max(KEPT_MS, 2 * settings.max_ttl_ms)
-        self.quarantine_ns = settings.max_ttl_ms * MILLISECOND + drift_ns(settings.max_ttl_ms, drift_factor)
+        self._drift_factor = drift_factor
+        self.founding = Founding(self.wall, random)
         self.masters = [
-            GuardedMaster(index, key, self.kept_ms, Offset(drift_factor), partial(clock_set_back, index))
+            GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
             for index in range(len(addresses))
         ]
 
@@ -59,36 +64,63 @@ class GuardState:
         """Return all other masters."""
         return [other for other in self.masters if other is not master]
 
-    def expired_before(self, now_ns: int) -> int:
-        """Return before when a marker must have been seen to have expired by itself since."""
-        return now_ns - self.kept_ms * MILLISECOND
+    def out_ns(self, ttl_ms: int) -> int:
+        """Return for how long a master is kept out that may have forgotten locks with this ttl."""
+        return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self._drift_factor)
 
-    def marker_seen_after(self, after_ns: int) -> Marker | None:
-        """Return a marker that was seen on any master after that time."""
-        for master in self.masters:
-            if master.marker is not None and master.seen_ns > after_ns:
-                return master.marker
-        return None
+    @property
+    def longest_ms(self) -> int:
+        """The longest ttl that any client may use, in milliseconds."""
+        return self.settings.max_ttl_ms
+
+    def horizon_for(self, master: GuardedMaster, after_ns: int, now_ns: int) -> int | None:
+        """Return the longest ttl that the other masters know of; None while too few of them have said it (G4).
+
+        Any quorum that a lock stands on, without `master`, has one of N - q + 1 other masters. It knew the ttl of the
+        lock before the first vote, so it still does.
+
+        Args:
+            after_ns: when the master was found to have forgotten. What others said before that does not count.
+        """
+        needed = len(self.masters) - quorum_of(len(self.masters)) + 1
+        horizons = [
+            other.marker.horizon
+            for other in self.others(master)
+            if other.marker is not None and other.testifies(after_ns, now_ns)
+        ]
+        return max(horizons) if len(horizons) >= needed else None
+
+    def may_be_sure(self) -> bool:
+        """Return whether other masters may say that a forgetful one is kept out for less than the longest time."""
+        return len(self.masters) > 1 and self.default_ttl_ms < self.longest_ms
+
+    def known_marker(self) -> Marker | None:
+        """Return a marker that was ever seen on any master."""
+        return next((master.marker for master in self.masters if master.marker is not None), None)
 
     def wall(self) -> int:
         """Return the wall clock as markers have it."""
         return max(0, self.wall_us())
 
-    def new_marker(self, master: GuardedMaster, report: HandshakeReport, new: bool) -> Marker:
+    def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, draft: int = 0) -> Marker:
         """Return a marker that begins now.
 
         Args:
-            new: whether the master has forgotten nothing.
+            out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
+            draft: the number of the attempt whose draft it is; 0 for a final marker.
         """
         return Marker(
             run_id=report.run_id,
             since=report.server_us,
             wall=self.wall(),
-            new=new,
+            out=out_ms,
+            draft=draft,
+            sure=not out_ms,
             max_ttl=self.settings.max_ttl_ms,
             trusted=self.settings.trust_persistence,
             master=self.address(master),
             masters=tuple(sorted(self.addresses)),
+            horizon=self.default_ttl_ms,
         )
 
     def unmatched_address(self, known: Marker) -> str:

@@ -105,7 +105,8 @@ class BaseClient:
         if guard is None:
             return None
         names = tuple(master.name for master in self._masters)
-        return partial(Admissions, names, guard, self._prefix + MARKER, policy.drift_factor, policy.fences.now)
+        key, ttl_ms = self._prefix + MARKER, self._ttl_ms
+        return partial(Admissions, names, guard, key, ttl_ms, policy.drift_factor, policy.fences.now, policy.random)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

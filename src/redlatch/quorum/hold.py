@@ -111,7 +111,9 @@ class Hold(Claim):
         kind = self.kind
         lease = kind.lease(policy, queues, self.key, started_ns, deadline_ns)
         self.ask(lease)
-        return policy.ballot(kind.acquiring(policy, queues, self.key, lease, ttl_ms), until_ns)
+        command = kind.acquiring(policy, queues, self.key, lease, ttl_ms)
+        command.ttl_ms = ttl_ms
+        return policy.ballot(command, until_ns)
 
     def releasing(self) -> Command:
         """Return the command that releases the lock, or undoes the last attempt."""
@@ -121,6 +123,7 @@ class Hold(Claim):
         """Return a command, made now, that extends the lock."""
         command = self.kind.extending(self.key, self.lease, ttl_ms)
         command.since_ns = now_ns
+        command.ttl_ms = ttl_ms
         return command
 
     def keep(self, elapsed_ns: int) -> None:

@@ -73,7 +73,7 @@ class Command:
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
             NO: a no vote. The number is kept if the master pushes; that master then tracks the key (see `Note`).
-            TIME: the clock of the master, and no vote (see `Pulse`).
+            TIME: the answer to a pulse, and no vote (see `Pulse`).
         yes_line: `yes` as a line of RESP.
         releases: whether the command is a release. A release must reach every master that may hold the key, even after
             a reconnect.
@@ -81,9 +81,11 @@ class Command:
         token: the token of the lease.
         since_ns: when the command was made, in nanoseconds since boot. For a release: when the first command with its
             token was made. No server knows the token earlier.
+        ttl_ms: for how long a yes vote makes the key live, in milliseconds; 0 if it does not. Under a guard a master
+            that may forget such a key must know this ttl first (see `wire.engine`).
     """
 
-    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "yes", "yes_line")
+    __slots__ = ("key", "meaning", "no", "releases", "since_ns", "token", "ttl_ms", "yes", "yes_line")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int) -> None:
         self._concern(key, token, since_ns)
@@ -97,6 +99,7 @@ class Command:
         self.key = key
         self.token = token
         self.since_ns = since_ns
+        self.ttl_ms = 0
 
     def payload(self, dialect: int) -> bytes:
         """Return the bytes of the command for a server of this dialect."""
@@ -117,7 +120,7 @@ class Command:
 class Acquire(Command):
     """Set the key to the token if it does not exist: SET key token NX PX ttl. One atomic command sets key and ttl."""
 
-    __slots__ = ("ttl_ms",)
+    __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
         self._begin(key, token, since_ns, ttl_ms)
@@ -152,7 +155,7 @@ class AcquireFenced(Command):
     counter if it is not, and 0 if the key exists.
     """
 
-    __slots__ = ("first", "last", "ttl_ms")
+    __slots__ = ("first", "last")
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int, first: int, last: int) -> None:
         self._concern(key, token, since_ns)
@@ -222,7 +225,7 @@ class Extend(Command):
     The script uses PEXPIRE, which also works at maxmemory.
     """
 
-    __slots__ = ("ttl_ms",)
+    __slots__ = ()
 
     def __init__(self, key: bytes, token: bytes, since_ns: int, ttl_ms: int) -> None:
         self._concern(key, token, since_ns)
@@ -331,27 +334,49 @@ class Note(Command):
 
 
 class Pulse(Command):
-    """Ask a master for its clock, and check that its marker has not changed since it was admitted (see `guard`).
+    """Ask a master for its clock, check that its marker is the one that it was admitted with, and raise its horizon.
+
+    The horizon is the longest ttl that is in use on the master; its marker has it (see `guard`).
 
     Args:
         key: the key of the marker.
-        marker: the expected marker.
-        kept_ms: the new time to live of the marker in milliseconds.
+        identity: the expected identity of the marker.
+        wanted_ms: the horizon that the marker should have at least, in milliseconds.
     """
 
-    __slots__ = ("_arguments",)
+    __slots__ = ("_arguments", "wanted_ms")
 
-    def __init__(self, key: bytes, marker: bytes, kept_ms: int) -> None:
+    def __init__(self, key: bytes, identity: bytes, wanted_ms: int) -> None:
         self._concern(key, b"", 0)
         self.yes = self.no = _NEVER
         self.yes_line = _NEVER_SAID
         self.meaning = TIME
-        self._arguments = PULSE.keys, key, marker, b"%d" % kept_ms
+        self.wanted_ms = wanted_ms
+        self._arguments = PULSE.keys, key, identity, b"%d" % wanted_ms
 
     def payload(self, dialect: int) -> bytes:
         if dialect == FULL_TEXT:
             return pack(b"EVAL", PULSE.text, *self._arguments)
         return pack(b"EVALSHA", PULSE.sha, *self._arguments)
+
+
+# The longest answer to a pulse: 17 digits for the clock and 12 for the horizon.
+_LONGEST_ANSWER = 30
+
+
+def read_pulse(answer: object) -> tuple[int, int] | None:
+    """Return the clock of the server and the horizon from an answer to a pulse.
+
+    Returns:
+        Microseconds since 1970 and milliseconds; both are 0 if the marker is another one. None if the answer is not one
+        to a pulse.
+    """
+    if type(answer) is not bytes:
+        return (0, 0) if type(answer) is int and answer == 0 else None
+    clock, _, horizon = answer.partition(b" ")
+    if not clock.isdigit() or not horizon.isdigit() or len(answer) > _LONGEST_ANSWER:
+        return None
+    return int(clock), int(horizon)
 
 
 class Owned(Command):

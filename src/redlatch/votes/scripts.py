@@ -100,16 +100,34 @@ return 1""",
     keys=2,
 )
 
-# KEYS[1] marker (see `guard`), ARGV[1] expected marker, ARGV[2] its new ttl in milliseconds. Return the server's clock
-# in microseconds since 1970, or 0 if the marker is not the expected one.
-PULSE = Script("""if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end
+# A marker (see `guard`) expires when no client has asked for it for this time, or for twice its horizon if that is
+# longer.
+KEPT_MS = 3_600_000
+
+
+def kept_ms(horizon_ms: int) -> int:
+    """Return for how many milliseconds a marker with this horizon is kept that no client asks for."""
+    return max(KEPT_MS, 2 * horizon_ms)
+
+
+# A marker has two lines: its identity, and its horizon in milliseconds.
+# KEYS[1] marker, ARGV[1] expected identity, ARGV[2] wanted horizon. If the marker has that identity, raise its horizon
+# to at least the wanted one and let it live longer. Return the server's clock in microseconds since 1970 and the
+# horizon, as one status; or 0 if the identity is another one. At maxmemory a server refuses SET, unless the script has
+# already written; so PEXPIRE comes first.
+PULSE = Script(f"""local m=redis.call("get",KEYS[1])
+if not m or string.sub(m,1,#ARGV[1]+1)~=ARGV[1].."\\n" then return 0 end
+local h=tonumber(string.sub(m,#ARGV[1]+2))
+local w=tonumber(ARGV[2])
 local t=redis.call("time")
-redis.call("pexpire",KEYS[1],ARGV[2])
-return t[1]*1000000+t[2]""")
+local kept=string.format("%.0f",math.max({KEPT_MS},2*h,2*w))
+redis.call("pexpire",KEYS[1],kept)
+if w>h then redis.call("set",KEYS[1],ARGV[1].."\\n"..ARGV[2],"PX",kept) h=w end
+return {{ok=string.format("%.0f %.0f",t[1]*1000000+t[2],h)}}""")
 
 # KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in
 # milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. Replace the marker
-# if it is the expected one. The script refuses a write that is more than five seconds old.
+# if it is the expected one, with the same horizon. The script refuses a write that is more than five seconds old.
 MARK = Script("""local t=redis.call("time")
 if t[1]*1000000+t[2]-tonumber(ARGV[4])>5000000 then return 0 end
 if (redis.call("get",KEYS[1]) or "")~=ARGV[1] then return 0 end

@@ -17,6 +17,8 @@ Rules:
   * A link may have a monitor, which the guard provides. Once a second, the engine then sends a pulse ahead of a command
     that acquires or extends, and gives the reply to the monitor. If the monitor objects to the reply, or to a push that
     the master was flushed, the engine closes the connection before it counts the votes that follow.
+  * With monitors, a vote that gives a key a ttl counts only if the master had stored this ttl before the first byte of
+    the attempt left for any master. Until enough masters have stored it, the ballot is held (see `horizon`).
   * Attempts, releases and looks do not wait for a master that is silent (see `silence`).
   * A release is never forgotten. A link owes a release if the connection broke before the reply came, or if the release
     came while the link was down. The link sends it first on its next connection. If there is no next connection, the
@@ -27,7 +29,7 @@ Rules:
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `undo` and `again`.
+`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo` and `again`.
 
 Only the engine changes the FIFO of a link.
 """
@@ -39,8 +41,10 @@ from typing import Any
 
 from hiredis import Reader
 
+from redlatch.wire.horizon import coverage, covers, uncovered
+
 from ..votes.ballot import Ballot
-from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse
+from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse, read_pulse
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
@@ -99,6 +103,7 @@ class Fleet:
         addresses: the address of each master, without credentials.
         quorum: the number of masters that must agree.
         clock: the clock of all deadlines.
+        guarded: whether every link has a monitor.
 
     Attributes:
         wires: the sockets, by the index of the link.
@@ -113,9 +118,13 @@ class Fleet:
         resent: whether a script was ever sent again in full.
         pulse_ns: when the next pulse is due, in nanoseconds since boot.
         silence: which links are suspected.
+        horizon_ms: the ttl that all connected links cover (see `horizon`); 0 if they are fewer than a quorum.
+        raised_ns: since when, in nanoseconds since boot.
+        held: the ballots that wait until a quorum of links covers their ttl, in their order.
+        stirs_held: whether a link has changed, so that held ballots may go on.
     """
 
-    def __init__(self, addresses: list[str], quorum: int, clock: Clock) -> None:
+    def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False) -> None:
         self.clock = clock
         self.wires = net.Wires(len(addresses))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
@@ -130,6 +139,11 @@ class Fleet:
         self.staged = False
         self.resent = False
         self.pulse_ns = UNBOUNDED
+        self.guarded = guarded
+        self.horizon_ms = 0 if guarded else UNBOUNDED
+        self.raised_ns = -1
+        self.held: dict[Ballot, None] = {}
+        self.stirs_held = False
         # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
         self.max_pending = MAX_PENDING
         self.max_unsent = MAX_UNSENT
@@ -144,16 +158,24 @@ class Fleet:
         """Stage the command of a ballot on every link that it asks.
 
         A link that is up stages the command. A link that is being dialled parks the ballot. A link that is down votes
-        "failed" at once.
+        "failed" at once. So does, for a ballot with a ttl, a link that does not cover it.
         """
         command = ballot.command
         self._begin()
         if command.since_ns >= self.pulse_ns:
             self._pulse(command.since_ns)
+        asked = ballot.asked
+        if command.ttl_ms and (command.ttl_ms > self.horizon_ms or command.since_ns < self.raised_ns):
+            asked = self._covering(ballot)
+            if asked < 0:
+                self.torn = False
+                return
+        elif self.held and command.releases:
+            self._withdraw_held(command)
         dialect = -1
         payload = b""
         for link in self.links:
-            if not ballot.asked >> link.index & 1:
+            if not asked >> link.index & 1:
                 continue
             if link.up:
                 if link.dialect != dialect:
@@ -165,20 +187,33 @@ class Fleet:
                 link.pending.append(ballot)
                 if self._full(link) and self._stalled(link):
                     self._drop(link, TimeoutError("the master accepts commands but answers too few of them"))
-            elif link.dialling and len(link.parked) < self.max_pending:
-                link.parked.append(ballot)
             else:
-                # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release
-                # that found no room.
-                if link.dialling:
-                    link.cause = TimeoutError("too many commands wait for a connection to the master")
-                    self._unpark(link)
-                self._fail_unsent(link, ballot)
+                self._park(link, ballot)
+        if self.silence.suspects or ballot.behind is not None:
+            self._end_submit(ballot)
+        self.torn = False
+
+    def _end_submit(self, ballot: Ballot) -> None:
+        """Decide a ballot that lacks only the votes of suspected masters; submit the ballot behind it."""
         if self.silence.suspects and not ballot.decided and self.silence.lacks_only_suspects(ballot):
             self._decide(ballot)
         self.torn = False
         if ballot.behind is not None:
             self.submit(ballot.behind)
+
+    def _park(self, link: Link, ballot: Ballot) -> None:
+        """Park a ballot until a link is connected, or count its vote as failed."""
+        if self.guarded and ballot.command.ttl_ms:
+            ballot = self._copy_uncovered(link, ballot)
+        if link.dialling and len(link.parked) < self.max_pending:
+            link.parked.append(ballot)
+        else:
+            # Drop all parked ballots, not only this one. Else a parked SET would be sent later without the release that
+            # found no room.
+            if link.dialling:
+                link.cause = TimeoutError("too many commands wait for a connection to the master")
+                self._unpark(link)
+            self._fail_unsent(link, ballot)
 
     def flush(self) -> None:
         """Send the staged commands, with one system call for each link."""
@@ -204,12 +239,14 @@ class Fleet:
         if self.silence.waiting:
             self._suspect(self.clock.now())
         self.torn = False
+        if self.stirs_held:
+            self._resume_held()
 
     def hurry(self) -> None:
         """Suspect masters that have been silent for too long. Event-loop drivers call this; `pump` does it itself."""
         self._begin()
         self._suspect(self.clock.now())
-        self.torn = False
+        self._end()
 
     def receive(self, index: int) -> None:
         """Count the replies that link `index` has now. Event-loop drivers call this when its socket is readable."""
@@ -218,6 +255,8 @@ class Fleet:
         if data is not None:
             self._take(self.links[index], data)
         self.torn = False
+        if self.stirs_held:
+            self._resume_held()
 
     def adopt(self, index: int, sock: Any, traits: Any, dialect: int, monitor: Any = None) -> None:
         """Take over a connection after its handshake; stage the releases that the link owes, then the parked commands.
@@ -227,9 +266,9 @@ class Fleet:
             sock: the connected, non-blocking socket.
             traits: the results of the handshake.
             dialect: the dialect of the server.
-            monitor: the guard's monitor of the master, or None. Its `pulse` returns the arguments of the pulse. Its
-                `answered` takes the replies and its `flushed` takes flushes; both return why the link must be closed,
-                or None.
+            monitor: the guard's monitor of the master; None if the fleet is not guarded. Its `pulse` returns the
+                arguments of the pulse, and `horizon_ms` is the horizon that the handshake has read. Its `answered`
+                takes the replies and its `flushed` takes flushes; both return why the link must be closed, or None.
         """
         link = self.links[index]
         self._begin()
@@ -240,15 +279,11 @@ class Fleet:
         link.pushes = PUSHES_AHEAD
         link.monitor = monitor
         if monitor is not None:
-            link.pulse = Pulse(*monitor.pulse())
-            # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
-            self.pulse_ns = min(self.pulse_ns, self.clock.now())
+            self._observe(link, monitor)
         self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
-        link.cause = None
-        link.up = True
-        link.dialling = False
+        link.up, link.dialling = True, False
         for command in link.owed.values():
             self._send_on(link, self.ballot_of(command))
         # Cleared only now: an interrupt may make the link send a release twice, but never lose one.
@@ -258,7 +293,18 @@ class Fleet:
             link.parked.popleft()
         # Many commands may have waited for the connection. That does not mean that the master has stopped.
         link.full_at = -1
-        self.torn = False
+        if monitor is not None:
+            self._raise(link, link.pulse.wanted_ms)
+        self._survey()
+        self._end()
+
+    def _observe(self, link: Link, monitor: Any) -> None:
+        """Begin to send pulses on a new connection."""
+        now = self.clock.now()
+        link.pulse = Pulse(*monitor.pulse())
+        link.horizon_ms, link.raised_ns, link.raising = monitor.horizon_ms, now, None
+        # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
+        self.pulse_ns = min(self.pulse_ns, now)
 
     def fail(self, index: int, cause: BaseException) -> None:
         """Record that dialling link `index` failed with `cause`. From now on the link votes "failed" at once."""
@@ -266,6 +312,14 @@ class Fleet:
         self._begin()
         link.cause = cause
         self._unpark(link)
+        self._survey()
+        self._end()
+
+    def look(self) -> None:
+        """Send a pulse on every link, because the horizons of the masters are needed now."""
+        self._begin()
+        self._pulse(self.clock.now())
+        self.staged = True
         self.torn = False
 
     def _begin(self) -> None:
@@ -273,6 +327,12 @@ class Fleet:
         if self.torn or self.wires.taken:
             self.mend()
         self.torn = True
+
+    def _end(self) -> None:
+        """End an operation; then let held ballots go on."""
+        self.torn = False
+        if self.stirs_held:
+            self._resume_held()
 
     def mend(self) -> None:
         """Close every connection if an exception left an operation half done."""
@@ -283,6 +343,7 @@ class Fleet:
                 if link.up:
                     self._drop(link, ConnectionAbortedError("interrupted during an operation; the link was closed"))
             self.wires.taken = False
+            self._survey()
             self.torn = False
 
     def fail_unsubmitted(self, ballot: Ballot) -> None:
@@ -334,13 +395,21 @@ class Fleet:
                 if command is not None:
                     undone[command.key, command.token] = command
                     ballot.withdraw()
+        for held in list(self.held):
+            held.withdraw()
+            del self.held[held]
         for command in undone.values():
             self.submit(self.ballot_of(command))
         self.flush()
 
     def record_silent(self, ballot: Ballot) -> None:
         """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
-        ballot.silent = tuple([link.index for link in self.links if link.waits_for(ballot)])
+        if ballot in self.held:
+            ttl_ms = ballot.command.ttl_ms
+            silent = [link.index for link in self.links if not covers(link, ttl_ms, link.raised_ns)]
+        else:
+            silent = [link.index for link in self.links if link.waits_for(ballot)]
+        ballot.silent = tuple(silent)
 
     def ballot_of(self, command: Command) -> Ballot:
         """Return a ballot for a command that has no waiter."""
@@ -351,6 +420,7 @@ class Fleet:
         if self.silence.due_ns <= now_ns:
             for ballot in self.silence.suspect(now_ns):
                 self._tally(ballot)
+            self.stirs_held = bool(self.held)
         self.silence.forget(now_ns)
 
     def _full(self, link: Link) -> bool:
@@ -376,12 +446,119 @@ class Fleet:
                 ballot.until_ns = now_ns
                 self._send_on(link, ballot)
 
-    def _beat(self, link: Link, ballot: Ballot, answer: int) -> bool:
+    def _beat(self, link: Link, ballot: Ballot, server_us: int, horizon_ms: int) -> bool:
         """Give the reply to a pulse to the monitor; return False if the monitor made the link close."""
-        cause = link.monitor.answered(ballot.until_ns, self.clock.now(), answer)
+        now = self.clock.now()
+        pulse: Any = ballot.command
+        wanted_ms = pulse.wanted_ms
+        cause = link.monitor.answered(ballot.until_ns, now, server_us, horizon_ms)
+        if cause is None and horizon_ms < wanted_ms:
+            cause = link.unexpected(horizon_ms, ", a horizon lower than the one that it was to store")
         if cause is not None:
             self._drop(link, cause)
-        return cause is None
+            return False
+        if link.raising is ballot:
+            link.raising = None
+            self.stirs_held = bool(self.held)
+        # A horizon that another client has raised changes nothing here while ours is enough.
+        if link.horizon_ms < wanted_ms:
+            link.horizon_ms, link.raised_ns = horizon_ms, now
+            self._survey()
+        return True
+
+    # --- horizons (see `horizon`) ------------------------------------------------------------------------------
+
+    def _raise(self, link: Link, ttl_ms: int) -> None:
+        """Send a pulse that asks a master to store a ttl, unless it has, or one is under way."""
+        if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
+            return
+        key, identity, _ = link.monitor.pulse()
+        link.pulse = Pulse(key, identity, ttl_ms)
+        link.raising = ballot = self.ballot_of(link.pulse)
+        ballot.until_ns = self.clock.now()
+        self._send_on(link, ballot)
+        self.staged = True
+
+    def _survey(self) -> None:
+        """Compute what all connected links cover."""
+        if self.guarded:
+            up = [link for link in self.links if link.up]
+            self.horizon_ms = min([link.horizon_ms for link in up]) if len(up) >= self.quorum else 0
+            self.raised_ns = max([link.raised_ns for link in up], default=-1)
+            self.stirs_held = bool(self.held)
+
+    def _holds(self, ballot: Ballot) -> bool:
+        """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
+        command = ballot.command
+        # The first part of the attempt has left, so it is too late to wait for further links.
+        if ballot.asked != -1 and not ballot.lone():
+            return False
+        found = coverage(self.links, command.ttl_ms, command.since_ns, True)
+        for link in found.coming:
+            if link.up:
+                self._raise(link, command.ttl_ms)
+        now = self.clock.now()
+        if len(found.ready) >= self.quorum:
+            late = [link for link in found.coming if link.up and not link.suspected]
+            for link in late:
+                self.silence.watch(link.raising, link, now)
+        else:
+            late = found.coming if len(found.ready) + len(found.coming) >= self.quorum else []
+            for link in () if late or ballot.lone() else found.lost:
+                self._failed(link, ballot, uncovered(link, command))
+        if late:
+            self.held[ballot] = None
+            return True
+        # What the links have stored until now counts.
+        command.since_ns = now
+        return False
+
+    def _covering(self, ballot: Ballot) -> int:
+        """Return a bit mask of the links that may vote on the ttl of a ballot; count failed votes for the others.
+
+        Return -1 if the ballot is held until a quorum may vote.
+        """
+        if self._holds(ballot):
+            return -1
+        command = ballot.command
+        asked = 0
+        for link in () if ballot.decided else self.links:
+            if ballot.asked >> link.index & 1:
+                if covers(link, command.ttl_ms, command.since_ns):
+                    asked |= 1 << link.index
+                elif link.up:
+                    self._send_on(link, self._copy_uncovered(link, ballot))
+                else:
+                    self._park(link, ballot)
+        return asked
+
+    def _copy_uncovered(self, link: Link, ballot: Ballot) -> Ballot:
+        """Count a failed vote for a link that does not cover a ttl; return a ballot for its vote, which does not count.
+
+        The key keeps others out there, too, and its vote may count when the lock is extended.
+        """
+        self._failed(link, ballot, uncovered(link, ballot.command))
+        return self.ballot_of(ballot.command)
+
+    def _resume_held(self) -> None:
+        """Submit the held ballots again; those that still lack a quorum stay. The caller must flush."""
+        self.stirs_held = False
+        now = self.clock.now()
+        for ballot in list(self.held):
+            if 0 < ballot.until_ns <= now and not ballot.decided:
+                self.record_silent(ballot)
+            # An interrupt after this line loses the ballot, and its submitter waits until its time is over. Else the
+            # ballot might be sent twice, and one master might have two votes.
+            del self.held[ballot]
+            if not ballot.decided and not 0 < ballot.until_ns <= now:
+                self.submit(ballot)
+        self.staged = True
+
+    def _withdraw_held(self, release: Command) -> None:
+        """Forget the held ballots with the key and the token of a release: they must not be sent after it."""
+        for ballot in list(self.held):
+            if ballot.command.token == release.token and ballot.command.key == release.key:
+                del self.held[ballot]
 
     def _announce(self, link: Link, command: Command) -> None:
         """Make the master track the key of the question that follows, so that it pushes a change of that key."""
@@ -518,10 +695,11 @@ class Fleet:
             link.advance()
             ballot.no += 1
             self._tally(ballot)
-        elif command.meaning and type(reply) is int:
+        elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
-            if command.meaning == TIME:
-                return self._beat(link, ballot, reply)
+            return self._beat(link, ballot, found[0], found[1])
+        elif command.meaning and command.meaning != TIME and type(reply) is int:
+            link.advance()
             ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
@@ -567,6 +745,7 @@ class Fleet:
                 return
         # Without the replies to pulses the guard could not see that the master forgot locks.
         if ballot.command.meaning == TIME:
+            link.refused_ns = self.clock.now()
             self._drop(link, error)
         self._failed(link, ballot, error)
 
@@ -626,3 +805,4 @@ class Fleet:
         link.dialling = True
         # Last: until this line, an interrupted drop starts again from the beginning.
         link.up = False
+        self._survey()

@@ -36,10 +36,14 @@ class Link:
         traits: the results of the handshake, such as run_id and version.
         dialect: the dialect of the server.
         full_from: the number of the first command that was sent in full after scripts turned out to be missing, or -1.
-        cause: why the link is down, or None.
+        cause: why the link was down last, or None if it never was.
         lost_ns: when the last connection broke.
         monitor: takes the answers to pulses and the flushes of this master; or None.
         pulse: the command that the guard sends each second, or None.
+        horizon_ms: the horizon that the master has acknowledged on this connection, in milliseconds (see `horizon`).
+        raised_ns: when it did.
+        refused_ns: when it last answered a pulse with an error, or -1.
+        raising: the last pulse that asked it to store a higher horizon, until its answer comes; or None.
         suspected: whether ballots no longer wait for the votes of the master.
         missing_vote: the number of the command whose vote was missing at the suspicion; -1 after the vote has come.
         suspected_ns: when the master was suspected.
@@ -70,6 +74,10 @@ class Link:
         self.cut = 0
         self.monitor: Any = None
         self.pulse: Any = None
+        self.horizon_ms = 0
+        self.raised_ns = -1
+        self.refused_ns = -1
+        self.raising: Ballot | None = None
         self.suspected = False
         self.missing_vote = -1
         self.suspected_ns = 0

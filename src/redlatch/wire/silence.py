@@ -68,6 +68,13 @@ class Silence:
             self.due_ns = min(self.due_ns, ballot.hurry_ns)
         return False
 
+    def watch(self, ballot: Ballot, link: Link, now_ns: int) -> None:
+        """Suspect a link if it does not answer this ballot, which only it was sent, as soon as others would."""
+        if not ballot.hurry_ns:
+            ballot.hurry_ns = now_ns + max(SILENT_ROUNDS * self.round_ns, link.silent_ns)
+            self.waiting.append(ballot)
+            self.due_ns = min(self.due_ns, ballot.hurry_ns)
+
     def suspect(self, now_ns: int) -> list[Ballot]:
         """Suspect the masters that have not voted on due ballots; return the ballots to tally again."""
         for link in self._links:

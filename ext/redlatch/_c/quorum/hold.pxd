@@ -23,7 +23,7 @@ cdef class Hold(Claim):
 
     cpdef claim(self, ticket)
     cpdef ask(self, Lease lease)
-    @cython.locals(kind=Kind, lease=Lease)
+    @cython.locals(kind=Kind, lease=Lease, command=Command)
     cpdef Ballot attempt(
         self, Policy policy, queues, long long ttl_ms, long long started_ns, long long deadline_ns, long long until_ns
     )

@@ -12,6 +12,7 @@ cdef class Command:
     cdef public bytes key
     cdef public bytes token
     cdef public long long since_ns
+    cdef public long long ttl_ms
 
     cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)
@@ -24,14 +25,11 @@ cdef bytes _ending(long long ttl_ms)
 
 @cython.final
 cdef class Acquire(Command):
-    cdef public long long ttl_ms
-
     cdef _begin(self, bytes key, bytes token, long long since_ns, long long ttl_ms)
 
 
 @cython.final
 cdef class AcquireFenced(Command):
-    cdef public long long ttl_ms
     cdef public long long first
     cdef public long long last
 
@@ -49,7 +47,7 @@ cdef class Release(Command):
 
 @cython.final
 cdef class Extend(Command):
-    cdef public long long ttl_ms
+    pass
 
 
 @cython.final
@@ -77,6 +75,7 @@ cdef class Note(Command):
 
 @cython.final
 cdef class Pulse(Command):
+    cdef public long long wanted_ms
     cdef tuple _arguments
 
 

@@ -26,6 +26,11 @@ cdef class Fleet:
     cdef public bint staged
     cdef public bint resent
     cdef public long long pulse_ns
+    cdef readonly bint guarded
+    cdef public long long horizon_ms
+    cdef public long long raised_ns
+    cdef public dict held          # of Ballot
+    cdef public bint stirs_held
     cdef public Py_ssize_t max_pending
     cdef public Py_ssize_t max_unsent
     cdef public Py_ssize_t most_pending
@@ -36,14 +41,18 @@ cdef class Fleet:
     cdef Command _note
 
     # for the drivers
-    @cython.locals(link=Link, command=Command, dialect=int, payload=bytes)
+    @cython.locals(link=Link, command=Command, dialect=int, payload=bytes, asked=int)
     cpdef submit(self, Ballot ballot)
+    cdef _end_submit(self, Ballot ballot)
+    @cython.locals(command=Command)
+    cdef _park(self, Link link, Ballot ballot)
     cpdef flush(self)
     @cython.locals(link=Link, ready=bint)
     cpdef pump(self, long long timeout_ns)
     cpdef hurry(self)
     cpdef receive(self, int index)
     cpdef mend(self)
+    cpdef look(self)
     cpdef fail_unsubmitted(self, Ballot ballot)
     @cython.locals(left=cython.longlong)
     cpdef linger(self, long long until_ns)
@@ -53,11 +62,28 @@ cdef class Fleet:
 
     # internal
     cdef _begin(self)
+    cdef _end(self)
     @cython.locals(came=cython.longlong, now=cython.longlong, owing=Py_ssize_t)
     cdef bint _stalled(self, Link link) except -1
     @cython.locals(link=Link, ballot=Ballot)
     cdef _pulse(self, long long now_ns)
-    cdef bint _beat(self, Link link, Ballot ballot, answer) except -1
+    @cython.locals(now=cython.longlong, wanted_ms=cython.longlong)
+    cdef bint _beat(self, Link link, Ballot ballot, long long server_us, long long horizon_ms) except -1
+    @cython.locals(now=cython.longlong)
+    cdef _observe(self, Link link, monitor)
+    @cython.locals(ballot=Ballot)
+    cdef _raise(self, Link link, long long ttl_ms)
+    @cython.locals(link=Link)
+    cdef _survey(self)
+    @cython.locals(command=Command)
+    cdef bint _holds(self, Ballot ballot) except -1
+    @cython.locals(link=Link, command=Command, asked=int)
+    cdef int _covering(self, Ballot ballot) except? -1
+    cdef Ballot _copy_uncovered(self, Link link, Ballot ballot)
+    @cython.locals(now=cython.longlong, ballot=Ballot)
+    cdef _resume_held(self)
+    @cython.locals(ballot=Ballot)
+    cdef _withdraw_held(self, Command release)
     cdef _announce(self, Link link, Command command)
     cdef _send_on(self, Link link, Ballot ballot)
     cdef _take(self, Link link, data)

@@ -27,6 +27,10 @@ cdef class Link:
     cdef public long long cut
     cdef public object monitor     # or None
     cdef public Command pulse      # or None
+    cdef public long long horizon_ms
+    cdef public long long raised_ns
+    cdef public long long refused_ns
+    cdef public Ballot raising     # or None
     cdef public bint suspected
     cdef public long long missing_vote
     cdef public long long suspected_ns

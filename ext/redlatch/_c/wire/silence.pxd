@@ -20,6 +20,7 @@ cdef class Silence:
     cpdef bint lacks_only_suspects(self, Ballot ballot) except -1
     @cython.locals(now=cython.longlong, link=Link)
     cpdef bint spares(self, Ballot ballot) except -1
+    cpdef watch(self, Ballot ballot, Link link, long long now_ns)
     @cython.locals(ballot=Ballot, link=Link)
     cpdef list suspect(self, long long now_ns)
     @cython.locals(ballot=Ballot)

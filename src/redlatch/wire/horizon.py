@@ -1,0 +1,55 @@
+"""Horizons: which masters may vote on a ttl (rule G3 of the guard).
+
+The horizon of a master is the longest ttl in use on it, as its marker says. Other clients keep a master that forgets
+its keys out for the longest horizon of the others. So a vote that gives a key a ttl counts only if the master had
+stored that ttl in its marker, on this connection, before the first byte of the attempt left for any master. A link that
+fulfils this covers the ttl.
+
+If some links do not cover the ttl of a ballot, the engine raises the horizons by pulses. It holds the ballot until a
+quorum covers it, and the other connected links do, too, or are suspected of silence. Then all are asked, but the votes
+of those that do not cover the ttl count as failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Coverage(NamedTuple):
+    """Which links cover a ttl.
+
+    Args:
+        ready: the links that cover it.
+        coming: the links that are being dialled, or may store it.
+        lost: the other links.
+    """
+
+    ready: list[Any]
+    coming: list[Any]
+    lost: list[Any]
+
+
+def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
+    """Return whether a link had stored a ttl before a time."""
+    return bool(link.up and link.horizon_ms >= ttl_ms and link.raised_ns <= since_ns)
+
+
+def coverage(links: list[Any], ttl_ms: int, since_ns: int, fresh: bool) -> Coverage:
+    """Return which links cover a ttl.
+
+    Args:
+        since_ns: when the attempt began.
+        fresh: whether no byte of the attempt has left yet. What a link has stored until now then counts.
+    """
+    ready = [link for link in links if covers(link, ttl_ms, link.raised_ns if fresh else since_ns)]
+    missing = [link for link in links if link not in ready]
+    # A master that has refused a pulse since the attempt began will refuse the next one, too.
+    coming = [link for link in missing if (link.up or link.dialling) and link.refused_ns < since_ns]
+    return Coverage(ready, coming, [link for link in missing if link not in coming])
+
+
+def uncovered(link: Any, command: Any) -> BaseException:
+    """Return why a link may not vote on the ttl of a command."""
+    if link.up and link.refused_ns < command.since_ns:
+        return ConnectionError(f"{link.address} has not noted yet that a lock may live for {command.ttl_ms / 1000:g} s")
+    return link.cause or ConnectionError(f"the connection to {link.address} is being made")
