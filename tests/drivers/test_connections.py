@@ -92,7 +92,9 @@ def test_a_connection_that_is_judged_while_the_client_closes_is_closed_without_a
     made = list[Interrupted]()
 
     def guard(set_back: Any) -> Admissions:
-        made.append(Interrupted((masters[0].address,), Guard(), MARKER, 1000, 0.01, lambda: 0, lambda: 0.5, set_back))
+        numbers: list[int] = []
+        sources = lambda: 0, lambda: 0.5, numbers.append
+        made.append(Interrupted((masters[0].address,), Guard(), MARKER, 1000, 0.01, *sources, set_back))
         return made[0]
 
     connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None, guard=guard)

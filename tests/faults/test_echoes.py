@@ -149,7 +149,7 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(
     with embedded.masters(3) as urls:
         for place, url in enumerate(urls):
             others = [FORGED * size, *(["y"] * (place + 2))]
-            marker = Marker("r", 1, 1, 0, 0, True, 60000, False, FORGED, tuple(others), 10000)
+            marker = Marker("r", 1, 1, 0, 0, True, 60000, False, False, FORGED, tuple(others), 10000)
             with ask(url) as server:
                 server.set("\0guard", marker.text())
         client = connect(urls)

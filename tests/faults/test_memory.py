@@ -249,13 +249,14 @@ def test_row_33_clients_that_knew_the_masters_keep_them_out_after_a_flush_of_all
     count: int, connect: Face, fleet: Callable[..., embedded.Masters], name: str
 ) -> None:
     masters = fleet(count)
-    owner, knew = connect(masters.urls, guard=GUARD, ttl=MAX_TTL), connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    guard = Guard(max_ttl=MAX_TTL, strict=True)
+    owner, knew = connect(masters.urls, guard=guard, ttl=MAX_TTL), connect(masters.urls, guard=guard, ttl=MAX_TTL)
     knew.connect()
     lock = owner.lock(name)
     assert lock.acquire()
     for url in masters.urls:
         ask(url).flushall()
-    fresh = connect(masters.urls, guard=GUARD, ttl=MAX_TTL)
+    fresh = connect(masters.urls, guard=guard, ttl=MAX_TTL)
     # The masters look new to this client.
     fresh.connect()
     assert_nobody_wins_before(lock, knew, name)

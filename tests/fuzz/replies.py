@@ -123,8 +123,10 @@ class Wire:
 
 
 def _monitor() -> Any:
-    admissions = Admissions((ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda index, ns: None)
-    marker = Marker("r", 10**15, 10**15, 0, 0, True, 60_000, False, ADDRESS, (ADDRESS,), 1000)
+    admissions = Admissions(
+        (ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda number: None, lambda index, ns: None
+    )
+    marker = Marker("r", 10**15, 10**15, 0, 0, True, 60_000, False, False, ADDRESS, (ADDRESS,), 1000)
     report = HandshakeReport("r", marker.text(), 10**15, 10**9, 10**9 + 1000, False)
     admission = admissions.decide(0, report, [report])
     assert admission is not None and admission.admitted

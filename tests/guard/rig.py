@@ -17,6 +17,7 @@ from redlatch.votes.units import MILLISECOND, SECOND
 ADDRESSES = "a:1", "b:1", "c:1"
 MAX_TTL = 10
 DEFAULT_TTL_MS = 2000
+STRICT = Guard(max_ttl=MAX_TTL, strict=True)
 OUT_NS = MAX_TTL * SECOND + MAX_TTL * 10 * MILLISECOND + 2 * MILLISECOND
 START_US = 1_800_000_000_000_000
 
@@ -27,6 +28,7 @@ class Rig:
     def __init__(self, guard: Guard | None = None, addresses: tuple[str, ...] = ADDRESSES) -> None:
         self.now = 1000 * SECOND
         self.behind: list[int] = []
+        self.fences: list[int] = []
         self.wall_off_us = 0
         self.run_ids = ["run-" + address for address in addresses]
         self.ahead_us = [0] * len(addresses)
@@ -41,6 +43,7 @@ class Rig:
             0.01,
             lambda: self.clock_us() + self.wall_off_us,
             lambda: 0.5,
+            self.fences.append,
             lambda index, ns: self.behind.append(index),
         )
 

@@ -10,7 +10,7 @@ from redlatch import Guard, MasterQuarantined
 from redlatch.guard.evidence import SECOND_LOOK_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 
-from .rig import ADDRESSES, MAX_TTL, OUT_NS, Rig, is_marked, kept_out_for
+from .rig import ADDRESSES, MAX_TTL, OUT_NS, STRICT, Rig, is_marked, kept_out_for
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -55,9 +55,9 @@ def test_a_client_that_comes_first_after_a_restart_sees_that_the_others_have_mar
 
 
 def test_a_client_that_knew_a_master_keeps_it_out_though_others_took_it_for_new() -> None:
-    rig = Rig(addresses=("a:1",)).found()
+    rig = Rig(STRICT, addresses=("a:1",)).found()
     rig.restart(0)
-    other = rig.again(addresses=("a:1",))
+    other = rig.again(guard=STRICT, addresses=("a:1",))
     other.run_ids = rig.run_ids
     other.found()  # with one master nothing else tells
     assert not rig.marker(0).out

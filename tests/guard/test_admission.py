@@ -176,9 +176,9 @@ def test_each_row_is_reached_and_has_its_effect(
 ) -> None:
     cases: list[Case] = []
 
-    def note(case: Case) -> Any:
+    def note(case: Case, table: Any) -> Any:
         cases.append(case)
-        return rows_of(case)
+        return rows_of(case, table)
 
     monkeypatch.setattr(admission, "rows_of", note)
     result = lead(Rig())

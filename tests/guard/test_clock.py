@@ -9,7 +9,7 @@ import pytest
 from redlatch.guard.clock import CONFIRM_NS, ClockState, Leap, Offset, judge_leap
 from redlatch.votes.units import MILLISECOND, SECOND
 
-from .rig import MAX_TTL, Rig, is_marked, kept_out_for
+from .rig import MAX_TTL, STRICT, Rig, is_marked, kept_out_for
 
 
 @pytest.mark.parametrize("seconds", [0.05, 11.0])
@@ -86,7 +86,7 @@ def test_clocks_that_jump_by_different_times_keep_nobody_else_out() -> None:
 
 
 def test_a_jump_of_a_single_master_is_not_written_for_other_clients() -> None:
-    rig = Rig(addresses=("a:1",)).found()
+    rig = Rig(STRICT, addresses=("a:1",)).found()
     rig.now += SECOND
     rig.ahead_us[0] = 1_000_000
     assert rig.pulse(0) is not None

@@ -9,7 +9,7 @@ import pytest
 from redlatch.guard.actions import ASK_OTHERS_NS, SETTLE_NS
 from redlatch.votes.units import MILLISECOND, SECOND
 
-from .rig import DEFAULT_TTL_MS, MAX_TTL, OUT_NS, Rig, is_marked, kept_out_for
+from .rig import DEFAULT_TTL_MS, MAX_TTL, OUT_NS, STRICT, Rig, is_marked, kept_out_for
 
 SHORT = DEFAULT_TTL_MS / 1000
 
@@ -72,7 +72,7 @@ def test_nobody_is_told_before_the_others_had_time_to_say_for_how_long() -> None
     assert not lose(other).settled
     other.now += SETTLE_NS
     assert other.decide(0).settled
-    assert lose(Rig(addresses=("a:1",)).found()).settled
+    assert lose(Rig(STRICT, addresses=("a:1",)).found()).settled
 
 
 def test_a_client_that_comes_later_believes_a_sure_marker() -> None:
@@ -241,7 +241,7 @@ def test_a_sure_marker_from_before_the_loss_that_this_client_has_seen_shortens_n
 
 @pytest.mark.parametrize("masters", [1, 2])
 def test_with_fewer_than_three_masters(masters: int) -> None:
-    rig = Rig(addresses=("a:1", "b:1")[:masters]).found()
+    rig = Rig(STRICT, addresses=("a:1", "b:1")[:masters]).found()
     admission = lose(rig)
     assert admission.asks_others == (masters > 1)
     ask_others(rig)

@@ -123,7 +123,7 @@ class _Schedule:
             mine = f"master-{master.index}:6379"
             identity = f"{master.info()['run_id']} {master.info()['master_replid']}"
             ttl_ms, default_ms = round(self.plan.ttl * 1000), round((self.plan.default_ttl or self.plan.ttl) * 1000)
-            marker = Marker(identity, 0, 0, 0, 0, True, ttl_ms, False, mine, addresses, default_ms)
+            marker = Marker(identity, 0, 0, 0, 0, True, ttl_ms, False, False, mine, addresses, default_ms)
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(default_ms)])
 
     def run(self) -> Result:

@@ -164,7 +164,7 @@ class _Schedule:
         for master in self.masters:
             mine = f"master-{master.index}:6379"
             ttl_ms = round(self.plan.ttl * 1000)
-            marker = Marker(master.info()["run_id"], 0, 0, 0, 0, True, ttl_ms, False, mine, addresses, ttl_ms)
+            marker = Marker(master.info()["run_id"], 0, 0, 0, 0, True, ttl_ms, False, False, mine, addresses, ttl_ms)
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(ttl_ms)])
 
     def clean_up(self) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from redlatch.config import Master
-from redlatch.drivers.connections import (
+from redlatch.drivers.arrivals import (
     DIAL_TIMEOUT,
     GRACE,
     MakeDialler,
@@ -494,12 +494,15 @@ class Driver(Session):
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
-            doubted_ns = self._connections.redial(link.index, link.cause)
-            if doubted_ns:
-                self._policy.doubts.add(doubted_ns)
-                self._attend_at(self._clock.now())  # leases that stand on void votes are verified
+            self._doubt(self._connections.redial(link.index, link.cause))
         if self.queues.called:
             self.wake_called()
+
+    def _doubt(self, doubted_ns: int) -> None:
+        """Have the leases verified that stand on votes before this time; 0 means none."""
+        if doubted_ns:
+            self._policy.doubts.add(doubted_ns)
+            self._attend_at(self._clock.now())
 
     def wake_called(self) -> None:
         """Wake tasks whose queue entry was called, and tasks that watch a key that has changed."""
@@ -675,7 +678,7 @@ class Driver(Session):
             return
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
-            self._connections.arrive(index, outcome)
+            self._doubt(self._connections.arrive(index, outcome))
             self.queues.watches.polls = not self._fleet.quorum_pushes()
             if self._fleet.links[index].up:
                 self._listen(index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -12,29 +11,16 @@ from typing import Any
 
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
-from ..guard.admission import Admissions
 from ..guard.handshake import HandshakeReport
 from ..quorum.claim import RELEASING, UNCONFIRMED
 from ..quorum.hold import Hold
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
+from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away
 from .lifetime import FORGOTTEN_NS, disown_at_fork
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .upkeep import report_lost_releases
-
-# Seconds for one connect and for one handshake.
-DIAL_TIMEOUT = 2.0
-
-# Seconds that a first use waits for the rest of the masters after a quorum is connected. So a wrong list of masters is
-# found before the first lock.
-GRACE = 0.25
-
-Outcome = Connection | Exception
-Deliver = Callable[[int, Outcome], None]
-MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
-MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
-Muster = Callable[[list[str], int, Clock, bool], Any]
 
 logger = logging.getLogger("redlatch")
 
@@ -83,6 +69,7 @@ class Connections:
         self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
         self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
+        self._doubted_ns = 0  # see `arrive`
         self.undialled: dict[int, int] = {}  # masters for which no thread could start, and when to try again
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
@@ -161,12 +148,16 @@ class Connections:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
         report_lost_releases(self.fleet.lost)
 
-    def arrive(self, index: int, outcome: Outcome) -> None:
+    def arrive(self, index: int, outcome: Outcome) -> int:
         """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
 
         The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
         which this master has no vote.
+
+        Returns:
+            The time before which votes are void, as `redial` does.
         """
+        self._doubted_ns = 0
         try:
             self._take(index, outcome)
         except Exception as error:
@@ -176,6 +167,7 @@ class Connections:
                 outcome.sock.close()
                 self._dial(index, LONGEST_PAUSE)
             self._note_outcome(index, error)
+        return self._doubted_ns
 
     def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
@@ -202,6 +194,9 @@ class Connections:
         admission = self._guard.decide(index, connection.traits.report, reports)
         if admission is None:
             return
+        if admission.forgot:
+            # No vote of this master counts that an earlier connection brought.
+            self._doubted_ns = max(self._doubted_ns, self.fleet.links[index].lost_ns + 1)
         if admission.admitted:
             self._note_outcome(index, connection)
             self._waiting.pop(index, None)
@@ -328,23 +323,3 @@ class Connections:
         self.forked = True
         self.usable = False
         self._hang_up()  # closes the child's descriptors only; nothing is sent
-
-
-def turn_away(outcome: Outcome) -> None:
-    """Close a connection that came too late; harmless when repeated."""
-    if isinstance(outcome, Connection):
-        outcome.sock.close()
-
-
-def weakly(driver: Any) -> Deliver:
-    """Return a `deliver` with a weak reference: a dialling thread does not keep a client alive."""
-    reference = weakref.ref(driver)
-
-    def deliver(index: int, outcome: Outcome) -> None:
-        driver = reference()
-        if driver is not None:
-            driver.deliver(index, outcome)
-        else:
-            turn_away(outcome)
-
-    return deliver

@@ -10,15 +10,13 @@ No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a leader looks at the queue *after* it
     gave the role up. One of the two sees the other.
   * The same holds for the inbox: a leader that leaves looks at it once more.
-  * A leader sets `polling` before it looks at the inbox a last time and polls. A thread that adds to the inbox looks at
-    `polling` afterwards, and wakes the poll.
+  * A leader sets `polling`, looks at the inbox and polls. Who adds to the inbox looks at `polling` then, and wakes it.
 
 Which thread may take from the shared queues:
   * `inbox` and `arrivals`: any thread appends. Only the leader takes, so it may look first.
   * `sleepers` and `WaitQueues.called`: any thread appends, and any thread takes.
   * `Fleet.lost`: the leader appends, and any thread takes.
-Where any thread takes, the queue may become empty between a check and the next step. There the check only saves time,
-and the step copes with an empty queue.
+Where any thread takes, the queue may become empty after a check. The check only saves time, and the next step copes.
 
 Ctrl-C may strike between any two bytecodes. The role is taken by `dict.setdefault`, one step that also names the
 thread, so that a `finally` gives up just what was taken. If Ctrl-C strikes in that very `finally`, the next one further
@@ -213,7 +211,7 @@ class Leader:
             fleet.fail_unsubmitted(self._taken)
             self._taken = None
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
-            self._connections.arrive(*self._arrivals[0])
+            self._doubt(self._connections.arrive(*self._arrivals[0]))
             self._queues.watches.polls = not fleet.quorum_pushes()
             self._watchers.notify()
             self._arrivals.popleft()
@@ -242,10 +240,7 @@ class Leader:
             self._queues.watches.notify_all()
             if sock is not None:
                 sock.close()
-            doubted_ns = self._connections.redial(link.index, link.cause)
-            if doubted_ns:
-                self._policy.doubts.add(doubted_ns)
-                self._background.attend_soon()  # locks that stand on void votes are verified
+            self._doubt(self._connections.redial(link.index, link.cause))
             fleet.fallen.pop()
         if fleet.decided:
             self._chain.wake_owners(fleet.decided)
@@ -255,6 +250,11 @@ class Leader:
             fleet.changed.pop()
         if self._queues.called:
             self.wake_called()
+
+    def _doubt(self, doubted_ns: int) -> None:
+        if doubted_ns:
+            self._policy.doubts.add(doubted_ns)
+            self._background.attend_soon()  # leases that stand on void votes are verified
 
     # --- handing the role over ---------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ and a release goes on without its caller.
 from __future__ import annotations
 
 from redlatch.config import Master
-from redlatch.drivers.connections import Connections, MakeDialler, MakeGuard, weakly
+from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
+from redlatch.drivers.connections import Connections
 from redlatch.errors import LockError
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 

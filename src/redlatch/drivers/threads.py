@@ -11,9 +11,7 @@ import os
 import threading
 
 from redlatch.config import Master
-from redlatch.drivers.background import BackgroundThread, run_aside
-from redlatch.drivers.closing import Closing
-from redlatch.drivers.connections import (
+from redlatch.drivers.arrivals import (
     DIAL_TIMEOUT,
     GRACE,
     MakeDialler,
@@ -21,6 +19,8 @@ from redlatch.drivers.connections import (
     Outcome,
     turn_away,
 )
+from redlatch.drivers.background import BackgroundThread, run_aside
+from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.upkeep import Renewal, ReportThreads
 from redlatch.errors import LockError

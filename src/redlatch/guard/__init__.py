@@ -37,6 +37,14 @@ For how long a master is kept out:
 Why that is enough: let a lock with a ttl stand on a quorum, one of which forgets it. Every other master of that quorum
 had stored the ttl before the first vote. Any N - q + 1 masters without the forgetful one contain one of them.
 
+A single master is used on, unless `Guard.strict` is set (R1): a quarantine would bind only clients that knew it before,
+and so exclude no second holder. The client that finds it forgetful marks it again.
+  * R2. Each lease that was asked for before is in doubt (`quorum.policy.Doubts`): `remaining()` is 0 until an extension
+    by what is left, which compares the token, has succeeded.
+  * R3. A lease in doubt is not handed off and not re-entered. A renewal never makes a key that is gone.
+  * FE1. The numbers of fenced locks exceed the time of each marker by an hour. So they grow although the master has
+    forgotten the last one.
+
 The package does no I/O and reads no clock. It stands on `votes` only; the drivers connect it with the sockets:
 
     settings     the options of a user (`redlatch.Guard`)
@@ -50,4 +58,5 @@ The package does no I/O and reads no clock. It stands on `votes` only; the drive
     evidence     what a report says about a marker, a process and a clock
     admission    the table that decides whether a master may vote
     actions      what each of its decisions does
+    alone        the same for a single master that has forgotten
 """

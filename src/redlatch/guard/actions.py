@@ -36,6 +36,7 @@ class Admission(NamedTuple):
         cause: why the master has no vote until then; None if that takes only a moment.
         asks_others: whether all other masters must be sent a pulse, because their horizons decide.
         settled: whether `cause` is final, so that it should be reported.
+        forgot: whether the only master may have forgotten the locks that were granted on earlier connections.
     """
 
     admitted: bool
@@ -43,6 +44,7 @@ class Admission(NamedTuple):
     cause: MasterRefused | None = None
     asks_others: bool = False
     settled: bool = True
+    forgot: bool = False
 
 
 # --- actions that change nothing ----------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
 
 def accept_marker(state: GuardState, case: Case) -> Admission:
     """Accept the marker as it is; a quarantine that began earlier still counts."""
-    case.master.note_marker(_seen(case), case.report)
+    state.note_marker(case.master, _seen(case), case.report)
     return admission(state, case)
 
 

@@ -25,6 +25,7 @@ from redlatch.guard.actions import (
     wait_for_missing,
     wait_for_others,
 )
+from redlatch.guard.alone import accept_new_marker, doubt_after_jump, mark_again
 from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
@@ -77,17 +78,34 @@ TABLE = (
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
     Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              replace_outlived_marker),
     Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
-    Row("an older marker is back",      M.OLDER,       P.SAME,         C.ANY,              replace_older_marker),
+    Row("an older marker is back",      M.OLDER,       P.SAME,        C.ANY,              replace_older_marker),
     Row("forgot a while ago",           M.FORGETFUL,   P.SAME,        C.ANY,              quarantine_rest),
+    Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
+)
+
+# The same for a single master: it is used on after it has forgotten locks (R1). A quarantine would bind only clients
+# that knew the master before, and so exclude no second holder.
+ALONE = (
+    Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
+    Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
+    Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
+    Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              found),
+    Row("a lost marker",                M.LOST,        P.ANY,         C.ANY,              mark_again),
+    Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
+    Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              mark_again),
+    Row("a jump of a clock",            M.PRESENT,     P.ANY,         C.FORWARD_UNCLEAR,  doubt_after_jump),
+    Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
+    Row("an older marker is back",      M.OLDER,       P.SAME,        C.ANY,              mark_again),
+    Row("marked again by another",      M.FORGETFUL,   P.SAME,        C.ANY,              accept_new_marker),
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )
 # fmt: on
 
 
-def rows_of(case: Case) -> list[Row]:
-    """Return the rows that apply to a case, in their order; the last one decides."""
+def rows_of(case: Case, table: tuple[Row, ...] = TABLE) -> list[Row]:
+    """Return the rows of a table that apply to a case, in their order; the last one decides."""
     rows = []
-    for row in TABLE:
+    for row in table:
         if row.matches(case):
             rows.append(row)
             if row.final:
@@ -115,6 +133,6 @@ class Admissions(GuardState):
         """
         case = examine(self, index, report, others)
         decision: Admission | None = None
-        for row in rows_of(case):
+        for row in rows_of(case, ALONE if self.alone else TABLE):
             decision = row.action(self, case)
         return decision

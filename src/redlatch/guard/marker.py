@@ -33,6 +33,7 @@ class Marker:
             `out` is `max_ttl`.
         max_ttl: the longest ttl that clients may use, in milliseconds.
         trusted: whether a restarted master counts as having kept every key.
+        strict: whether a single master that has forgotten locks is kept out.
         master: its address, as the writing client knows it.
         masters: the addresses of all masters.
         horizon: the longest ttl that is in use on the master, in milliseconds (G1).
@@ -46,6 +47,7 @@ class Marker:
     sure: bool
     max_ttl: int
     trusted: bool
+    strict: bool
     master: str
     masters: tuple[str, ...]
     horizon: int
@@ -100,7 +102,7 @@ class Marker:
 
 _FIELDS = {
     **{"run_id": str, "since": int, "wall": int, "out": int, "draft": int, "sure": bool},
-    **{"max_ttl": int, "trusted": bool, "master": str, "masters": list},
+    **{"max_ttl": int, "trusted": bool, "strict": bool, "master": str, "masters": list},
 }
 _MICROSECONDS = "since", "wall"
 _MILLISECONDS = "out", "max_ttl", "horizon"

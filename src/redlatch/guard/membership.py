@@ -27,6 +27,11 @@ def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> 
             f"{mine} is used with trust_persistence={marker.trusted} by others: all clients must give the same "
             f"guard{how_to_change(state)}"
         )
+    if marker.strict != settings.strict:
+        return (
+            f"{mine} is used with strict={marker.strict} by others: all clients must give the same "
+            f"guard{how_to_change(state)}"
+        )
     return ""
 
 

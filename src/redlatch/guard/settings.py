@@ -14,13 +14,17 @@ LONGEST_MAX_TTL = 7 * 86_400
 class Guard:
     """Options of the guard, which keeps a master out that may have forgotten locks, or whose clock has jumped.
 
-    All clients of the same masters and prefix must give the same `max_ttl`; one that differs is refused.
+    A client of a single master keeps on using it after it has forgotten locks, and puts its own locks in doubt until
+    the master confirms them (see docs/safety.md). All clients of the same masters and prefix must give the same
+    options; one that differs is refused.
 
     Args:
         max_ttl: seconds, the longest ttl that a lock may have. A master is kept out for the longest ttl that is in use;
             only if too few other masters can say how long that is, for `max_ttl`. Default 60.
         trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
             append-only file, and should write it always (``appendfsync always``). Default False.
+        strict: if True, a single master that has forgotten locks is kept out as one of several would be: nobody has a
+            lock for `max_ttl` then. Default False.
 
     Raises:
         ConfigurationError, TypeError: an argument cannot work.
@@ -28,12 +32,14 @@ class Guard:
 
     max_ttl: float = 60.0
     trust_persistence: bool = False
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.max_ttl, bool) or not isinstance(self.max_ttl, (int, float)):
             raise TypeError(f"guard: max_ttl in seconds is needed, not {type(self.max_ttl).__name__}")
-        if not isinstance(self.trust_persistence, bool):
-            raise TypeError(f"guard: trust_persistence is True or False, not {type(self.trust_persistence).__name__}")
+        for name in ("trust_persistence", "strict"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"guard: {name} is True or False, not {type(getattr(self, name)).__name__}")
         if not 0.001 <= self.max_ttl <= LONGEST_MAX_TTL:
             raise ConfigurationError(
                 f"guard: a max_ttl of 0.001 to {LONGEST_MAX_TTL} seconds is needed; got {self.max_ttl}"

@@ -13,6 +13,10 @@ from redlatch.guard.master import GuardedMaster
 from redlatch.guard.settings import Guard
 from redlatch.votes.units import MILLISECOND, drift_ns, quorum_of
 
+# The numbers of fenced locks exceed the time of every marker by this many microseconds (FE1). So they grow although a
+# master has forgotten the last ones, if no two clocks differ by more than that.
+FENCE_LEAD_US = 3_600_000_000
+
 
 class GuardState:
     """What one client's guard knows.
@@ -26,6 +30,7 @@ class GuardState:
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
         random: returns a number from 0 to 1.
+        note_fence: called with a number that all numbers of fenced locks must exceed from now on.
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
     Attributes:
@@ -42,6 +47,7 @@ class GuardState:
         drift_factor: float,
         wall_us: Callable[[], int],
         random: Callable[[], float],
+        note_fence: Callable[[int], None],
         clock_set_back: Callable[[int, int], None],
     ) -> None:
         self.addresses = addresses
@@ -50,6 +56,7 @@ class GuardState:
         self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
         self._drift_factor = drift_factor
+        self._note_fence = note_fence
         self.founding = Founding(self.wall, random)
         self.masters = [
             GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
@@ -94,9 +101,19 @@ class GuardState:
         """Return whether other masters may say that a forgetful one is kept out for less than the longest time."""
         return len(self.masters) > 1 and self.default_ttl_ms < self.longest_ms
 
+    @property
+    def alone(self) -> bool:
+        """Whether the only master is used on after it has forgotten locks (R1)."""
+        return len(self.masters) == 1 and not self.settings.strict
+
     def known_marker(self) -> Marker | None:
         """Return a marker that was ever seen on any master."""
         return next((master.marker for master in self.masters if master.marker is not None), None)
+
+    def note_marker(self, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> None:
+        """Note that a master has this marker, which belongs to its process."""
+        master.note_marker(marker, report)
+        self._note_fence(max(marker.since, marker.wall) + FENCE_LEAD_US)
 
     def wall(self) -> int:
         """Return the wall clock as markers have it."""
@@ -118,6 +135,7 @@ class GuardState:
             sure=not out_ms,
             max_ttl=self.settings.max_ttl_ms,
             trusted=self.settings.trust_persistence,
+            strict=self.settings.strict,
             master=self.address(master),
             masters=tuple(sorted(self.addresses)),
             horizon=self.default_ttl_ms,

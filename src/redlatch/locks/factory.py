@@ -106,7 +106,10 @@ class BaseClient:
             return None
         names = tuple(master.name for master in self._masters)
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
-        return partial(Admissions, names, guard, key, ttl_ms, policy.drift_factor, policy.fences.now, policy.random)
+        fences = policy.fences
+        return partial(
+            Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.note
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

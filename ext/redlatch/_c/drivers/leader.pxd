@@ -52,6 +52,7 @@ cdef class Leader:
     cpdef take_all(self)
     @cython.locals(fleet=Fleet)
     cdef _handle_events(self)
+    cdef _doubt(self, long long doubted_ns)
 
     # handing the role over
     cpdef leave(self)
