@@ -110,7 +110,17 @@ class AlreadyHeld(LockError):
 
 
 class QuorumUnavailable(LockError):
-    """So many masters failed that no quorum can vote yes or no; `causes` has the error of each."""
+    """So many masters failed that no quorum can vote yes or no; `causes` has the error of each.
+
+    Attributes:
+        retry_after: the seconds after which another call may succeed, as far as the client knows. For a master that is
+            kept out it counts what is left of that; for any other that failed a second, because the client connects
+            again within that time.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float = 0.0, **named: Any) -> None:
+        super().__init__(message, **named)
+        self.retry_after = retry_after
 
 
 class ClientUnusable(LockError):
@@ -141,11 +151,23 @@ class MasterQuarantined(MasterRefused):
 
     Attributes:
         doubted_ns: votes before this time may be void, in nanoseconds since boot; 0 if none are.
+        until_ns: until when it is kept out, in nanoseconds since boot; 0 if that is not known yet.
+        why: why it is kept out; empty if `until_ns` is 0.
     """
 
-    def __init__(self, message: str = "", *, doubted_ns: int = 0, **named: Any) -> None:
+    def __init__(
+        self, message: str = "", *, doubted_ns: int = 0, until_ns: int = 0, why: str = "", **named: Any
+    ) -> None:
         super().__init__(message, **named)
         self.doubted_ns = doubted_ns
+        self.until_ns = until_ns
+        self.why = why
+
+    @classmethod
+    def kept_out(cls, until_ns: int, why: str, now_ns: int) -> MasterQuarantined:
+        """Return the error for a master that is kept out until a known time; its text has the time that is left."""
+        left = max(0, until_ns - now_ns) / 1_000_000_000
+        return cls(f"kept out for {left:.1f} s more: {why}", until_ns=until_ns, why=why)
 
 
 class ConfigurationError(LockError):

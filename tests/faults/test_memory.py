@@ -92,6 +92,12 @@ def test_row_3_the_error_says_why_a_master_is_kept_out(
         return all("kept out for" in str(cause) for cause in caught.value.causes.values())
 
     await_true(refused)
+    with pytest.raises(QuorumUnavailable) as caught:
+        client.lock(name).acquire(blocking=False)
+    # One more master than the healthy one must be back.
+    kept_out = [float(str(cause).split()[3]) for cause in caught.value.causes.values()]
+    assert caught.value.retry_after == pytest.approx(min(kept_out), abs=0.5)
+    assert 0 < caught.value.retry_after < 61
 
 
 def test_row_3_the_log_says_when_the_reason_changes_and_how_many_masters_are_connected(

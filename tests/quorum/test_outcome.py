@@ -9,7 +9,7 @@ import pytest
 from support.scripted_votes import BEGINNING, KEY, MS, NAME, SECOND, VALIDITY, Play
 
 from redlatch import impl
-from redlatch.errors import LockLost, QuorumUnavailable
+from redlatch.errors import LockLost, MasterQuarantined, QuorumUnavailable
 
 DEADLINE = BEGINNING + VALIDITY
 
@@ -131,3 +131,38 @@ def test_the_error_says_how_long_the_whole_call_took(
 ) -> None:
     error = outcome.no_quorum("acquire", play.policy, play.hold, ballot_of(play, "!!!"), SECOND // 4, elapsed_ns)
     assert error.elapsed == seconds
+
+
+def kept_out(seconds: float) -> MasterQuarantined:
+    return MasterQuarantined.kept_out(BEGINNING + int(seconds * SECOND), "it was restarted", BEGINNING)
+
+
+@pytest.mark.parametrize(
+    ("failed", "out", "retry_after"),
+    [
+        (3, (5.0, 9.0, 7.0), 5.0),
+        (3, (0.25, 9.0, 7.0), 0.25),
+        (5, (9.0, 5.0, 7.0, 8.0, 6.0), 7.0),
+        (5, (9.0, 5.0), 1.0),
+        (4, (9.0, 5.0, 7.0), 5.0),
+        (5, (), 1.0),
+    ],
+)
+def test_the_error_says_when_a_quorum_may_vote_again(
+    play: Play, outcome: ModuleType, failed: int, out: tuple[float, ...], retry_after: float
+) -> None:
+    """What is left of a quarantine counts, and a second for a master that failed otherwise."""
+    ballot = ballot_of(play, "!!!")
+    ballot.causes = dict.fromkeys(range(failed), ConnectionError("gone")) | dict(enumerate(map(kept_out, out)))
+    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0)
+    assert error.retry_after == pytest.approx(retry_after)
+
+
+def test_the_text_has_the_time_that_is_left_now(play: Play, outcome: ModuleType) -> None:
+    ballot = ballot_of(play, "!!!")
+    ballot.causes = {0: kept_out(9)}
+    play.now = BEGINNING + 4 * SECOND
+    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0)
+    assert "kept out for 5.0 s more: it was restarted" in str(error)
+    play.now = BEGINNING + 10 * SECOND
+    assert "kept out for 0.0 s more" in str(outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0))

@@ -263,9 +263,10 @@ def admission(state: GuardState, case: Case) -> Admission:
     """Admit the master, unless it is quarantined or a marker is due."""
     master, now_ns = case.master, case.report.came_ns
     cause = None
-    left_ns = max(master.until_ns, master.jumped_until_ns) - now_ns
+    until_ns = max(master.until_ns, master.jumped_until_ns)
+    left_ns = until_ns - now_ns
     if left_ns > 0:
-        cause = MasterQuarantined(f"kept out for {left_ns / SECOND:.1f} s more: {master.why}")
+        cause = MasterQuarantined.kept_out(until_ns, master.why, now_ns)
     settled = master.settles_ns <= now_ns
     if master.write is not None:
         pause_ns = min(SECOND, SECOND_LOOK_NS << min(master.writes, 8)) if master.writes else 0

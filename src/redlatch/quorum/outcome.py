@@ -7,7 +7,7 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-from redlatch.errors import LockLost, QuorumUnavailable
+from redlatch.errors import LockLost, MasterQuarantined, QuorumUnavailable
 
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
@@ -17,6 +17,9 @@ from .waiting.queues import WaitQueues
 
 # Two reasons of a loss.
 RAN_OUT, FORGOTTEN = "its validity ran out", "a quorum has forgotten it"
+
+# Seconds within which the client tries again to connect to a master.
+RECONNECT = 1.0
 
 
 def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
@@ -86,12 +89,24 @@ def no_quorum(
     silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
     parts = [f"{ballot.failed} failed"] if ballot.failed else []
     parts += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
+    causes = _causes(policy, ballot, waited_ns)
     return QuorumUnavailable(
         f"{what} of {hold.name!r}: of {policy.size} masters {' and '.join(parts)}; {policy.quorum} must agree",
         name=hold.name,
         elapsed=max(elapsed_ns, waited_ns) / SECOND,
-        causes=_causes(policy, ballot, waited_ns),
+        causes=causes,
+        retry_after=_retry_after(policy, causes),
     )
+
+
+def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
+    """Return the seconds after which a quorum may vote, if all goes well (see `QuorumUnavailable.retry_after`)."""
+    now_ns = policy.clock.now()
+    waits = [0.0] * (policy.size - len(causes))
+    for cause in causes.values():
+        until_ns = cause.until_ns if isinstance(cause, MasterQuarantined) else 0
+        waits.append(max(0, until_ns - now_ns) / SECOND if until_ns else RECONNECT)
+    return sorted(waits)[policy.quorum - 1]
 
 
 def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
@@ -105,4 +120,8 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
     causes = dict(ballot.causes or {})
     for index in ballot.silent:
         causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
+    now_ns = policy.clock.now()
+    for index, cause in causes.items():
+        if isinstance(cause, MasterQuarantined) and cause.until_ns:
+            causes[index] = MasterQuarantined.kept_out(cause.until_ns, cause.why, now_ns)
     return {policy.masters[index]: cause for index, cause in sorted(causes.items())}
