@@ -19,13 +19,13 @@ PACKAGE = Path(redlatch.__file__).parent
 
 # From the bottom to the top. A module imports from its own unit and from lower layers, never from a neighbour.
 LAYERS = (
-    {"errors", "impl"},
+    {"errors", "health", "impl"},
     {"config", "votes", "testing"},
     {"wire", "quorum", "guard", "embedded"},
     {"drivers", "locks"},
     {"client", "aio"},
     {"redlatch"},
-    {"compat", "demo", "bench"},
+    {"compat", "demo", "bench", "operate"},
     {"cli"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

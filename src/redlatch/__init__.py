@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         WrongLoop,
     )
     from .guard.settings import Guard
+    from .health import Health, MasterHealth
     from .locks.multi import AsyncMultiLock, MultiLock
     from .locks.readwrite import RWLock
     from .locks.reentrant import AsyncRLock, RLock
@@ -52,6 +53,8 @@ _HOMES = {
     "Semaphore": "client",
     "Guard": "guard.settings",
     "Handoff": "quorum.policy",
+    "Health": "health",
+    "MasterHealth": "health",
     "Retry": "quorum.policy",
     "AlreadyHeld": "errors",
     "ClientClosed": "errors",
@@ -84,11 +87,13 @@ __all__ = [
     "ConfigurationError",
     "Guard",
     "Handoff",
+    "Health",
     "Lock",
     "LockBusy",
     "LockError",
     "LockLost",
     "LockTimeout",
+    "MasterHealth",
     "MasterQuarantined",
     "MasterRefused",
     "MultiLock",

@@ -28,12 +28,13 @@ def build() -> click.Group:
     import redlatch
     from redlatch.bench.command import bench
     from redlatch.demo.command import demo
+    from redlatch.operate.command import masters, status
 
     group = click.Group(
         "redlatch",
         help="Distributed locks on Redis and Valkey.",
         context_settings={"help_option_names": ["-h", "--help"]},
-        commands={"demo": demo, "bench": bench},
+        commands={"demo": demo, "bench": bench, "status": status, "masters": masters},
     )
     return click.version_option(redlatch.__version__, prog_name="redlatch")(group)
 

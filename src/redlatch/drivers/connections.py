@@ -12,6 +12,7 @@ from typing import Any
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
 from ..guard.handshake import HandshakeReport
+from ..health import Health, MasterHealth
 from ..quorum.claim import RELEASING, UNCONFIRMED
 from ..quorum.hold import Hold
 from ..votes.said import shown
@@ -138,6 +139,29 @@ class Connections:
             raise ClientClosed("client: it is closed")
         for error in self._misconfigured.values():
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
+
+    def health(self) -> Health:
+        """Return what is known of each master, without I/O."""
+        refused = [str(error) for error in list(self._misconfigured.values())]
+        masters = [self._health_of(index) for index in range(len(self._masters))]
+        return Health(tuple(masters), self.quorum, refused[0] if refused else "")
+
+    def _health_of(self, index: int) -> MasterHealth:
+        link = None if self.fleet is None else self.fleet.links[index]
+        marker = None if self._guard is None else self._guard.masters[index].marker
+        voting, why, kept_out = link is not None and link.up, "", 0.0
+        if not voting:
+            cause = None if link is None else link.cause
+            why = "not connected yet" if cause is None else shown(cause, MOST_SHOWN)
+            if isinstance(cause, MasterQuarantined) and cause.until_ns:
+                now_ns = self._clock.now()
+                kept_out = max(0, cause.until_ns - now_ns) / SECOND
+                why = str(MasterQuarantined.kept_out(cause.until_ns, cause.why, now_ns))
+        address = self._masters[index].address
+        if marker is None:
+            return MasterHealth(address, voting, why, kept_out, (), 0.0, 0.0)
+        horizon, marked = marker.horizon / 1000, marker.since / 1_000_000
+        return MasterHealth(address, voting, why, kept_out, marker.masters, horizon, marked)
 
     def record_silent(self, ballot: Any) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""

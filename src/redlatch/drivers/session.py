@@ -11,6 +11,7 @@ from redlatch.config import Master
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.errors import LockError
+from redlatch.health import Health
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum import batch, inquiry
@@ -67,6 +68,10 @@ class Session:
         if not connections.usable:
             return "misconfigured"
         return f"{sum([link.up for link in connections.fleet.links])} of {self._policy.size} connected"
+
+    def health(self) -> Health:
+        """Return what is known of the masters, without I/O."""
+        return self._connections.health()
 
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""

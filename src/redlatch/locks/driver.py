@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from ..errors import LockError
+from ..health import Health
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.upkeep import Term
@@ -32,6 +33,9 @@ class Driver(Protocol):
     @property
     def state(self) -> str:
         """Whether the client can be used, in a few words for its repr."""
+
+    def health(self) -> Health:
+        """Return what is known of the masters, without I/O."""
 
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""

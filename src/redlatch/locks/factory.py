@@ -15,6 +15,7 @@ from ..errors import ConfigurationError
 from ..guard.admission import Admissions
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
+from ..health import Health
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
@@ -110,6 +111,16 @@ class BaseClient:
         return partial(
             Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.note
         )
+
+    def health(self) -> Health:
+        """Return what this client knows of its masters now; no I/O.
+
+        It says for each master whether it votes, and if not, why, and for how long it is kept out. Before the first use
+        no master is connected. A client that is not used learns of changes late: with threads it looks at its
+        connections in calls only.
+        """
+        health: Health = self._driver.health()
+        return health
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")

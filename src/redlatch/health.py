@@ -1,0 +1,60 @@
+"""What a client knows of its masters, as `Client.health` returns it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class MasterHealth:
+    """What a client knows of one master.
+
+    Attributes:
+        address: without credentials.
+        voting: whether it is connected, so that its votes count.
+        why: why it does not vote; empty if it does.
+        kept_out: for how many seconds more the guard keeps it out; 0.0 if it does not, or that is not known yet.
+        masters: the list of masters that its marker names, as the first client spelled it; empty if it is not known.
+        horizon: the longest ttl that is in use on it, in seconds; 0.0 if that is not known.
+        marked: when its marker was written, in seconds since 1970 by its own clock; 0.0 if that is not known. That was
+            when the masters were new, or when this one was last found to have forgotten.
+    """
+
+    address: str
+    voting: bool
+    why: str
+    kept_out: float
+    masters: tuple[str, ...]
+    horizon: float
+    marked: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a client knows of its masters at one moment.
+
+    Attributes:
+        masters: in the order in which they were given.
+        quorum: how many of them must agree.
+        refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or another one
+            than that of other clients. Empty if that is not so.
+    """
+
+    masters: tuple[MasterHealth, ...]
+    quorum: int
+    refused: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether a quorum votes, so that locks can be had."""
+        return not self.refused and sum([master.voting for master in self.masters]) >= self.quorum
+
+    @property
+    def ready(self) -> bool:
+        """Whether all masters vote, so that one of them may be restarted."""
+        return not self.refused and all([master.voting for master in self.masters])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of this, for JSON."""
+        return {"available": self.available, "ready": self.ready} | asdict(self)

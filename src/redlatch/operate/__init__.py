@@ -1,0 +1,1 @@
+"""The subcommands for those who operate masters."""
