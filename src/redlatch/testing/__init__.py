@@ -1,5 +1,6 @@
-"""For tests of code that uses redlatch: real masters on this machine."""
+"""For tests of code that uses redlatch: real masters on this machine, and how to empty them between two tests."""
 
+from redlatch.testing.cleaning import clear
 from redlatch.testing.embedded import Masters, find_server, masters
 
-__all__ = ["Masters", "find_server", "masters"]
+__all__ = ["Masters", "clear", "find_server", "masters"]
