@@ -169,6 +169,55 @@ def test_a_replica_that_was_promoted_is_used_on_and_what_it_has_is_held_on(
         lock.extend()
 
 
+@pytest.mark.parametrize("fair", [False, True])
+def test_the_client_that_had_the_lock_may_have_it_again(
+    fair: bool, connect: Face, fleet: Callable[..., Masters], name: str
+) -> None:
+    """As after a flush between two tests, of which the first one has released nothing."""
+    masters = fleet(1)
+    client = connect(masters.urls)
+    for _ in range(3):
+        left = client.lock(name, ttl=50.0, fair=fair)
+        await_true(partial(wins, left))
+        flush(masters)
+        # The client learns of the flush.
+        await_true(lambda: wins(client.lock(name + " another", ttl=1.0)))
+    assert left.remaining() == 0
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_waiter_behind_a_holder_of_its_own_client_wins_after_a_flush(
+    fair: bool, connect: Face, fleet: Callable[..., Masters], name: str
+) -> None:
+    masters = fleet(1)
+    client = connect(masters.urls)
+    left = client.lock(name, ttl=50.0, fair=fair)
+    assert left.acquire()
+    waiting = [client.lock(name, ttl=1.0, fair=fair).start("acquire") for _ in range(2)]
+    flush(masters)
+    assert [each.result(20) for each in waiting] == [True, True]
+    with pytest.raises(LockLost):
+        left.extend()
+
+
+def test_a_waiter_behind_a_holder_of_its_own_client_waits_if_the_master_has_kept_the_lock(
+    connect: Face, fleet: Callable[..., Masters], name: str
+) -> None:
+    masters = fleet(1, config=ALWAYS)
+    client = connect(masters.urls)
+    left = client.lock(name, ttl=50.0)
+    assert left.acquire()
+    restart(masters)
+    await_true(lambda: wins(client.lock(name + " another", ttl=1.0)))
+    waiting = client.lock(name).start("acquire")
+    left.extend()
+    assert left.remaining() > 0
+    assert not wins(client.lock(name))
+    assert not waiting.done()
+    left.release()
+    assert waiting.result(20)
+
+
 def test_with_strict_nobody_has_a_lock_for_the_longest_ttl(
     connect: Face, fleet: Callable[..., Masters], name: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Checks how masters without a marker come to be new (rules F1 and F2 of the next guard); `founding.pml` is the model.
+"""Checks how masters without a marker come to be new (rules F1 and F2 of the guard); `founding.pml` is the model.
 
 The rules that were planned are broken: a founder that may finish what others have begun takes drafts of different
 moments for drafts of one moment (CONFIRMS_EARLY is the smallest form of that mistake). What holds: a founder writes a

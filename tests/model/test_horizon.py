@@ -1,4 +1,4 @@
-"""Checks the horizon of the next guard (rules G1 to G4) in all that can happen; `horizon.pml` is the model.
+"""Checks the horizon of the guard (rules G1 to G4) in all that can happen; `horizon.pml` is the model.
 
 REDLATCH_MODEL=full adds a second forgetting: a minute, and 1.3 GB of memory.
 """

@@ -45,6 +45,7 @@ class Session:
         self._policy = policy
         self._clock = policy.clock
         self.queues = WaitQueues()
+        self.queues.doubts = policy.doubts
         self._connections = Connections(
             masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, guard
         )

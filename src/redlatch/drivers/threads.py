@@ -234,7 +234,8 @@ class Driver(Session):
         if terms and not run_aside(self._renew, Renewal(self._schedule, self._policy, terms, extending_all)):
             failure = LockError("the renewal could not begin: no thread could start")
             self._schedule.conclude(terms, {}, failure)
-        if self._schedule.next_ns(now):  # pushes count also while no thread is in a call
+        # Pushes count also while no thread leads: all may wait for a holder of this client.
+        if self._schedule.next_ns(now) or self.queues.by_key:
             self.read_late_replies()
         queue_ns = self.queues.expire(now)
         self._leader.wake_called()

@@ -31,7 +31,7 @@ from ...votes.units import MILLISECOND, SECOND
 from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
-from ..policy import Policy
+from ..policy import Doubts, Policy
 from .first_master import FirstMaster
 from .watches import Watch, Watches
 
@@ -136,6 +136,7 @@ class WaitQueues:
         crowded: keys that the masters refused when they were asked last; a hint.
         watches: the watches of this client.
         first_master: which master is asked first.
+        doubts: the leases of the client that are in doubt; the session sets those of its policy.
     """
 
     def __init__(self) -> None:
@@ -145,6 +146,7 @@ class WaitQueues:
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
         self.first_master = FirstMaster()
+        self.doubts = Doubts()
         # The number of heads at which idle ones are removed.
         self._most = MOST_HEADS
         # Keys that somebody deleted by hand, each with the time.
@@ -160,7 +162,7 @@ class WaitQueues:
                 if len(self.heads) > self._most:
                     self._sweep(now_ns)
                 return True
-            if head.busy(now_ns):
+            if self._keeps_waiting(head, now_ns):
                 return False
             # If this fails, the head has handed its lease off since we looked.
             if self.heads.get(hold.key) is head:
@@ -172,10 +174,14 @@ class WaitQueues:
         self.heads[hold.key] = hold
         return True
 
+    def _keeps_waiting(self, head: Hold, now_ns: int) -> bool:
+        """Return whether others wait for a head. Only the masters know whether a lease in doubt stands."""
+        return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
+
     def _sweep(self, now_ns: int) -> None:
         """Remove heads whose locks were never released and have run out."""
         for key, head in list(self.heads.items()):
-            if not head.busy(now_ns) and key not in self.by_key and self.heads.get(key) is head:
+            if not self._keeps_waiting(head, now_ns) and key not in self.by_key and self.heads.get(key) is head:
                 self.heads.pop(key, None)
         self._most = MOST_HEADS + 2 * len(self.heads)
 
@@ -383,7 +389,7 @@ class WaitQueues:
                 self._dissolve(key, queue)
                 continue
             head = self.heads.get(key)
-            if head is None or not head.busy(now_ns):
+            if head is None or not self._keeps_waiting(head, now_ns):
                 # If this fails, the head has changed since we looked.
                 if self.heads.get(key) is head:
                     self._call_next(queue, now_ns, False)

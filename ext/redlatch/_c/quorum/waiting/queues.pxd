@@ -4,7 +4,7 @@ cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
-from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.policy cimport Doubts, Policy
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
@@ -45,11 +45,13 @@ cdef class WaitQueues:
     cdef readonly set crowded
     cdef readonly Watches watches
     cdef readonly FirstMaster first_master
+    cdef public Doubts doubts
     cdef Py_ssize_t _most
     cdef object _deletions         # deque of (key, ns)
 
     @cython.locals(head=Hold, queue=WaitQueue)
     cpdef bint become_head(self, Hold hold, long long now_ns) except -1
+    cdef bint _keeps_waiting(self, Hold head, long long now_ns) except -1
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)
