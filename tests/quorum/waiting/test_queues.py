@@ -49,6 +49,26 @@ def test_the_next_hold_replaces_a_head_that_has_lost_its_lock(world: World) -> N
     assert world.head() is hold
 
 
+@pytest.mark.parametrize("state", ["HELD", "RELEASING"])
+def test_the_next_hold_replaces_a_head_whose_lease_is_in_doubt_unless_it_is_released(world: World, state: str) -> None:
+    head, hold = world.holder(), world.hold()
+    head.state = getattr(world.claims, state)
+    world.queues.doubts.add(head.lease.asked_ns)
+    assert not world.queues.become_head(hold, world.now)
+    world.queues.doubts.add(head.lease.asked_ns + 1)
+    assert world.queues.become_head(hold, world.now) is (state == "HELD")
+
+
+def test_the_next_waiter_is_called_when_the_lease_of_the_head_comes_into_doubt(world: World) -> None:
+    head, entry = world.holder(), world.waiter()
+    world.queues.expire(world.now)
+    assert world.called() == []
+    world.queues.doubts.add(head.lease.asked_ns + 1)
+    world.queues.expire(world.now)
+    assert world.called() == [entry]
+    assert not world.hand_off(head)
+
+
 def test_a_replaced_head_neither_passes_its_lease_on_nor_calls_a_waiter(world: World) -> None:
     lost, hold = world.holder(), world.hold()
     assert world.queues.become_head(hold, lost.deadline_ns)
