@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hiredis import Reader
 from hypothesis import given
 from hypothesis import strategies as st
+from support.far_ends import FarEnds
 
 from redlatch import impl
 from redlatch.wire.traits import Traits
@@ -24,8 +23,8 @@ UNKNOWN = b"-ERR unknown command 'DELIFEQ', with args beginning with: \r\n"
 NOPERM = b"-NOPERM User lk has no permissions to run the 'delifeq' command\r\n"
 
 
-class Rig:
-    """A Fleet whose masters are the far ends of socket pairs."""
+class Rig(FarEnds):
+    """A Fleet without a guard, whose masters the test plays."""
 
     def __init__(self, build: impl.Implementation, masters: int, dialect: int = DELIFEQ, up: bool = True) -> None:
         self.engine = build.module("wire.engine")
@@ -34,24 +33,16 @@ class Rig:
         self.commands = build.module("votes.commands")
         self.now_ns = build.module("wire.net").now_ns
         addresses = [f"master-{index}:1" for index in range(masters)]
-        self.fleet = self.engine.Fleet(addresses, masters // 2 + 1, build.module("wire.net").BootClock())
+        super().__init__(self.engine.Fleet(addresses, masters // 2 + 1, build.module("wire.net").BootClock()))
         self.dialect = dialect
         self.tokens = (b"token-%d" % number for number in itertools.count(1))
-        self.far: dict[int, socket.socket] = {}
-        self.readers: dict[int, Reader] = {}
-        self.sockets: list[socket.socket] = []
         for index in range(masters if up else 0):
             self.adopt(index)
 
     def adopt(self, index: int, dialect: int | None = None, tracking: bool = False) -> None:
         """Give link `index` a new connection."""
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        far.setblocking(False)
-        self.sockets += [near, far]
-        self.far[index], self.readers[index] = far, Reader()
         traits = Traits({"run_id": f"run-{index}", "role": "master", "redis_version": "7.0.0"}, 3, tracking)
-        self.fleet.adopt(index, near, traits, self.dialect if dialect is None else dialect)
+        self.fleet.adopt(index, self.connect(index), traits, self.dialect if dialect is None else dialect)
 
     def submit(self, kind: str = "Acquire", token: bytes | None = None, since_ns: int = 0, flush: bool = True) -> Any:
         """Submit one command with a waiter, and send it."""
@@ -66,49 +57,18 @@ class Rig:
 
     def got(self, index: int) -> list[tuple[str, bytes]]:
         """Return what master `index` received since the last call: (name of the command, token)."""
-        try:
-            while data := self.far[index].recv(1 << 20):
-                self.readers[index].feed(data)
-        except BlockingIOError:
-            pass
         found = []
-        while (command := self.readers[index].gets()) is not False:
+        for command in self.commands_of(index):
             name = command[0].decode()
             token = {"SET": 2, "DELIFEQ": 2, "DELEX": 3}.get(name, 4)
             found.append((name, command[token] if len(command) > token else b""))
         return found
-
-    def reply(self, index: int, *replies: bytes) -> None:
-        """Send replies from master `index`, and let the fleet receive them."""
-        self.far[index].sendall(b"".join(replies))
-        self.fleet.pump(0)
 
     def votes(self, ballot: Any) -> tuple[int, int, int]:
         return ballot.yes, ballot.no, ballot.failed
 
     def is_up(self, index: int) -> bool:
         return self.fleet.links[index].reader is not None
-
-    def fallen(self) -> list[int]:
-        """Record the links that broke since the last call, as a driver does."""
-        broken = []
-        while self.fleet.fallen:
-            link, sock = self.fleet.fallen.pop()
-            sock.close()
-            broken.append(link.index)
-        return broken
-
-    def lose(self, index: int) -> None:
-        """Close the connection of master `index`, and record the loss as the driver does."""
-        self.far[index].close()
-        self.fleet.pump(0)
-        self.fallen()
-
-    def close(self) -> None:
-        self.fallen()
-        self.fleet.wires.close()
-        for each in self.sockets:
-            each.close()
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hiredis import Reader
+from support.far_ends import FarEnds
 
 from redlatch import impl
 from redlatch.errors import MasterQuarantined
@@ -36,8 +35,8 @@ class Monitor:
         raise AssertionError("nobody flushes")
 
 
-class Rig:
-    """A guarded Fleet whose masters are the far ends of socket pairs."""
+class Rig(FarEnds):
+    """A guarded Fleet, whose masters the test plays."""
 
     def __init__(self, build: impl.Implementation, masters: int) -> None:
         self.commands = build.module("votes.commands")
@@ -45,20 +44,12 @@ class Rig:
         self.now_ns = build.module("wire.net").now_ns
         addresses = [f"master-{index}:1" for index in range(masters)]
         clock = build.module("wire.net").BootClock()
-        self.fleet = build.module("wire.engine").Fleet(addresses, masters // 2 + 1, clock, True)
-        self.far: dict[int, socket.socket] = {}
-        self.readers: dict[int, Reader] = {}
-        self.sockets: list[socket.socket] = []
+        super().__init__(build.module("wire.engine").Fleet(addresses, masters // 2 + 1, clock, True))
         self.tokens = iter(range(1, 1 << 30))
 
     def adopt(self, index: int, horizon_ms: int = DEFAULT) -> None:
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        far.setblocking(False)
-        self.sockets += [near, far]
-        self.far[index], self.readers[index] = far, Reader()
         traits = Traits({"run_id": f"run-{index}", "role": "master", "redis_version": "9"}, 3, False)
-        self.fleet.adopt(index, near, traits, DELIFEQ, Monitor(horizon_ms))
+        self.fleet.adopt(index, self.connect(index), traits, DELIFEQ, Monitor(horizon_ms))
         self.fleet.flush()
 
     def acquire(self, ttl_ms: int = DEFAULT, until_ns: int = 0, only: int | None = None) -> Any:
@@ -76,13 +67,8 @@ class Rig:
 
     def got(self, index: int) -> list[tuple[str, bytes]]:
         """Return what a master received: the names of commands, each with a ttl or a horizon."""
-        try:
-            while data := self.far[index].recv(1 << 20):
-                self.readers[index].feed(data)
-        except BlockingIOError:
-            pass
         found = []
-        while (words := self.readers[index].gets()) is not False:
+        for words in self.commands_of(index):
             name = words[0].decode()
             found.append(("PULSE" if name.startswith("EVAL") else name, words[-1]))
         return found
@@ -91,8 +77,7 @@ class Rig:
         return [name for name, _ in self.got(index)]
 
     def reply(self, index: int, *replies: bytes) -> None:
-        self.far[index].sendall(b"".join(replies))
-        self.fleet.pump(0)
+        super().reply(index, *replies)
         self.fleet.flush()
 
     def beat(self, index: int, horizon_ms: int) -> bytes:
@@ -100,12 +85,7 @@ class Rig:
         return b"+1800000000000000 %d\r\n" % horizon_ms
 
     def lose(self, index: int) -> None:
-        """Let the connection of a master break."""
-        self.far[index].close()
-        self.fleet.pump(0)
-        while self.fleet.fallen:
-            _, sock = self.fleet.fallen.pop()
-            sock.close()
+        super().lose(index)
         self.fleet.flush()
 
     def wait(self) -> None:
@@ -119,14 +99,6 @@ class Rig:
         for index in self.far:
             for name in self.names(index):
                 self.reply(index, {"PULSE": self.beat(index, DEFAULT), "SET": OK, "DELIFEQ": YES}[name])
-
-    def close(self) -> None:
-        for _, sock in self.fleet.fallen:
-            if sock is not None:
-                sock.close()
-        self.fleet.wires.close()
-        for each in self.sockets:
-            each.close()
 
 
 @pytest.fixture
