@@ -58,11 +58,17 @@ M, P, C = MarkerState, ProcessState, ClockState
 
 # The first final row that matches decides. The columns are aligned by hand.
 # fmt: off
-TABLE = (
+# A master that cannot be used, however many there are.
+UNUSABLE = (
     #   name                            marker         process        clock               action
     Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
     Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
     Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
+)
+
+# Several masters.
+TABLE = (
+    *UNUSABLE,
     # Masters without a marker.
     Row("new? others being dialled",    M.UNDECIDED,   P.ANY,         C.ANY,              wait_for_others),
     Row("new? others out of reach",     M.MAYBE_NEW,   P.ANY,         C.ANY,              wait_for_missing),
@@ -86,9 +92,7 @@ TABLE = (
 # The same for a single master: it is used on after it has forgotten locks (R1). A quarantine would bind only clients
 # that knew the master before, and so exclude no second holder.
 ALONE = (
-    Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
-    Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
-    Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
+    *UNUSABLE,
     Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              found),
     Row("a lost marker",                M.LOST,        P.ANY,         C.ANY,              mark_again),
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),

@@ -41,7 +41,7 @@ from typing import Any
 
 from hiredis import Reader
 
-from redlatch.wire.horizon import coverage, covers, uncovered
+from redlatch.wire.horizon import coverage, covers, stores, uncovered
 
 from ..votes.ballot import Ballot
 from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse, read_pulse
@@ -406,7 +406,7 @@ class Fleet:
         """Record the masters that have not answered a ballot in time. Any thread may call this: it only reads."""
         if ballot in self.held:
             ttl_ms = ballot.command.ttl_ms
-            silent = [link.index for link in self.links if not covers(link, ttl_ms, link.raised_ns)]
+            silent = [link.index for link in self.links if not stores(link, ttl_ms)]
         else:
             silent = [link.index for link in self.links if link.waits_for(ballot)]
         ballot.silent = tuple(silent)
@@ -493,7 +493,7 @@ class Fleet:
         # The first part of the attempt has left, so it is too late to wait for further links.
         if ballot.asked != -1 and not ballot.lone():
             return False
-        found = coverage(self.links, command.ttl_ms, command.since_ns, True)
+        found = coverage(self.links, command.ttl_ms, command.since_ns)
         for link in found.coming:
             if link.up:
                 self._raise(link, command.ttl_ms)

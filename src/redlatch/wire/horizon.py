@@ -29,19 +29,23 @@ class Coverage(NamedTuple):
     lost: list[Any]
 
 
+def stores(link: Any, ttl_ms: int) -> bool:
+    """Return whether a link has stored a ttl."""
+    return bool(link.up and link.horizon_ms >= ttl_ms)
+
+
 def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
     """Return whether a link had stored a ttl before a time."""
-    return bool(link.up and link.horizon_ms >= ttl_ms and link.raised_ns <= since_ns)
+    return stores(link, ttl_ms) and bool(link.raised_ns <= since_ns)
 
 
-def coverage(links: list[Any], ttl_ms: int, since_ns: int, fresh: bool) -> Coverage:
-    """Return which links cover a ttl.
+def coverage(links: list[Any], ttl_ms: int, since_ns: int) -> Coverage:
+    """Return which links cover a ttl for an attempt of which no byte has left: what they have stored until now counts.
 
     Args:
         since_ns: when the attempt began.
-        fresh: whether no byte of the attempt has left yet. What a link has stored until now then counts.
     """
-    ready = [link for link in links if covers(link, ttl_ms, link.raised_ns if fresh else since_ns)]
+    ready = [link for link in links if stores(link, ttl_ms)]
     missing = [link for link in links if link not in ready]
     # A master that has refused a pulse since the attempt began will refuse the next one, too.
     coming = [link for link in missing if (link.up or link.dialling) and link.refused_ns < since_ns]

@@ -63,17 +63,19 @@ class Silence:
             if ballot.command.undo() is not None:
                 self.round_ns = min(now - ballot.command.since_ns, 2 * self.round_ns + SILENT_NS)
             silences = [link.silent_ns for link in self._links if not link.suspected and ballot.asked >> link.index & 1]
-            ballot.hurry_ns = now + max(SILENT_ROUNDS * self.round_ns, max(silences, default=SILENT_NS))
-            self.waiting.append(ballot)
-            self.due_ns = min(self.due_ns, ballot.hurry_ns)
+            self._wait_for(ballot, now, max(silences, default=SILENT_NS))
         return False
 
     def watch(self, ballot: Ballot, link: Link, now_ns: int) -> None:
         """Suspect a link if it does not answer this ballot, which only it was sent, as soon as others would."""
         if not ballot.hurry_ns:
-            ballot.hurry_ns = now_ns + max(SILENT_ROUNDS * self.round_ns, link.silent_ns)
-            self.waiting.append(ballot)
-            self.due_ns = min(self.due_ns, ballot.hurry_ns)
+            self._wait_for(ballot, now_ns, link.silent_ns)
+
+    def _wait_for(self, ballot: Ballot, now_ns: int, silent_ns: int) -> None:
+        """Set the time at which the masters that have not voted on a ballot are suspected."""
+        ballot.hurry_ns = now_ns + max(SILENT_ROUNDS * self.round_ns, silent_ns)
+        self.waiting.append(ballot)
+        self.due_ns = min(self.due_ns, ballot.hurry_ns)
 
     def suspect(self, now_ns: int) -> list[Ballot]:
         """Suspect the masters that have not voted on due ballots; return the ballots to tally again."""
