@@ -166,8 +166,17 @@ class MasterQuarantined(MasterRefused):
     @classmethod
     def kept_out(cls, until_ns: int, why: str, now_ns: int) -> MasterQuarantined:
         """Return the error for a master that is kept out until a known time; its text has the time that is left."""
-        left = max(0, until_ns - now_ns) / 1_000_000_000
-        return cls(f"kept out for {left:.1f} s more: {why}", until_ns=until_ns, why=why)
+        quarantined = cls(until_ns=until_ns, why=why)
+        quarantined.args = (f"kept out for {quarantined.left(now_ns):.1f} s more: {why}",)
+        return quarantined
+
+    def left(self, now_ns: int) -> float:
+        """Return for how many seconds more the master is kept out; 0.0 if that is not known."""
+        return max(0, self.until_ns - now_ns) / 1_000_000_000
+
+    def as_of(self, now_ns: int) -> MasterQuarantined:
+        """Return this error with the time in its text that is left at another time."""
+        return type(self).kept_out(self.until_ns, self.why, now_ns) if self.until_ns else self
 
 
 class ConfigurationError(LockError):

@@ -23,11 +23,11 @@ class MasterHealth:
 
     address: str
     voting: bool
-    why: str
-    kept_out: float
-    masters: tuple[str, ...]
-    horizon: float
-    marked: float
+    why: str = ""
+    kept_out: float = 0.0
+    masters: tuple[str, ...] = ()
+    horizon: float = 0.0
+    marked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Health:
         masters: in the order in which they were given.
         quorum: how many of them must agree.
         refused: why no call of this client can succeed, as the calls say: its list of masters is wrong, or another one
-            than that of other clients. Empty if that is not so.
+            than that of other clients; it is closed; or it belongs to the parent process. Empty if that is not so.
     """
 
     masters: tuple[MasterHealth, ...]

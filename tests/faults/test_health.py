@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -91,6 +92,30 @@ def use(urls: list[str], **options: Any) -> None:
     """Be the first client of new masters."""
     with Client(urls, **options) as client:
         await_true(lambda: client.health().ready)
+
+
+def test_a_client_that_is_closed_offers_nothing(connect: Face, fleet: Callable[..., Masters]) -> None:
+    client = connect(fleet(1).urls)
+    client.connect()
+    assert client.health().available
+    client.close()
+    health = client.health()
+    assert (health.refused, health.available, health.ready) == ("client: it is closed", False, False)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_was_forked_off_offers_nothing(fleet: Callable[..., Masters]) -> None:
+    code = (
+        "import os, sys, redlatch\n"
+        "client = redlatch.Client(sys.argv[1:])\n"
+        "client.connect()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    health = client.health()\n"
+        "    os._exit(0 if not health.available and 'forked' in health.refused else 9)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, *fleet(1).urls], timeout=60, check=False).returncode == 0
 
 
 def test_status_says_that_all_masters_vote(fleet: Callable[..., Masters]) -> None:

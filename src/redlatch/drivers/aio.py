@@ -494,15 +494,10 @@ class Driver(Session):
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
-            self._doubt(self._connections.redial(link.index, link.cause))
+            if self._connections.redial(link.index, link.cause):
+                self._attend_at(self._clock.now())  # leases that stand on void votes are verified
         if self.queues.called:
             self.wake_called()
-
-    def _doubt(self, doubted_ns: int) -> None:
-        """Have the leases verified that stand on votes before this time; 0 means none."""
-        if doubted_ns:
-            self._policy.doubts.add(doubted_ns)
-            self._attend_at(self._clock.now())
 
     def wake_called(self) -> None:
         """Wake tasks whose queue entry was called, and tasks that watch a key that has changed."""
@@ -678,7 +673,8 @@ class Driver(Session):
             return
         while self._arrivals:
             index, outcome = self._arrivals.popleft()
-            self._doubt(self._connections.arrive(index, outcome))
+            if self._connections.arrive(index, outcome):
+                self._attend_at(self._clock.now())
             self.queues.watches.polls = not self._fleet.quorum_pushes()
             if self._fleet.links[index].up:
                 self._listen(index)

@@ -10,16 +10,18 @@ from functools import partial
 from typing import Any
 
 from ..config import Master
-from ..errors import ClientClosed, ClientForked, ConfigurationError, MasterQuarantined, MasterRefused
+from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..guard.handshake import HandshakeReport
-from ..health import Health, MasterHealth
+from ..health import Health
 from ..quorum.claim import RELEASING, UNCONFIRMED
 from ..quorum.hold import Hold
+from ..quorum.policy import Doubts
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
 from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away
 from .lifetime import FORGOTTEN_NS, disown_at_fork
+from .master_health import health_of
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .upkeep import report_lost_releases
 
@@ -38,6 +40,7 @@ class Connections:
         tracking: whether the masters push changes of watched keys.
         dialler: makes the dialler.
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
+        doubts: to which the times are added before which votes are void.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Connections:
         tracking: bool = True,
         dialler: MakeDialler = Dialler,
         guard: MakeGuard | None = None,
+        doubts: Doubts | None = None,
     ) -> None:
         # Before `muster` nothing is shared with a forked child. So the child may use such a client.
         self.fleet: Any = None
@@ -70,7 +74,7 @@ class Connections:
         self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
         self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
-        self._doubted_ns = 0  # see `arrive`
+        self._doubts = Doubts() if doubts is None else doubts
         self.undialled: dict[int, int] = {}  # masters for which no thread could start, and when to try again
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
@@ -141,27 +145,17 @@ class Connections:
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
 
     def health(self) -> Health:
-        """Return what is known of each master, without I/O."""
-        refused = [str(error) for error in list(self._misconfigured.values())]
-        masters = [self._health_of(index) for index in range(len(self._masters))]
-        return Health(tuple(masters), self.quorum, refused[0] if refused else "")
-
-    def _health_of(self, index: int) -> MasterHealth:
-        link = None if self.fleet is None else self.fleet.links[index]
-        marker = None if self._guard is None else self._guard.masters[index].marker
-        voting, why, kept_out = link is not None and link.up, "", 0.0
-        if not voting:
-            cause = None if link is None else link.cause
-            why = "not connected yet" if cause is None else shown(cause, MOST_SHOWN)
-            if isinstance(cause, MasterQuarantined) and cause.until_ns:
-                now_ns = self._clock.now()
-                kept_out = max(0, cause.until_ns - now_ns) / SECOND
-                why = str(MasterQuarantined.kept_out(cause.until_ns, cause.why, now_ns))
-        address = self._masters[index].address
-        if marker is None:
-            return MasterHealth(address, voting, why, kept_out, (), 0.0, 0.0)
-        horizon, marked = marker.horizon / 1000, marker.since / 1_000_000
-        return MasterHealth(address, voting, why, kept_out, marker.masters, horizon, marked)
+        """Return what is known of the masters, without I/O."""
+        refused, now_ns = "", self._clock.now()
+        try:
+            self.check()
+        except LockError as error:
+            refused = str(error)
+        nothing = [None] * len(self._masters)
+        links = nothing if self.fleet is None else self.fleet.links
+        guarded = nothing if self._guard is None else self._guard.masters
+        known = zip(self._masters, links, guarded, strict=True)
+        return Health(tuple([health_of(*each, now_ns) for each in known]), self.quorum, refused)
 
     def record_silent(self, ballot: Any) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
@@ -172,16 +166,16 @@ class Connections:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
         report_lost_releases(self.fleet.lost)
 
-    def arrive(self, index: int, outcome: Outcome) -> int:
+    def arrive(self, index: int, outcome: Outcome) -> bool:
         """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
 
         The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
         which this master has no vote.
 
         Returns:
-            The time before which votes are void, as `redial` does.
+            Whether leases have come into doubt, so that they must be verified.
         """
-        self._doubted_ns = 0
+        doubted_ns = self._doubts.until_ns
         try:
             self._take(index, outcome)
         except Exception as error:
@@ -191,7 +185,7 @@ class Connections:
                 outcome.sock.close()
                 self._dial(index, LONGEST_PAUSE)
             self._note_outcome(index, error)
-        return self._doubted_ns
+        return self._doubts.until_ns != doubted_ns
 
     def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
@@ -220,7 +214,7 @@ class Connections:
             return
         if admission.forgot:
             # No vote of this master counts that an earlier connection brought.
-            self._doubted_ns = max(self._doubted_ns, self.fleet.links[index].lost_ns + 1)
+            self._doubts.add(self.fleet.links[index].lost_ns + 1)
         if admission.admitted:
             self._note_outcome(index, connection)
             self._waiting.pop(index, None)
@@ -287,16 +281,17 @@ class Connections:
                 return int(other)
         return None
 
-    def redial(self, index: int, cause: BaseException | None) -> int:
+    def redial(self, index: int, cause: BaseException | None) -> bool:
         """Dial a master whose connection broke.
 
         Returns:
-            The time before which its votes are void: leases granted until then may have no quorum any more. 0 if no
-            vote is void.
+            Whether leases have come into doubt: some of its votes are void, so they may have no quorum any more.
         """
+        doubted_ns = cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
+        self._doubts.add(doubted_ns)
         logger.info("connection to master %s broke: %s", self._masters[index].address, shown(cause, MOST_SHOWN))
         self._dial(index)
-        return cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
+        return doubted_ns > 0
 
     def retire(self) -> None:
         """Refuse every new call from now on; calls that are under way may still undo what they did."""

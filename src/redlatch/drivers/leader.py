@@ -10,7 +10,8 @@ No wake-up is lost:
   * A sleeper enters the queue *before* it tries for the role a last time, and a leader looks at the queue *after* it
     gave the role up. One of the two sees the other.
   * The same holds for the inbox: a leader that leaves looks at it once more.
-  * A leader sets `polling`, looks at the inbox and polls. Who adds to the inbox looks at `polling` then, and wakes it.
+  * A leader sets `polling` before it looks at the inbox a last time and polls. A thread that adds to the inbox looks at
+    `polling` afterwards, and wakes the poll.
 
 Which thread may take from the shared queues:
   * `inbox` and `arrivals`: any thread appends. Only the leader takes, so it may look first.
@@ -76,7 +77,6 @@ class Leader:
     ) -> None:
         self._connections = connections
         self._queues = queues
-        self._policy = policy
         self._clock = policy.clock
         self._chain = chain
         self._watchers = watchers
@@ -211,7 +211,8 @@ class Leader:
             fleet.fail_unsubmitted(self._taken)
             self._taken = None
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
-            self._doubt(self._connections.arrive(*self._arrivals[0]))
+            if self._connections.arrive(*self._arrivals[0]):
+                self._background.attend_soon()
             self._queues.watches.polls = not fleet.quorum_pushes()
             self._watchers.notify()
             self._arrivals.popleft()
@@ -240,7 +241,8 @@ class Leader:
             self._queues.watches.notify_all()
             if sock is not None:
                 sock.close()
-            self._doubt(self._connections.redial(link.index, link.cause))
+            if self._connections.redial(link.index, link.cause):
+                self._background.attend_soon()  # leases that stand on void votes are verified
             fleet.fallen.pop()
         if fleet.decided:
             self._chain.wake_owners(fleet.decided)
@@ -250,11 +252,6 @@ class Leader:
             fleet.changed.pop()
         if self._queues.called:
             self.wake_called()
-
-    def _doubt(self, doubted_ns: int) -> None:
-        if doubted_ns:
-            self._policy.doubts.add(doubted_ns)
-            self._background.attend_soon()  # leases that stand on void votes are verified
 
     # --- handing the role over ---------------------------------------------------------------------
 

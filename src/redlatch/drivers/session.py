@@ -47,7 +47,7 @@ class Session:
         self.queues = WaitQueues()
         self.queues.doubts = policy.doubts
         self._connections = Connections(
-            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, guard
+            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, guard, policy.doubts
         )
         self._schedule = UpkeepSchedule(policy)
 

@@ -104,8 +104,7 @@ def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
     now_ns = policy.clock.now()
     waits = [0.0] * (policy.size - len(causes))
     for cause in causes.values():
-        until_ns = cause.until_ns if isinstance(cause, MasterQuarantined) else 0
-        waits.append(max(0, until_ns - now_ns) / SECOND if until_ns else RECONNECT)
+        waits.append(cause.left(now_ns) if isinstance(cause, MasterQuarantined) and cause.until_ns else RECONNECT)
     return sorted(waits)[policy.quorum - 1]
 
 
@@ -122,6 +121,6 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
         causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
     now_ns = policy.clock.now()
     for index, cause in causes.items():
-        if isinstance(cause, MasterQuarantined) and cause.until_ns:
-            causes[index] = MasterQuarantined.kept_out(cause.until_ns, cause.why, now_ns)
+        if isinstance(cause, MasterQuarantined):
+            causes[index] = cause.as_of(now_ns)
     return {policy.masters[index]: cause for index, cause in sorted(causes.items())}

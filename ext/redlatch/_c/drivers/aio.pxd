@@ -58,7 +58,6 @@ cdef class Driver(Session):
     cdef _hurry_at(self, long long due_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _handle_events(self)
-    cdef _doubt(self, long long doubted_ns)
 
     # held locks
     @cython.locals(now=cython.longlong)

@@ -4,7 +4,6 @@ cimport cython
 
 from redlatch._c.drivers.sleeper cimport Sleeper
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
-from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Clock
@@ -23,7 +22,6 @@ cdef class Leader:
     cdef object _connections
     cdef object _background
     cdef WaitQueues _queues
-    cdef Policy _policy
     cdef Clock _clock
     cdef WakeChain _chain
     cdef Watchers _watchers
@@ -52,7 +50,6 @@ cdef class Leader:
     cpdef take_all(self)
     @cython.locals(fleet=Fleet)
     cdef _handle_events(self)
-    cdef _doubt(self, long long doubted_ns)
 
     # handing the role over
     cpdef leave(self)

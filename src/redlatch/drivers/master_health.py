@@ -1,0 +1,42 @@
+"""What is known of one master, from its link in the engine and from the guard; no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import Master
+from ..errors import MasterQuarantined
+from ..guard.master import GuardedMaster
+from ..health import MasterHealth
+from ..votes.said import shown
+from .master_log import MOST_SHOWN
+
+
+def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
+    """Return what is known of a master.
+
+    Args:
+        link: its link; None before the client connects.
+        guarded: what the guard knows of it; None without a guard.
+    """
+    found = MasterHealth(master.address, link is not None and link.up)
+    if not found.voting:
+        found = replace(found, **_why_not(None if link is None else link.cause, now_ns))
+    marker = None if guarded is None else guarded.marker
+    if marker is None:
+        return found
+    return replace(found, masters=marker.masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
+
+
+def _why_not(cause: BaseException | None, now_ns: int) -> dict[str, Any]:
+    """Return why a master does not vote, and for how long it is kept out.
+
+    Args:
+        cause: why its connection broke or could not be made; None if it was not tried yet.
+    """
+    if cause is None:
+        return {"why": "not connected yet"}
+    if isinstance(cause, MasterQuarantined):
+        return {"why": shown(cause.as_of(now_ns), MOST_SHOWN), "kept_out": cause.left(now_ns)}
+    return {"why": shown(cause, MOST_SHOWN)}
