@@ -16,6 +16,7 @@ class MasterHealth:
         why: why it does not vote; empty if it does.
         kept_out: for how many seconds more the guard keeps it out; 0.0 if it does not, or that is not known yet.
         masters: the list of masters that its marker names, as the first client spelled it; empty if it is not known.
+            What cannot be printed is escaped.
         horizon: the longest ttl that is in use on it, in seconds; 0.0 if that is not known.
         marked: when its marker was written, in seconds since 1970 by its own clock; 0.0 if that is not known. That was
             when the masters were new, or when this one was last found to have forgotten.

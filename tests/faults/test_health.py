@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -167,6 +168,29 @@ def test_masters_shows_list_ttl_and_time(fleet: Callable[..., Masters]) -> None:
         assert address in ended.stdout
     assert ended.stdout.count("25 s") == 3
     assert ended.stdout.count(" UTC") == 3
+
+
+def test_a_time_to_wait_that_is_no_number_ends_at_once(fleet: Callable[..., Masters]) -> None:
+    masters = fleet(1)
+    masters.kill(0)
+    assert run("status", "--wait", "nan", *masters.urls).returncode == 2
+    assert run("status", "--wait", "-1", *masters.urls).returncode == 2
+
+
+def test_a_marker_of_somebody_else_is_shown_in_printable_form(fleet: Callable[..., Masters]) -> None:
+    [url] = fleet(1).urls
+    with Client(url) as client:
+        client.connect()
+        server = ask(url)
+        text = server.get(b"\0guard").decode()
+        address = url.rpartition("/")[2]
+        since = re.search(r'"since":(\d+)', text)
+        assert since is not None
+        text = text.replace(f'"masters":["{address}"]', '"masters":["\\u001b[31mred"]')
+        server.set(b"\0guard", text.replace(since[1], str(1 << 61)), px=60_000)
+    ended = run("masters", url)
+    assert "red" in ended.stdout
+    assert "\x1b" not in ended.stdout and "Traceback" not in ended.stderr
 
 
 def test_a_wrong_option_is_named(fleet: Callable[..., Masters]) -> None:

@@ -82,6 +82,43 @@ def test_a_client_that_sees_the_new_marker_of_another_one_learns_of_it_too(how: 
     assert not other.decide(0).forgot
 
 
+@pytest.mark.parametrize("forget", [flush, set_its_clock])
+def test_with_trusted_persistence_a_client_learns_of_it_too(forget: Any) -> None:
+    """Found by an attack: the marker of another client looked like the one before, and two clients had the lock."""
+    guard = Guard(max_ttl=MAX_TTL, trust_persistence=True)
+    rig = Rig(guard, addresses=("a:1",))
+    rig.persists = True
+    rig.found()
+    other = rig.again(guard=guard, addresses=("a:1",))
+    other.persists = True
+    assert other.decide(0).admitted
+    rig.now += SECOND
+    if forget is flush:
+        flush(rig)
+        while not rig.decide(0).admitted:
+            pass
+        other.now = rig.now
+    else:
+        other.now = rig.now
+        set_its_clock(other)
+    assert other.decide(0).forgot
+
+
+def test_with_trusted_persistence_a_restart_with_all_keys_puts_nothing_in_doubt() -> None:
+    guard = Guard(max_ttl=MAX_TTL, trust_persistence=True)
+    rig = Rig(guard, addresses=("a:1",))
+    rig.persists = True
+    rig.found()
+    other = rig.again(guard=guard, addresses=("a:1",))
+    other.persists, other.run_ids = True, rig.run_ids
+    assert other.decide(0).admitted
+    rig.restart(0, keeps=True)
+    while not rig.decide(0).admitted:
+        pass
+    admission = other.decide(0)
+    assert (admission.admitted, admission.forgot) == (True, False)
+
+
 def test_a_pulse_finds_that_the_master_has_forgotten() -> None:
     rig = alone()
     cause = rig.pulse(0, server_us=0)

@@ -220,6 +220,19 @@ def test_a_pulse_raises_the_horizon_at_maxmemory_too(server: str) -> None:
         assert master.pttl("k") > 60_000
 
 
+@pytest.mark.parametrize("stored", [None, MINE])
+def test_a_marker_is_written_at_maxmemory_too(stored: str | None, server: str) -> None:
+    """After a restart with its keys a master at maxmemory has an old marker, and must get a new one."""
+    with embedded.masters(1, server=server) as [url], redis.Redis.from_url(url, retry=None) as master:
+        if stored:
+            master.set("k", stored, px=60_000)
+        master.config_set("maxmemory", "1")
+        arguments = "k", stored or "", OTHERS, "60000", now_us(master)
+        assert master.eval(scripts.MARK.text.decode(), 1, *arguments) == 1
+        assert master.get("k") == OTHERS.encode()
+        assert 0 < master.pttl("k") <= 60_000
+
+
 @pytest.mark.parametrize(
     ("stored", "old", "ago", "written"),
     [(None, "", 0, True), (OTHERS, OTHERS, 4, True), (OTHERS, "", 0, False), (None, "", 6, False)],

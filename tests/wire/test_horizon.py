@@ -166,6 +166,23 @@ def test_a_master_that_stores_the_ttl_during_an_attempt_votes_on_the_next_one(ri
     assert [rig.names(index) for index in range(3)] == [["SET"]] * 3
 
 
+def test_a_silent_master_that_sends_a_late_byte_is_suspected_again(rig: Rig) -> None:
+    """Found by an attack: nobody waited for it a second time, so that each attempt waited until its end."""
+    ballot = rig.acquire(LONG)
+    for index in range(2):
+        rig.reply(index, rig.beat(index, LONG))
+    for late in (b"+", b"1", b"8"):  # of its answer to the raise, which does not come
+        rig.wait()
+        for index in range(2):
+            assert rig.names(index)[-1:] == ["SET"]
+            rig.reply(index, OK)
+        rig.wait()
+        assert ballot.decided and ballot.won()
+        rig.reply(2, late)
+        ballot = rig.acquire(LONG)
+        assert [rig.names(index) for index in range(2)] == [[], []]
+
+
 def test_one_pulse_raises_the_horizon_for_all_that_wait(rig: Rig) -> None:
     ballots = [rig.acquire(LONG) for _ in range(3)]
     assert rig.names(0) == ["PULSE"]

@@ -26,7 +26,8 @@ def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: 
     marker = None if guarded is None else guarded.marker
     if marker is None:
         return found
-    return replace(found, masters=marker.masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
+    masters = tuple([shown(address) for address in marker.masters])  # any client may have written them
+    return replace(found, masters=masters, horizon=marker.horizon / 1000, marked=marker.since / 1_000_000)
 
 
 def _why_not(cause: BaseException | None, now_ns: int) -> dict[str, Any]:

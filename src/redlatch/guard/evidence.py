@@ -124,11 +124,17 @@ def missing_marker(
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
     """Return whether the master may have forgotten locks when its marker was written, or since then."""
     known = master.marker
-    replaced = known is not None and known.origin() != marker.origin() and master.knew_marker(report.came_ns)
-    if replaced and known is not None and not state.settings.trust_persistence:
+    if known is not None and master.knew_marker(report.came_ns) and _replaced(state, known, marker):
         older = marker.since < known.since and marker.wall < known.wall and marker.identity() != master.written
         return MarkerState.OLDER if older or marker.origin() in master.earlier else MarkerState.FORGETFUL
     return MarkerState.FORGETFUL if marker.out else MarkerState.INTACT
+
+
+def _replaced(state: GuardState, known: Marker, marker: Marker) -> bool:
+    """Return whether a marker is another one than before. A trusted process takes over its predecessor's marker."""
+    if state.settings.trust_persistence:
+        return known.since != marker.since
+    return known.origin() != marker.origin()
 
 
 def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> ProcessState:

@@ -46,7 +46,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_options
 @click.option("--ready", is_flag=True, help=f"Exit with {NOT_READY} unless all masters vote: a probe between restarts.")
-@click.option("--wait", default=0.0, help="Seconds to wait until all masters vote, or without --ready a quorum does.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Seconds to wait until all masters vote, or without --ready a quorum does.",
+)
 def status(ready: bool, wait: float, as_json: bool, **named: Any) -> None:
     """Say whether locks can be had, and why a master has no vote.
 
@@ -97,12 +102,11 @@ def look(
     try:
         with suppress(ConfigurationError):  # the health has it, too
             client.connect()
-        while True:
-            health = client.health()
-            enough = health.ready if ready else health.available
-            if enough or time.monotonic() >= end:
-                return health
+        health = client.health()
+        while not (health.ready if ready else health.available) and time.monotonic() < end:
             time.sleep(LOOK)
+            health = client.health()
+        return health
     finally:
         client.close()
 
@@ -122,7 +126,14 @@ def table_of(health: Health) -> Table:
             master.address,
             "yes" if master.voting else f"no: {master.why}",
             f"{master.horizon:g} s" if master.horizon else "?",
-            datetime.fromtimestamp(master.marked, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if master.marked else "?",
+            _shown_time(master.marked) if master.marked else "?",
             ", ".join(master.masters) or "?",
         )
     return table
+
+
+def _shown_time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # any client may have written the marker
+        return "a time out of range"

@@ -67,8 +67,11 @@ class Silence:
         return False
 
     def watch(self, ballot: Ballot, link: Link, now_ns: int) -> None:
-        """Suspect a link if it does not answer this ballot, which only it was sent, as soon as others would."""
-        if not ballot.hurry_ns:
+        """Suspect a link if it does not answer this ballot, which only it was sent, as soon as others would.
+
+        A byte may have ended an earlier suspicion. Then the time begins again.
+        """
+        if ballot.hurry_ns <= now_ns:
             self._wait_for(ballot, now_ns, link.silent_ns)
 
     def _wait_for(self, ballot: Ballot, now_ns: int, silent_ns: int) -> None:
