@@ -129,6 +129,23 @@ def test_fences_grow_although_the_master_has_forgotten_them(
     assert fences == sorted(set(fences))
 
 
+def test_fences_grow_although_their_counter_was_deleted(
+    connect: Face, fleet: Callable[..., Masters], name: str
+) -> None:
+    """Found by an attack: the second client began where the first one had, soon after the masters were new."""
+    [url] = fleet(1).urls
+    first, second = [connect([url]).lock(name, fence=True) for _ in range(2)]
+    fences = []
+    for lock in (first, first, first, second):
+        if lock is second:
+            for key in ask(url).scan_iter(f"*{name}*"):
+                ask(url).delete(key)
+        assert lock.acquire()
+        fences.append(lock.fence)
+        lock.release()
+    assert fences == sorted(set(fences))
+
+
 @pytest.mark.parametrize("fair", [False, True])
 def test_a_waiter_behind_a_holder_of_another_client_wins_after_a_flush(
     fair: bool, connect: Face, fleet: Callable[..., Masters], name: str

@@ -28,7 +28,7 @@ class Rig:
     def __init__(self, guard: Guard | None = None, addresses: tuple[str, ...] = ADDRESSES) -> None:
         self.now = 1000 * SECOND
         self.behind: list[int] = []
-        self.fences: list[int] = []
+        self.since_us: list[int] = []  # of each marker that was noted
         self.wall_off_us = 0
         self.run_ids = ["run-" + address for address in addresses]
         self.ahead_us = [0] * len(addresses)
@@ -43,7 +43,7 @@ class Rig:
             0.01,
             lambda: self.clock_us() + self.wall_off_us,
             lambda: 0.5,
-            self.fences.append,
+            self.since_us.append,
             lambda index, ns: self.behind.append(index),
         )
 

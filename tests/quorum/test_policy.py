@@ -132,6 +132,62 @@ def test_the_pauses_double_until_the_longest(policies: ModuleType) -> None:
     assert [round(2 * retry.pause_ns(attempt, 0.5) / MS) for attempt in range(6)] == [4, 8, 16, 32, 50, 50]
 
 
+class Clocks:
+    """The clocks of clients and masters, each ahead of the true time by its own error, in microseconds."""
+
+    def __init__(self, policies: ModuleType) -> None:
+        self._policies = policies
+        self.now = 1_800_000_000_000_000
+
+    def client(self, ahead: int) -> Any:
+        return self._policies.Fences(lambda: self.now + ahead)
+
+
+HOUR = 3_600_000_000
+
+
+@given(data=st.data(), passed=st.integers(1_000_000, 4 * HOUR))
+def test_fences_go_up_over_a_forgetting(build: ModuleType, data: st.DataObject, passed: int) -> None:
+    """FE1: while clocks differ by less than an hour, and than half of the time since the marker before."""
+    clocks = Clocks(build)
+    error = st.integers(0, min(HOUR, passed // 2) - 1)
+    before, after = clocks.client(data.draw(error)), clocks.client(data.draw(error))
+    before.mark(clocks.now + data.draw(error))
+    acquired = data.draw(st.integers(0, passed))
+    clocks.now += acquired
+    highest = before.propose()
+    clocks.now += passed - acquired
+    after.mark(clocks.now + data.draw(error))
+    assert after.propose() > highest
+
+
+@given(data=st.data(), age=st.integers(0, 4 * HOUR), passed=st.integers(10, HOUR))
+def test_fences_go_up_over_a_loss_of_the_counter(build: ModuleType, data: st.DataObject, age: int, passed: int) -> None:
+    """While clocks of clients differ by less than the time between two holders, whatever the master's clock says."""
+    clocks = Clocks(build)
+    error = st.integers(0, passed - 3)
+    one, other = clocks.client(data.draw(error)), clocks.client(data.draw(error))
+    since = clocks.now - data.draw(st.integers(-HOUR, HOUR)) - age
+    for client in (one, other):
+        client.mark(since)
+    if since > clocks.now:  # the numbers stand still until the wall clock has reached the marker
+        return
+    highest = one.propose()
+    clocks.now += passed
+    assert other.propose() > highest
+
+
+def test_fences_of_one_client_go_up_whatever_its_clock_does(policies: ModuleType) -> None:
+    clocks = Clocks(policies)
+    fences, last = clocks.client(0), 0
+    for step in (1, 0, -HOUR, 5, -24 * HOUR):
+        clocks.now += step
+        number = fences.propose()
+        assert number > last
+        fences.note(number)
+        last = number
+
+
 @pytest.mark.parametrize(
     ("first", "longest"),
     [(0, 1), (-1, 1), (2, 1), (1, float("inf")), (float("nan"), 1), (0.1, float("nan")), ("1", 1), (None, 1)],

@@ -13,10 +13,6 @@ from redlatch.guard.master import GuardedMaster
 from redlatch.guard.settings import Guard
 from redlatch.votes.units import MILLISECOND, drift_ns, quorum_of
 
-# The numbers of fenced locks exceed the time of every marker by this many microseconds (FE1). So they grow although a
-# master has forgotten the last ones, if no two clocks differ by more than that.
-FENCE_LEAD_US = 3_600_000_000
-
 
 class GuardState:
     """What one client's guard knows.
@@ -30,7 +26,8 @@ class GuardState:
         wall_us: returns microseconds since 1970. A client that finds an older marker takes the smaller of two times as
             the marker's age: that by this clock, and that by the master's own.
         random: returns a number from 0 to 1.
-        note_fence: called with a number that all numbers of fenced locks must exceed from now on.
+        note_since: called with the time of each marker that a master has, in microseconds since 1970 by its clock. The
+            numbers of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
     Attributes:
@@ -47,7 +44,7 @@ class GuardState:
         drift_factor: float,
         wall_us: Callable[[], int],
         random: Callable[[], float],
-        note_fence: Callable[[int], None],
+        note_since: Callable[[int], None],
         clock_set_back: Callable[[int, int], None],
     ) -> None:
         self.addresses = addresses
@@ -56,7 +53,7 @@ class GuardState:
         self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
         self._drift_factor = drift_factor
-        self._note_fence = note_fence
+        self._note_since = note_since
         self.founding = Founding(self.wall, random)
         self.masters = [
             GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
@@ -113,7 +110,7 @@ class GuardState:
     def note_marker(self, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> None:
         """Note that a master has this marker, which belongs to its process."""
         master.note_marker(marker, report)
-        self._note_fence(max(marker.since, marker.wall) + FENCE_LEAD_US)
+        self._note_since(marker.since)
 
     def wall(self) -> int:
         """Return the wall clock as markers have it."""

@@ -109,7 +109,7 @@ class BaseClient:
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
         fences = policy.fences
         return partial(
-            Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.note
+            Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.mark
         )
 
     def health(self) -> Health:

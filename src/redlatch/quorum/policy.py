@@ -91,6 +91,10 @@ class Handoff:
             )
 
 
+# By how many microseconds the numbers of fenced locks exceed the time of each marker (FE1).
+FENCE_LEAD_US = 3_600_000_000
+
+
 class Tokens:
     """A stock of tokens. Each attempt takes a new one, so no token is used twice.
 
@@ -123,6 +127,10 @@ class Fences:
 
     The clock is only a hint. If the masters have higher numbers, a second round takes higher ones than those.
 
+    But masters may forget their numbers. So a number also exceeds the time of each marker by FENCE_LEAD_US, and grows
+    at half the speed of the clock from there on (FE1). If a master gets a new marker, which follows the forgetting, the
+    lead puts its numbers above the earlier ones. If it loses its numbers alone, the clock does.
+
     Args:
         wall: returns the wall clock in microseconds since 1970.
     """
@@ -130,10 +138,16 @@ class Fences:
     def __init__(self, wall: Callable[[], int]) -> None:
         self._wall = wall
         self._seen = 0
+        self._marked = 0
 
     def propose(self) -> int:
         """Return the number that an attempt proposes."""
-        return max(self._seen + 1, self._wall())
+        wall, marked = self._wall(), self._marked
+        return max(self._seen + 1, wall, marked + FENCE_LEAD_US + max(0, wall - marked) // 2 if marked else 0)
+
+    def mark(self, since_us: int) -> None:
+        """Note that a master has a marker of this time, in microseconds since 1970 by the master's clock."""
+        self._marked = max(self._marked, since_us)
 
     def now(self) -> int:
         """Return the wall clock alone, for the tickets of fair locks, which must advance as time does."""
