@@ -102,6 +102,7 @@ def test_a_client_that_is_closed_offers_nothing(connect: Face, fleet: Callable[.
     client.close()
     health = client.health()
     assert (health.refused, health.available, health.ready) == ("client: it is closed", False, False)
+    assert [(master.voting, master.why) for master in health.masters] == [(False, "client: it is closed")]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -113,7 +114,8 @@ def test_a_child_that_was_forked_off_offers_nothing(fleet: Callable[..., Masters
         "child = os.fork()\n"
         "if not child:\n"
         "    health = client.health()\n"
-        "    os._exit(0 if not health.available and 'forked' in health.refused else 9)\n"
+        "    nothing = not health.available and 'forked' in health.refused\n"
+        "    os._exit(9 if not nothing or any(master.voting for master in health.masters) else 0)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert subprocess.run([sys.executable, "-c", code, *fleet(1).urls], timeout=60, check=False).returncode == 0

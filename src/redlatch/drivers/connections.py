@@ -6,6 +6,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -155,7 +156,10 @@ class Connections:
         links = nothing if self.fleet is None else self.fleet.links
         guarded = nothing if self._guard is None else self._guard.masters
         known = zip(self._masters, links, guarded, strict=True)
-        return Health(tuple([health_of(*each, now_ns) for each in known]), self.quorum, refused)
+        masters = [health_of(*each, now_ns) for each in known]
+        if self.closing or self.forked:
+            masters = [replace(master, voting=False, why=refused, kept_out=0.0) for master in masters]
+        return Health(tuple(masters), self.quorum, refused)
 
     def record_silent(self, ballot: Any) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
