@@ -490,7 +490,7 @@ return 1""",
         GUARD_STATE,
         "        needed = len(self.masters) - quorum_of(len(self.masters)) + 1\n",
         "        needed = 1\n",
-        theme="mixing",
+        theme="witnessing",
     ),
     Mutant(
         "a horizon is lowered by a client with a shorter ttl",

@@ -96,6 +96,7 @@ DRAWN = {
     "failing over": themes.failing_over,
     "returning": themes.returning,
     "mixing": themes.mixing,
+    "witnessing": themes.witnessing,
 }
 
 

@@ -18,8 +18,9 @@ SWAPS_ARE_PROMISED = False
 # the client alone while locks are extended, so that old bytes arrive late. "stopped": masters do not respond while
 # several clients want the same lock. In the other three, a master forgets a lock that stands on a bare quorum: by
 # SWAPDB, by one or two fail-overs that clients can see, or by two that they cannot see. "mixing": locks have different
-# ttls, most of them longer than the default of the clients, and a minority of the masters forgets.
-LATER = {"mixing": 6, "astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
+# ttls, most of them longer than the default of the clients, and a minority of the masters forgets. "witnessing": the
+# only other master that most clients can ask then does not know the ttl of the lock.
+LATER = {"witnessing": 2, "mixing": 6, "astray": 10, "stopped": 10, "swapping": 2, "failing over": 3, "returning": 2}
 
 # The sets of lock kinds that a "stopped" schedule may use.
 TOGETHER = (
@@ -314,6 +315,35 @@ def mixing(chance: random.Random, plan: Plan) -> Plan:
         pauses=chance.choice((0.0, 0.0, 0.01)),
         ttl=longest,
         known=chance.random() < 0.9,
+        trusty=True,
+        default_ttl=default,
+    )
+
+
+def witnessing(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a lock with a long ttl on masters 0 and 1, of which 0 forgets it; the other clients reach only 0 and 2."""
+    default, longest, clients = chance.choice((0.03, 0.1)), 1.0, chance.randint(2, 3)
+    kinds = chance.choice(FAMILIES)
+    forgets = chance.uniform(0.05, 0.2)
+    how = chance.choice((("restart_empty", (0, chance.choice((0.001, 0.05)))), ("flush_pushing", (0,))))
+    tasks = [(0, (replace(_holding(chance, kinds, longest), hold=0.9, pause=0.0, extends=(), renew=False),))]
+    for client in range(1, clients):
+        ttl = chance.choice((default, longest))
+        later = replace(_holding(chance, kinds, ttl), hold=chance.choice((0.0, 0.01)), pause=forgets + default)
+        # The first use makes the client known to the masters.
+        tasks.append((client, (replace(later, names=("name-1",), pause=0.0), later, replace(later, pause=0.1))))
+    blocks = [Fault(0.0, "block", (0, 2, "both", longest))]
+    blocks += [Fault(forgets, "block", (client, 1, "both", longest)) for client in range(1, clients)]
+    return replace(
+        plan,
+        masters=tuple((chance.choice(("valkey", "redis", "old")), True, 1.0) for _ in range(3)),
+        clients=tuple((1.0, 0.0, True, 0.0) for _ in range(clients)),
+        tasks=tuple(tasks),
+        faults=(*blocks, Fault(forgets, *how)),
+        far_us=chance.choice((20, 100, 500)),
+        pauses=0.0,
+        ttl=longest,
+        known=True,
         trusty=True,
         default_ttl=default,
     )

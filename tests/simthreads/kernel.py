@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 from greenlet import GreenletExit, getcurrent, greenlet
 from sim.world import MILLISECOND, World
 
+from .instrument import HOT
+
 if TYPE_CHECKING:
     from .host import ThreadHost
     from .plan import Choice
 
 FAR = 1 << 60
 SOON = 16  # points
+AIMED = 4  # entries
 
 
 class SimWorld(World):
@@ -65,6 +68,8 @@ class Thread:
         interrupted: whether it must raise KeyboardInterrupt when it runs next.
         in_call: whether it may be interrupted now.
         strikes: how often it was interrupted in this use of a lock; a third time is promised nothing.
+        aimed: after how many more entries of functions of `target` it is interrupted; 0 for no interrupt.
+        target: the name of a hot module.
     """
 
     def __init__(self, kernel: Kernel, host: ThreadHost, name: str, number: int, work: Callable[[], object]) -> None:
@@ -76,7 +81,8 @@ class Thread:
         self.waiting = 0
         self.interruptible = False
         self.interrupted = self.in_call = False
-        self.strikes = 0
+        self.strikes = self.aimed = 0
+        self.target = ""
         self.ended = self.vanished = False
         self.rank = kernel.chance.random()
         self.greenlet = greenlet(kernel.main, parent=kernel.hub)
@@ -157,11 +163,24 @@ class Kernel:
 
     def draw(self) -> None:
         """Decide at random whether to preempt the running thread, which enters a hot function, within a few points."""
-        if self.choice.hot and self.current is not None and not (self._busy or self.over):
-            if self.chance.random() < self.choice.hot:
-                self._spend()
-                self._gap = min(self._gap, 1 + int(self.chance.random() * SOON))
-                self._granted = self.gates.left = min(self.gates.left, max(0, self._gap - 1))
+        me = self.current
+        if me is None or self._busy or self.over:
+            return
+        if me.aimed and sys._getframe(2).f_globals["__name__"] == me.target:
+            me.aimed -= 1
+            if not me.aimed:
+                self._strike_soon(me)
+        if self.choice.hot and self.chance.random() < self.choice.hot:
+            self._spend()
+            self._gap = min(self._gap, 1 + int(self.chance.random() * SOON))
+            self._granted = self.gates.left = min(self.gates.left, max(0, self._gap - 1))
+
+    def _strike_soon(self, me: Thread) -> None:
+        """Interrupt the running thread within a few points."""
+        self._spend()
+        points = int(self.chance.random() * SOON)
+        self.world.at(self.world.now + points * self.tick_ns, self.interrupt, me, False)
+        self._granted = self.gates.left = min(self.gates.left, points)
 
     # --- which thread runs ---------------------------------------------------------------------------------
 
@@ -308,12 +327,20 @@ class Kernel:
                     self._spend()
                     self._granted = self.gates.left = 0
 
-    def interrupt(self, thread: Thread) -> None:
+    def interrupt(self, thread: Thread, may_aim: bool = True) -> None:
         """Raise KeyboardInterrupt in a thread, at its next point or when it runs again.
 
-        A signal would mostly arrive while the thread sleeps, so half of those signals are delayed.
+        A signal would mostly arrive while the thread sleeps, so half of those signals are delayed. Between two lines it
+        would hardly ever arrive, so half of all signals wait until the thread enters functions of one hot module.
+
+        Args:
+            may_aim: whether it may wait for that.
         """
         if thread.ended:
+            return
+        if may_aim and not thread.aimed and self.chance.random() < 0.5:
+            thread.aimed = 1 + int(self.chance.random() * AIMED)
+            thread.target = HOT[int(self.chance.random() * len(HOT))]
             return
         if not thread.in_call or (thread.waiting and self.chance.random() < 0.5):
             later_ns = 1 + int(self.chance.expovariate(1.0) * 100 * self.tick_ns)

@@ -19,6 +19,9 @@ RENEWABLE = ("plain", "fence", "fair", "writer", "semaphore")
 THEMES = ("waiting", "pushes", "kinds", "caring", "interrupts", "closing", "shutdown", "fork", "faults")
 WEIGHTS = (24, 14, 12, 11, 14, 7, 7, 7, 8)
 
+# Seconds within which a main thread is first interrupted; most of them end soon after.
+EARLY = 0.003
+
 # The most points of a schedule; most have a few thousand.
 MOST_POINTS = 1_200_000
 
@@ -151,7 +154,7 @@ def draw(seed: int) -> Plan:
         clients=tuple((chance.random() < 0.9, chance.choice((0.0, 0.02, 0.1, 0.1))) for _ in range(clients)),
         threads=threads,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        interrupts=tuple((chance.randrange(clients), chance.uniform(0, span)) for _ in range(many)),
+        interrupts=tuple((chance.randrange(clients), chance.uniform(0, EARLY)) for _ in range(many)),
         ending=ending,
         dialled=chance.random() < 0.7 and theme != "fork",
         far_us=chance.choice((5, 20, 20, 100, 500)),
