@@ -326,7 +326,8 @@ def witnessing(chance: random.Random, plan: Plan) -> Plan:
     kinds = chance.choice(FAMILIES)
     forgets = chance.uniform(0.05, 0.2)
     how = chance.choice((("restart_empty", (0, chance.choice((0.001, 0.05)))), ("flush_pushing", (0,))))
-    tasks = [(0, (replace(_holding(chance, kinds, longest), hold=0.9, pause=0.0, extends=(), renew=False),))]
+    first = replace(_holding(chance, kinds, longest), hold=0.9, pause=0.0, extends=(), renew=False)
+    tasks: list[tuple[int, tuple[Action, ...]]] = [(0, (first,))]
     for client in range(1, clients):
         ttl = chance.choice((default, longest))
         later = replace(_holding(chance, kinds, ttl), hold=chance.choice((0.0, 0.01)), pause=forgets + default)
