@@ -62,7 +62,7 @@ class Wires:
         self._wake_in, self._wake_out = os.pipe()
         self._pipe: tuple[int, ...] = (self._wake_in, self._wake_out)
         # One entry for each thread that is in `wake`.
-        self._waking: list[None] = []
+        self._waking: set[object] = set()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
         self._poll.register(self._wake_in, select.POLLIN)
@@ -191,15 +191,16 @@ class Wires:
 
     def wake(self) -> None:
         """Make the current or the next `wait` return at once. Any thread may call this."""
-        # Before the check: either `close` sees this entry, or this thread sees that the pipe is closed.
-        self._waking.append(None)
+        entry = object()
         try:
+            # Before the check: either `close` sees this entry, or this thread sees that the pipe is closed.
+            self._waking.add(entry)
             if self._wake_out >= 0:
                 os.write(self._wake_out, b"\0")
         except BlockingIOError:
             pass  # the pipe is full of wake-ups already
         finally:
-            self._waking.pop()
+            self._waking.discard(entry)
             if self._wake_out < 0:
                 self._close_pipe()
 
