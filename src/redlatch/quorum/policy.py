@@ -91,7 +91,7 @@ class Handoff:
             )
 
 
-# By how many microseconds the numbers of fenced locks exceed the time of each marker (FE1).
+# By how many microseconds the numbers of fenced locks run ahead (see `Fences`).
 FENCE_LEAD_US = 3_600_000_000
 
 
@@ -127,9 +127,9 @@ class Fences:
 
     The clock is only a hint. If the masters have higher numbers, a second round takes higher ones than those.
 
-    But masters may forget their numbers. So a number also exceeds the time of each marker by FENCE_LEAD_US, and grows
-    at half the speed of the clock from there on (FE1). If a master gets a new marker, which follows the forgetting, the
-    lead puts its numbers above the earlier ones. If it loses its numbers alone, the clock does.
+    But masters may forget their numbers. So a number also exceeds the mean of the wall clock and the time of the last
+    marker by FENCE_LEAD_US (FE1). If a master forgets everything, it gets a new marker, and the lead puts the next
+    numbers above the earlier ones. If it loses its numbers alone, the clock does.
 
     Args:
         wall: returns the wall clock in microseconds since 1970.
@@ -143,7 +143,7 @@ class Fences:
     def propose(self) -> int:
         """Return the number that an attempt proposes."""
         wall, marked = self._wall(), self._marked
-        return max(self._seen + 1, wall, marked + FENCE_LEAD_US + max(0, wall - marked) // 2 if marked else 0)
+        return max(self._seen + 1, wall, (wall + marked) // 2 + FENCE_LEAD_US if marked else 0)
 
     def mark(self, since_us: int) -> None:
         """Note that a master has a marker of this time, in microseconds since 1970 by the master's clock."""
