@@ -16,7 +16,7 @@ from support.secrecy import Scanner
 
 from redlatch import LockError, QuorumUnavailable
 from redlatch.config import masters_of
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, Marker
 from redlatch.testing import embedded
 from redlatch.votes.commands import pack
 from redlatch.wire.connect import dial
@@ -149,7 +149,7 @@ def test_row_51_a_forged_marker_forges_no_line_of_a_log(
     with embedded.masters(3) as urls:
         for place, url in enumerate(urls):
             others = [FORGED * size, *(["y"] * (place + 2))]
-            marker = Marker("r", 1, 1, 0, 0, True, 60000, False, False, FORGED, tuple(others), 10000)
+            marker = Marker("r", 1, 1, 0, 0, FINAL, True, 60000, False, False, FORGED, tuple(others), 10000)
             with ask(url) as server:
                 server.set("\0guard", marker.text())
         client = connect(urls)

@@ -10,7 +10,7 @@ from typing import Any
 from redlatch import impl
 from redlatch.guard.admission import Admissions
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, Marker
 from redlatch.guard.settings import Guard
 from redlatch.wire.traits import Traits
 
@@ -126,7 +126,7 @@ def _monitor() -> Any:
     admissions = Admissions(
         (ADDRESS,), Guard(), b"g", 1000, 0.01, lambda: 10**15, lambda: 0.5, lambda number: None, lambda index, ns: None
     )
-    marker = Marker("r", 10**15, 10**15, 0, 0, True, 60_000, False, False, ADDRESS, (ADDRESS,), 1000)
+    marker = Marker("r", 10**15, 10**15, 0, 0, FINAL, True, 60_000, False, False, ADDRESS, (ADDRESS,), 1000)
     report = HandshakeReport("r", marker.text(), 10**15, 10**9, 10**9 + 1000, False)
     admission = admissions.decide(0, report, [report])
     assert admission is not None and admission.admitted

@@ -62,7 +62,7 @@ class Rig:
         assert handshake.key == b"\0guard"
         if handshake.write is not None:
             old, new, kept_ms, made_us = handshake.write
-            drafts = b'"draft":0,' not in new
+            drafts = b'"stage":"draft"' in new
             assert kept_ms == DRAFT_KEPT_MS if drafts else kept_ms >= KEPT_MS
             if (self.markers[index] or b"") == old and self.report(index).server_us - made_us < 5_000_000:
                 self.markers[index] = new
@@ -85,7 +85,7 @@ class Rig:
 
     def found(self) -> Rig:
         """Have all masters founded, as the first client of new masters does, and let in."""
-        for _ in ("drafts", "another look", "final markers"):
+        for _ in ("drafts", "prepared markers", "final markers"):
             for admission in self.shake_all():
                 assert (admission.admitted, admission.wait_ns, admission.cause) == (False, 0, None)
         assert all(admission.admitted for admission in self.shake_all())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from redlatch.guard.admission import TABLE, rows_of
 from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case, MarkerState, ProcessState
 from redlatch.guard.handshake import HandshakeReport
+from redlatch.guard.marker import PREPARED
 from redlatch.votes.units import MILLISECOND, SECOND
 
 from .rig import MAX_TTL, OUT_NS, Rig
@@ -58,6 +60,13 @@ def others_out_of_reach(rig: Rig) -> Any:
 
 def new(rig: Rig) -> Any:
     return rig.decide(0, [rig.report(index) for index in range(3)])
+
+
+def prepared_beside_final(rig: Rig) -> Any:
+    other = rig.found().again()
+    other.decide(1)
+    other.markers[0] = replace(other.marker(0), stage=PREPARED).text()
+    return other.decide(0)
 
 
 def marker_on_its_way(rig: Rig) -> Any:
@@ -151,6 +160,7 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("new? others being dialled", others_being_dialled, None),
     ("new? others out of reach", others_out_of_reach, (False, LOOK_AGAIN_NS, "no answer yet from c:1", False)),
     ("new", new, (False, 0, "", True)),
+    ("prepared, others final", prepared_beside_final, (False, 0, "", True)),
     ("a marker on its way", marker_on_its_way, (False, SECOND_LOOK_NS, "", False)),
     ("a lost marker", lost_marker, (False, 0, "it has lost its marker, and maybe locks", True)),
     ("a jump, others not heard", jump_not_heard, (False, LOOK_AGAIN_NS, "its clock was set forward by 4.9", False)),
@@ -212,6 +222,7 @@ ABSENT = {
     MarkerState.UNDECIDED: "new? others being dialled",
     MarkerState.MAYBE_NEW: "new? others out of reach",
     MarkerState.ALL_NEW: "new",
+    MarkerState.PREPARED: "prepared, others final",
     MarkerState.JUST_MISSED: "a marker on its way",
     MarkerState.LOST: "a lost marker",
 }

@@ -169,7 +169,7 @@ def test_the_time_of_each_marker_is_noted_for_the_fences(how: Any) -> None:
 ANY = HandshakeReport("run", None, 0, 0, 0, False)
 # With one master there are no others that one could wait for, or agree with.
 OF_SEVERAL = (
-    MarkerState.UNDECIDED | MarkerState.MAYBE_NEW | MarkerState.JUST_MISSED,
+    MarkerState.UNDECIDED | MarkerState.MAYBE_NEW | MarkerState.PREPARED | MarkerState.JUST_MISSED,
     ClockState.FORWARD_UNHEARD | ClockState.FORWARD | ClockState.OURS_STOOD_STILL,
 )
 

@@ -7,7 +7,7 @@ import pytest
 from redlatch.guard.actions import Admission
 from redlatch.guard.evidence import SECOND_LOOK_NS
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, Marker
 from redlatch.votes.scripts import KEPT_MS
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -56,7 +56,7 @@ def test_one_marker_among_those_that_wait_shows_that_the_others_are_not_new() ->
     """Whoever is judged first. Found by the simulator: nobody had reached the third when the others were new."""
     rig = Rig()
     rig.markers[1] = Marker(
-        "run-b:1", START_US, START_US, 0, 0, True, MAX_TTL * 1000, False, False, "b:1", ADDRESSES, 1
+        "run-b:1", START_US, START_US, 0, 0, FINAL, True, MAX_TTL * 1000, False, False, "b:1", ADDRESSES, 1
     ).text()
     reports = [rig.report(index) for index in range(3)]
     for index in (2, 0):

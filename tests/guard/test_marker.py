@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import DRAFT, Marker
 
 from .rig import ADDRESSES, Rig, refused
 
@@ -30,15 +30,17 @@ def test_a_marker_that_was_edited_by_hand_is_refused() -> None:
 
 
 def test_a_marker_is_read_as_it_was_written() -> None:
-    marker = Marker("r" * 40, 17, 18, 9000, 7, False, 60_000, False, False, "a:1", ADDRESSES, 5000)
+    marker = Marker("r" * 40, 17, 18, 9000, 7, DRAFT, False, 60_000, False, False, "a:1", ADDRESSES, 5000)
     assert Marker.read(marker.text()) == marker
     with pytest.raises(ValueError, match="other fields"):
         Marker.read(replace(marker, since="17").text())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown stage"):
+        Marker.read(replace(marker, stage="begun").text())
 
 
 @pytest.mark.parametrize("field", ["since", "wall", "max_ttl"])
 @pytest.mark.parametrize("number", [-1, 1 << 62])
 def test_a_marker_with_a_number_out_of_range_is_refused(field: str, number: Any) -> None:
-    marker = Marker("r" * 40, 17, 18, 9000, 7, False, 60_000, False, False, "a:1", ADDRESSES, 5000)
+    marker = Marker("r" * 40, 17, 18, 9000, 7, DRAFT, False, 60_000, False, False, "a:1", ADDRESSES, 5000)
     with pytest.raises(ValueError, match="marker fields out of range"):
         Marker.read(replace(marker, **{field: number}).text())

@@ -1,11 +1,7 @@
 """Checks how masters without a marker come to be new (rules F1 and F2 of the guard); `founding.pml` is the model.
 
-The rules that were planned are broken: a founder that may finish what others have begun takes drafts of different
-moments for drafts of one moment (CONFIRMS_EARLY is the smallest form of that mistake). What holds: a founder writes a
-draft with a number of its own on every master, at most once on each. It reads all of them again after the last one was
-written, and replaces only its own drafts. At the moment between, no master has a final marker, so no lock stands.
-
-REDLATCH_MODEL=full lets drafts expire: a minute, and 2.3 GB of memory.
+A two-phase commit: drafts on all masters, then prepared markers on all, then final ones. Any client may do the second
+and the third step. So a founder may end at any time, and no master is kept out that has forgotten nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +18,35 @@ pytestmark = needs_spin
 
 
 def test_two_founders_make_no_forgetful_master_new(tmp_path: Path) -> None:
-    found = search(MODEL, tmp_path, "LASTING_DRAFTS")
+    found = search(MODEL, tmp_path)
     assert not found.schedule
-    assert found.states > 1_000_000
+    assert found.states > 200_000
+
+
+def test_no_master_is_kept_out_that_has_forgotten_nothing_wherever_founders_end(tmp_path: Path) -> None:
+    found = search(MODEL, tmp_path, "SECOND_LOOK", "FORGETS=0")
+    assert not found.schedule
+    assert found.states > 50_000
 
 
 @full
-def test_the_same_holds_if_drafts_expire_at_any_time(tmp_path: Path) -> None:
-    found = search(MODEL, tmp_path)
+@pytest.mark.parametrize("definition", ["FORGETS=1", "LASTING_DRAFTS"])
+def test_three_founders_make_no_forgetful_master_new(tmp_path: Path, definition: str) -> None:
+    found = search(MODEL, tmp_path, "FOUNDERS=3", definition)
     assert not found.schedule
-    assert found.states > 20_000_000
+    assert found.states > 10_000_000
 
 
-@pytest.mark.parametrize("mistake", ["ONE_STEP", "CONFIRMS_EARLY", "DRAFTS_AGAIN", "ANY_DRAFT"])
+@full
+def test_three_founders_keep_no_master_out_that_has_forgotten_nothing(tmp_path: Path) -> None:
+    assert not search(MODEL, tmp_path, "SECOND_LOOK", "FORGETS=0", "FOUNDERS=3").schedule
+
+
+@pytest.mark.parametrize("mistake", ["ONE_STEP", "PREPARES_EARLY", "FINISHES_EARLY", "DRAFTS_AGAIN", "ANY_DRAFT"])
 def test_a_mistake_is_found(tmp_path: Path, mistake: str) -> None:
     assert search(MODEL, tmp_path, mistake).schedule
+
+
+def test_a_founder_that_gives_up_without_a_second_look_keeps_masters_out(tmp_path: Path) -> None:
+    found = search(MODEL, tmp_path, "FORGETS=0", "HASTY")
+    assert any("is kept out" in step for step in found.schedule)

@@ -13,7 +13,7 @@ from typing import Any
 
 from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
 from redlatch.compat.shared import shown_token
-from redlatch.guard.marker import MARKER, Marker
+from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.votes.scripts import kept_ms
@@ -123,7 +123,7 @@ class _Schedule:
             mine = f"master-{master.index}:6379"
             identity = f"{master.info()['run_id']} {master.info()['master_replid']}"
             ttl_ms, default_ms = round(self.plan.ttl * 1000), round((self.plan.default_ttl or self.plan.ttl) * 1000)
-            marker = Marker(identity, 0, 0, 0, 0, True, ttl_ms, False, False, mine, addresses, default_ms)
+            marker = Marker(identity, 0, 0, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, default_ms)
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(default_ms)])
 
     def run(self) -> Result:

@@ -25,7 +25,7 @@ from sim.world import MICROSECOND, MILLISECOND, SECOND, Drifting
 
 from redlatch import ClientUnusable, ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable, config
 from redlatch.drivers import lifetime
-from redlatch.guard.marker import MARKER, Marker
+from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD, UNDOING
 from redlatch.votes.scripts import kept_ms
 
@@ -164,7 +164,9 @@ class _Schedule:
         for master in self.masters:
             mine = f"master-{master.index}:6379"
             ttl_ms = round(self.plan.ttl * 1000)
-            marker = Marker(master.info()["run_id"], 0, 0, 0, 0, True, ttl_ms, False, False, mine, addresses, ttl_ms)
+            marker = Marker(
+                master.info()["run_id"], 0, 0, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, ttl_ms
+            )
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(ttl_ms)])
 
     def clean_up(self) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case
 from redlatch.guard.founding import DRAFT_KEPT_MS, Step
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, PREPARED, Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -106,19 +106,29 @@ def look_for_marker_again(state: GuardState, case: Case) -> Admission:
 
 
 def found(state: GuardState, case: Case) -> Admission | None:
-    """Take the next step of the founding: a draft, another look, or the final marker (F2)."""
+    """Take the next step of the founding (F2)."""
     master, report, founding = case.master, case.report, state.founding
     step = founding.step(master.index, report, case.reports)
     if step is Step.WAIT:
         return None
     if step is Step.WRITE_DRAFT:
-        draft = state.new_marker(master, report, draft=founding.number)
+        draft = state.new_marker(master, report, attempt=founding.number)
         master.write_marker(draft, report, DRAFT_KEPT_MS)
-    elif step is Step.WRITE_FINAL:
-        master.why = ""
-        master.write_marker(state.new_marker(master, report), report)
+    elif step is Step.PREPARE:
+        master.write_marker(replace(_seen(case), stage=PREPARED), report)
+    elif step is Step.FINISH:
+        return finish_founding(state, case)
     elif step is Step.GIVE_WAY:
-        return Admission(False, LOOK_AGAIN_NS, MasterQuarantined("it is new, and another client begins to use it"))
+        # Not settled: the other client ends in a moment, or its drafts expire.
+        cause = MasterQuarantined("it is new, and another client begins to use it")
+        return Admission(False, LOOK_AGAIN_NS, cause, settled=False)
+    return Admission(False)
+
+
+def finish_founding(state: GuardState, case: Case) -> Admission:
+    """Make the marker of a prepared master final."""
+    case.master.why = ""
+    case.master.write_marker(replace(_seen(case), stage=FINAL), case.report)
     return Admission(False)
 
 

@@ -9,6 +9,7 @@ from redlatch.guard.actions import (
     Admission,
     accept_marker,
     dismiss_leap,
+    finish_founding,
     found,
     look_at_clock_later,
     look_at_clocks_again,
@@ -73,6 +74,7 @@ TABLE = (
     Row("new? others being dialled",    M.UNDECIDED,   P.ANY,         C.ANY,              wait_for_others),
     Row("new? others out of reach",     M.MAYBE_NEW,   P.ANY,         C.ANY,              wait_for_missing),
     Row("new",                          M.ALL_NEW,     P.ANY,         C.ANY,              found),
+    Row("prepared, others final",       M.PREPARED,    P.ANY,         C.ANY,              finish_founding),
     Row("a marker on its way",          M.JUST_MISSED, P.ANY,         C.ANY,              look_for_marker_again),
     Row("a lost marker",                M.LOST,        P.ANY,         C.ANY,              replace_lost_marker),
     # Masters with a marker, whose clock has jumped forward.

@@ -6,9 +6,9 @@ from enum import Flag, auto
 from typing import NamedTuple
 
 from redlatch.guard.clock import ClockState, judge_leap
-from redlatch.guard.founding import has_final
+from redlatch.guard.founding import attempt_of, has_final, is_prepared, read_quietly
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.membership import disagreement, how_to_change, stranger
 from redlatch.guard.state import GuardState
@@ -30,15 +30,17 @@ class MarkerState(Flag):
     FORGETFUL = auto()  # when it was written, the master may have forgotten locks
     OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
 
-    # The master has no marker, or only a draft.
+    # The master has no final marker.
     UNDECIDED = auto()  # no other master has one so far, but some are still being dialled
     ALL_NEW = auto()  # no other master has one, and all were read
+    PREPARED = auto()  # it is prepared by an attempt, which has made another one final
     MAYBE_NEW = auto()  # no other master has one, but some could not be read
     JUST_MISSED = auto()  # others have theirs; another client may be writing this one
     LOST = auto()  # others have theirs, or this client knew the marker
 
     PRESENT = INTACT | FORGETFUL | OLDER
-    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | UNDECIDED | ALL_NEW | MAYBE_NEW | JUST_MISSED | LOST
+    MISSING = UNDECIDED | ALL_NEW | PREPARED | MAYBE_NEW | JUST_MISSED | LOST
+    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | MISSING
 
 
 class ProcessState(Flag):
@@ -90,9 +92,9 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
     master.contrary = ""
     # A client that agrees with nobody writes nothing: it may be the one that is wrong.
     contrary = [other.contrary for other in state.masters if other.contrary]
-    if (seen is None or seen.draft) and contrary and state.known_marker() is None:
+    if (seen is None or seen.stage != FINAL) and contrary and state.known_marker() is None:
         return case._replace(refusal=contrary[0], marker=MarkerState.CONTRARY)
-    if seen is None or seen.draft:
+    if seen is None or seen.stage != FINAL:
         reached = tuple(other for other in others if other is not None)
         return case._replace(marker=missing_marker(state, master, report, others), reports=reached)
     master.missed_ns = 0
@@ -114,11 +116,19 @@ def missing_marker(
             return MarkerState.UNDECIDED
         return MarkerState.MAYBE_NEW if None in others else MarkerState.ALL_NEW
     known = master.knew_marker(now_ns)
+    if not known and is_prepared(report) and attempt_of(report) in attempts_made(state, reached):
+        return MarkerState.PREPARED
     missed_ns = master.missed_ns or now_ns
     # A second look comes after a half to the whole of its pause.
     if not known and now_ns - missed_ns < SECOND_LOOK_NS // 2:
         return MarkerState.JUST_MISSED
     return MarkerState.LOST
+
+
+def attempts_made(state: GuardState, reached: list[HandshakeReport]) -> set[int]:
+    """Return the numbers of the attempts that have made a master new."""
+    markers = [master.marker for master in state.masters] + [read_quietly(report) for report in reached]
+    return {marker.attempt for marker in markers if marker is not None and marker.stage == FINAL} - {0}
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:

@@ -1,17 +1,24 @@
 """How masters without a marker come to be new (F1, F2).
 
-New means that all masters were read and none has a final marker, and that this client knew none. Then a founder writes
-drafts, which expire soon and let no master vote:
+New means that all masters were read and none has a final marker, and that this client knew none. Founding them is a
+two-phase commit, whose markers have three stages. Only a final one lets a master vote.
 
-  1. It writes its draft on every master. The draft has the number of the attempt. An attempt sends at most one draft to
-     each master, since a late one could arrive on a master that has forgotten everything meanwhile.
-  2. When all of its drafts were read, it reads all masters again. If all still have them, then no master had a final
-     marker at the moment between, and so no lock stood.
-  3. It replaces its own drafts, and only them, by final markers. A master whose draft is gone by then has no marker
-     beside final ones, and is kept out as a forgetful one.
+  1. A founder writes its draft on every master. The draft has the number of the attempt. An attempt sends at most one
+     draft to each master, since a late one could arrive on a master that has forgotten everything meanwhile. A draft
+     expires soon, so an attempt that is refused leaves nothing.
+  2. When all masters had drafts of one attempt, each draft is replaced by a prepared marker, which lasts. If it is
+     there, the master has kept its draft. So at one moment all masters had drafts, no master had a final marker, and no
+     lock stood.
+  3. When all masters are prepared by one attempt, their markers become final.
 
-Of two founders the one that began earlier goes on: it replaces the drafts of the other, which waits for it.
+Each write compares the whole marker, and any client may do steps 2 and 3. So a founder may end at any time: others go
+on. A master that is prepared beside a final marker of the same attempt has forgotten nothing, and becomes final, too.
+One that is not prepared has forgotten its marker, and is kept out.
+
+Of two founders the one that began earlier goes on: it replaces the drafts of the other, which waits for it. A prepared
+marker is replaced only if its attempt cannot succeed any more: a master that was read later has no marker of it.
 `tests/model/founding.pml` checks these rules.
+Source of the two phases: Gray, "Notes on Data Base Operating Systems", 1978.
 """
 
 from __future__ import annotations
@@ -21,9 +28,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import FINAL, PREPARED, Marker
 
-# A draft expires after this time, in milliseconds. So long others wait for a founder that has ended in the middle.
+# A draft expires after this time, in milliseconds. So long others wait for a founder that has ended in the middle of
+# step 1.
 DRAFT_KEPT_MS = 3000
 
 # The number of an attempt consists of its founder's rank, which stays, and the count of its attempts. The rank is the
@@ -39,7 +47,8 @@ class Step(Enum):
     WAIT = auto()  # until the other masters were read
     READ_AGAIN = auto()
     GIVE_WAY = auto()  # to a founder with a smaller rank
-    WRITE_FINAL = auto()
+    PREPARE = auto()
+    FINISH = auto()
 
 
 @dataclass
@@ -53,14 +62,16 @@ class Founding:
     Attributes:
         number: of the present attempt, or 0.
         sent: the masters, by index, that were sent its draft.
-        complete_ns: when all of its drafts had been read; 0 before.
+        doubted: the attempts that have prepared some masters, while others had no marker of them.
+        doubted_ns: when that was read.
     """
 
     wall_us: Callable[[], int]
     random: Callable[[], float]
     number: int = 0
     sent: set[int] = field(default_factory=set)
-    complete_ns: int = 0
+    doubted: frozenset[int] = frozenset()
+    doubted_ns: int = 0
 
     def step(self, index: int, report: HandshakeReport, reports: Sequence[HandshakeReport]) -> Step:
         """Return what to do about a master.
@@ -70,39 +81,57 @@ class Founding:
         """
         if not self.number:
             self._begin()
-        numbers = [draft_number(other) for other in reports]
-        if any(number and number // ATTEMPTS < self.number // ATTEMPTS for number in numbers):
+        numbers = [attempt_of(other) for other in reports]
+        prepared = frozenset(attempt_of(other) for other in reports if is_prepared(other))
+        if numbers[0] and len(set(numbers)) == 1:
+            if all(is_prepared(other) for other in reports):
+                return Step.FINISH
+            return Step.WAIT if is_prepared(report) else Step.PREPARE
+        if prepared and not self._are_given_up(prepared, reports):
+            return Step.READ_AGAIN
+        going_on = {number for number in numbers if number and number not in prepared}
+        if any(number // ATTEMPTS < self.number // ATTEMPTS for number in going_on):
             return Step.GIVE_WAY
-        if all(number == self.number for number in numbers):
-            if not self.complete_ns:
-                self.complete_ns = max(other.came_ns for other in reports)
-            read_again = all(other.sent_ns >= self.complete_ns for other in reports)
-            return Step.WRITE_FINAL if read_again else Step.READ_AGAIN
-        if draft_number(report) == self.number:
+        if attempt_of(report) == self.number in going_on:
             return Step.WAIT
         if index in self.sent:
             self._begin()
         self.sent.add(index)
         return Step.WRITE_DRAFT
 
+    def _are_given_up(self, attempts: frozenset[int], reports: Sequence[HandshakeReport]) -> bool:
+        """Return whether attempts that are not complete had prepared masters before all of these reports."""
+        if self.doubted != attempts:
+            self.doubted, self.doubted_ns = attempts, max(report.came_ns for report in reports)
+        return all(report.sent_ns >= self.doubted_ns for report in reports)
+
     def _begin(self) -> None:
         """Begin another attempt."""
         rank = self.number // ATTEMPTS or max(1, self.wall_us()) * RANDOM_VALUES + int(self.random() * RANDOM_VALUES)
         self.number = max(self.number, rank * ATTEMPTS) + 1
         self.sent = set()
-        self.complete_ns = 0
 
 
-def draft_number(report: HandshakeReport) -> int:
-    """Return the number of the draft on a master; 0 without one, and for a draft that another process has kept."""
+def attempt_of(report: HandshakeReport) -> int:
+    """Return the number of the attempt that has a draft on a master, or has prepared it.
+
+    Return 0 if there is none, and if another process has kept its marker.
+    """
     marker = read_quietly(report)
-    return marker.draft if marker is not None and marker.run_id == report.run_id else 0
+    begun = marker is not None and marker.stage != FINAL and marker.run_id == report.run_id
+    return marker.attempt if marker is not None and begun else 0
+
+
+def is_prepared(report: HandshakeReport) -> bool:
+    """Return whether a master is prepared by an attempt."""
+    marker = read_quietly(report)
+    return marker is not None and marker.stage == PREPARED and marker.run_id == report.run_id
 
 
 def has_final(report: HandshakeReport) -> bool:
-    """Return whether a master has something else than a draft as its marker."""
+    """Return whether a master has a final marker, or a text that is no marker of ours."""
     marker = read_quietly(report)
-    return report.marker is not None and (marker is None or not marker.draft)
+    return report.marker is not None and (marker is None or marker.stage == FINAL)
 
 
 def read_quietly(report: HandshakeReport) -> Marker | None:

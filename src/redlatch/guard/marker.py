@@ -13,6 +13,9 @@ from redlatch.votes.units import UNBOUNDED
 # The marker's key, behind the client's prefix. A lock's name is never empty, so no lock has this key.
 MARKER = b"\0guard"
 
+# The stages of a marker.
+DRAFT, PREPARED, FINAL = STAGES = "draft", "prepared", "final"
+
 
 @dataclass(frozen=True)
 class Marker:
@@ -27,8 +30,9 @@ class Marker:
         wall: the same moment by the writing client's clock.
         out: for how many milliseconds since then the master has no vote; 0 for a new master, which had nothing to
             forget.
-        draft: the number of the attempt that wrote it as a draft; 0 for a final marker. A draft lets nobody vote (see
-            `founding`).
+        attempt: the number of the attempt that founded the master, or is founding it (see `founding`); 0 if the
+            marker was written later.
+        stage: DRAFT, PREPARED or FINAL. A master votes only with a final marker.
         sure: whether `out` is the longest ttl that was in use on the masters, as enough of them have said. If not,
             `out` is `max_ttl`.
         max_ttl: the longest ttl that clients may use, in milliseconds.
@@ -43,7 +47,8 @@ class Marker:
     since: int
     wall: int
     out: int
-    draft: int
+    attempt: int
+    stage: str
     sure: bool
     max_ttl: int
     trusted: bool
@@ -91,9 +96,11 @@ class Marker:
             raise ValueError("it has other fields")
         fields["horizon"] = int(horizon)
         longest = dict.fromkeys(_MICROSECONDS, UNBOUNDED - 1) | dict.fromkeys(_MILLISECONDS, 1000 * LONGEST_MAX_TTL)
-        longest["draft"] = UNBOUNDED**2
+        longest["attempt"] = UNBOUNDED**2
         if not all([0 <= fields[name] <= most for name, most in longest.items()]):
             raise ValueError("marker fields out of range")
+        if fields["stage"] not in STAGES:
+            raise ValueError("it has an unknown stage")
         marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
         if marker.text() != text:  # a pulse compares the text
             raise ValueError("it is written in another way")
@@ -101,7 +108,7 @@ class Marker:
 
 
 _FIELDS = {
-    **{"run_id": str, "since": int, "wall": int, "out": int, "draft": int, "sure": bool},
+    **{"run_id": str, "since": int, "wall": int, "out": int, "attempt": int, "stage": str, "sure": bool},
     **{"max_ttl": int, "trusted": bool, "strict": bool, "master": str, "masters": list},
 }
 _MICROSECONDS = "since", "wall"

@@ -8,7 +8,7 @@ from functools import partial
 from redlatch.guard.clock import Offset
 from redlatch.guard.founding import Founding
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import DRAFT, FINAL, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.settings import Guard
 from redlatch.votes.units import MILLISECOND, drift_ns, quorum_of
@@ -116,19 +116,20 @@ class GuardState:
         """Return the wall clock as markers have it."""
         return max(0, self.wall_us())
 
-    def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, draft: int = 0) -> Marker:
+    def new_marker(self, master: GuardedMaster, report: HandshakeReport, out_ms: int = 0, attempt: int = 0) -> Marker:
         """Return a marker that begins now.
 
         Args:
             out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
-            draft: the number of the attempt whose draft it is; 0 for a final marker.
+            attempt: the number of the attempt whose draft it is; 0 for a final marker.
         """
         return Marker(
             run_id=report.run_id,
             since=report.server_us,
             wall=self.wall(),
             out=out_ms,
-            draft=draft,
+            attempt=attempt,
+            stage=DRAFT if attempt else FINAL,
             sure=not out_ms,
             max_ttl=self.settings.max_ttl_ms,
             trusted=self.settings.trust_persistence,
