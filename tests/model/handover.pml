@@ -24,7 +24,9 @@
 #define GRACE 0        /* for how long a client may not notice that a marker has changed */
 #endif
 #define SHORT 1
+#ifndef LONG
 #define LONG 2
+#endif
 #define NOTHING 0
 
 /* The lists of client 0 and client 1. */
@@ -93,6 +95,7 @@ Client c[2];
 Mover v[MOVERS];
 Finder f[2];
 byte forgets = 0;
+byte forgotten = 0;    /* the masters that have forgotten */
 byte gone = 0;         /* the master that never comes back, as an operator has said; as a bit */
 bit decided = 0;
 
@@ -137,7 +140,7 @@ inline drop_links(i) {
 inline write(i, what, is_sure) {
     new_text(i);
 #if GRACE
-    m[i].closing = (m[i].mark == OLD && open(i) -> GRACE : m[i].closing);
+    m[i].closing = (m[i].mark == OLD && open(i) -> GRACE + 1 : m[i].closing);
     if
     :: m[i].closing == 0 -> drop_links(i)
     :: else
@@ -181,14 +184,16 @@ inline client_at(j, i) {
 
 inline client(j) {
     if
-    :: d_step { plays(j) && c[j].ttl == 0 -> printf("client %d wants a lock of ttl 2\n", j); c[j].ttl = LONG }
     :: d_step { plays(j) && c[j].ttl == 0 ->
         printf("client %d begins to ask for a lock of ttl 1\n", j);
         c[j].ttl = SHORT;
         c[j].left = SHORT }
+#if LONG > SHORT
+    :: d_step { plays(j) && c[j].ttl == 0 -> printf("client %d wants a lock of ttl 2\n", j); c[j].ttl = LONG }
     :: d_step { c[j].ttl == LONG && c[j].left == 0 && count(c[j].acked) >= quorum(list_of(j)) ->
         printf("client %d begins to ask for a lock of ttl 2\n", j);
         c[j].left = LONG }
+#endif
     fi
 }
 
@@ -443,11 +448,14 @@ inline new_finder_at(i) {
 
 /* --- the world --- */
 
-#define tombstone(i) (!has(OLD_LIST, i) || m[i].mark == LEFT || m[i].mark == FINAL)
+/* Of masters in the same lists, the first one forgets first. */
+#define like_last(i) \
+    (i > 0 && has(OLD_LIST, i) == has(OLD_LIST << 1, i) && has(NEW_LIST, i) == has(NEW_LIST << 1, i))
 
 inline forget(i) {
     printf("master %d forgets\n", i);
     forgets++;
+    forgotten = forgotten | (1 << i);
     new_text(i);
     drop_links(i);
     m[i].mark = EMPTY;
@@ -513,7 +521,7 @@ inline at(i) {
 #if NEW_LIST != NOTHING
     :: new_finder_at(i)
 #endif
-    :: d_step { forgets < FORGETS && there(i) -> forget(i) }
+    :: d_step { forgets < FORGETS && there(i) && (!like_last(i) || has(forgotten, i - 1)) -> forget(i) }
 #ifdef GONE
     :: d_step { gone == 0 && has(OLD_LIST, i) -> printf("master %d is gone\n", i); gone = 1 << i }
 #endif
