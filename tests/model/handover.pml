@@ -74,10 +74,15 @@ typedef Mover {
     byte witnesses;    /* those whose horizon counts */
     byte horizon;      /* the largest of theirs */
     byte wait;
-    byte again;        /* the masters that were read as left after the wait */
+    byte other;        /* the masters whose marker has changed since then */
+    byte again;        /* the masters that were read after the wait, and had the same marker */
     byte leaving;      /* the masters that "left" is on its way to */
     byte ending;       /* the masters that "final" is on its way to */
     byte stale         /* the masters whose marker has changed since the mover has read it, before it wrote */
+#ifdef BLIND_FINAL
+    ;
+    byte clean         /* the masters that will be final and sure */
+#endif
 };
 
 /* A client of the old list (0) or of the new list (1), and what it does about a master that has forgotten. */
@@ -124,8 +129,10 @@ bit decided = 0;
 /* The text of a marker has changed, so that writes compare in vain. */
 inline new_text(i) {
     v[0].stale = v[0].stale | ((v[0].leaving | v[0].ending) & (1 << i));
+    v[0].other = v[0].other | (v[0].acked & (1 << i));
 #if MOVERS == 2
     v[1].stale = v[1].stale | ((v[1].leaving | v[1].ending) & (1 << i));
+    v[1].other = v[1].other | (v[1].acked & (1 << i));
 #endif
     f[0].changed = (f[0].found == i + 1 -> 1 : f[0].changed);
     f[1].changed = (f[1].found == i + 1 -> 1 : f[1].changed)
@@ -205,6 +212,7 @@ inline run_again(k) {
     v[k].witnesses = 0;
     v[k].horizon = 0;
     v[k].wait = 0;
+    v[k].other = 0;
     v[k].again = 0
 }
 
@@ -267,11 +275,7 @@ inline mover_at(k, i) {
         fi }
     :: d_step { has(v[k].leaving, i) && there(i) ->
         if
-#ifdef BLIND_LEFT
-        :: true ->
-#else
         :: !has(v[k].stale, i) ->
-#endif
             printf("mover %d writes on master %d: left\n", k, i);
             m[i].out = (m[i].mark == EMPTY -> LONG : m[i].out);
             write(i, LEFT, m[i].sure);
@@ -285,12 +289,16 @@ inline mover_at(k, i) {
         v[k].stale = v[k].stale & ~(1 << i) }
     :: d_step { may_read_again(k) && has(OLD_LIST, i) && there(i) && !has(v[k].again, i) ->
         if
+#ifdef ANY_LEFT
         :: m[i].mark == LEFT ->
+#else
+        :: m[i].mark == LEFT && !has(v[k].other, i) ->
+#endif
             printf("mover %d reads master %d again: left\n", k, i);
             v[k].again = v[k].again | (1 << i)
         :: m[i].mark == FINAL -> printf("mover %d reads master %d again: final\n", k, i); finish(k)
         :: else ->
-            printf("mover %d reads master %d again: not left\n", k, i);
+            printf("mover %d reads master %d again: not as it was\n", k, i);
 #ifdef WAITS_ONCE
             write(i, LEFT, 0);
             m[i].out = LONG;
@@ -305,6 +313,9 @@ inline mover_at(k, i) {
     :: d_step { v[k].does == FINISHES && has(NEW_LIST, i) && there(i) && !has(v[k].leaving | v[k].ending, i) &&
                 m[i].mark != FINAL ->
         printf("mover %d reads master %d, to finish there\n", k, i);
+#ifdef BLIND_FINAL
+        v[k].clean = (v[k].clean & ~(1 << i)) | ((m[i].sure && m[i].mark != OLD) << i);
+#endif
         v[k].ending = v[k].ending | (1 << i) }
     :: d_step { has(v[k].ending, i) && there(i) ->
         if
@@ -319,6 +330,9 @@ inline mover_at(k, i) {
             write(i, FINAL, 1);
 #else
             if
+#ifdef BLIND_FINAL
+            :: has(v[k].clean, i) -> m[i].out = 0; write(i, FINAL, 1)
+#endif
             :: m[i].mark == LEFT || m[i].mark == PENDING -> write(i, FINAL, m[i].sure)
             :: else -> m[i].out = LONG; write(i, FINAL, 0)
             fi;
@@ -327,6 +341,9 @@ inline mover_at(k, i) {
         :: else -> printf("the write of mover %d on master %d is refused\n", k, i)
         fi;
         v[k].ending = v[k].ending & ~(1 << i);
+#ifdef BLIND_FINAL
+        v[k].clean = v[k].clean & ~(1 << i);
+#endif
         v[k].stale = v[k].stale & ~(1 << i) }
     fi
 }
@@ -337,7 +354,6 @@ inline mover(k) {
         v[k].does = WAITS;
         v[k].wait = wait_of(k);
         printf("mover %d waits for %d\n", k, v[k].wait);
-        v[k].acked = 0;
         v[k].witnesses = 0;
         v[k].horizon = 0 }
 #ifdef NO_SECOND_READ
