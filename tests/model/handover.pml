@@ -44,6 +44,13 @@
 #define PENDING 3
 #define FINAL 4
 
+/* With TARGETS the two movers move to different lists. Then "left" names the list. */
+#ifdef TARGETS
+#define for_another(k, i) (m[i].mark == LEFT && m[i].to != k)
+#else
+#define for_another(k, i) 0
+#endif
+
 /* What a mover does. It finishes when the move is decided, or when it has seen a final marker. */
 #define LEAVES 0
 #define WAITS 1
@@ -51,6 +58,7 @@
 
 typedef Master {
     byte mark;
+    bit to;            /* the mover whose list it is left for */
     bit sure;          /* it has forgotten nothing, or it is known how long it is kept out */
     byte horizon;
     byte out;          /* how long it is kept out */
@@ -92,6 +100,7 @@ typedef Finder {
     byte since;        /* how long ago that was, at most LONG */
     byte seen;         /* the witnesses that it has read */
     byte horizon;      /* the largest of theirs */
+    bit to;            /* the list in that marker */
     bit moved          /* it has read a marker that says: left, or final */
 };
 
@@ -102,7 +111,7 @@ Finder f[2];
 byte forgets = 0;
 byte forgotten = 0;    /* the masters that have forgotten */
 byte gone = 0;         /* the master that never comes back, as an operator has said; as a bit */
-bit decided = 0;
+byte decided = 0;      /* the movers that have decided a move, as bits */
 
 #define count(x) (((x) & 1) + (((x) >> 1) & 1) + (((x) >> 2) & 1) + (((x) >> 3) & 1) + (((x) >> 4) & 1) + (((x) >> 5) & 1))
 #define quorum(list) (count(list) / 2 + 1)
@@ -223,7 +232,7 @@ inline finish(k) {
 
 inline decide(k) {
     printf("mover %d decides the move\n", k);
-    decided = 1;
+    decided = decided | (1 << k);
     finish(k)
 }
 
@@ -263,12 +272,26 @@ inline note_left(k, i) {
 #define may_read_again(k) (v[k].does == WAITS && v[k].wait == 0)
 #endif
 
+/* Of two movers to different lists, the one that is first on master 0 goes on. */
+#if defined(TARGETS) && !defined(ANY_ORDER)
+#define may_leave(k, i) (i == 0 || has(v[k].acked, 0))
+#else
+#define may_leave(k, i) 1
+#endif
+#define mixed (m[0].mark == LEFT && ((m[1].mark == LEFT && m[0].to != m[1].to) || (m[2].mark == LEFT && m[0].to != m[2].to)))
+
 inline mover_at(k, i) {
     if
-    :: d_step { v[k].does == LEAVES && has(OLD_LIST, i) && there(i) && !has(v[k].acked | v[k].leaving | v[k].ending, i) ->
+    :: d_step { v[k].does == LEAVES && has(OLD_LIST, i) && there(i) && !has(v[k].acked | v[k].leaving | v[k].ending, i) &&
+                may_leave(k, i) ->
         if
+#ifndef OVERWRITES
+        :: for_another(k, i) -> printf("mover %d reads master %d: left for another list\n", k, i)
+#endif
         :: m[i].mark == FINAL -> printf("mover %d reads master %d: final\n", k, i); finish(k)
-        :: m[i].mark == LEFT -> printf("mover %d reads master %d: left\n", k, i); note_left(k, i)
+        :: m[i].mark == LEFT && !for_another(k, i) ->
+            printf("mover %d reads master %d: left\n", k, i);
+            note_left(k, i)
         :: else ->
             printf("mover %d reads master %d, to write there\n", k, i);
             v[k].leaving = v[k].leaving | (1 << i)
@@ -279,6 +302,9 @@ inline mover_at(k, i) {
             printf("mover %d writes on master %d: left\n", k, i);
             m[i].out = (m[i].mark == EMPTY -> LONG : m[i].out);
             write(i, LEFT, m[i].sure);
+#ifdef TARGETS
+            m[i].to = k;
+#endif
             if
             :: v[k].does == LEAVES -> note_left(k, i)
             :: else
@@ -373,6 +399,7 @@ inline end_finding(j) {
     f[j].since = 0;
     f[j].seen = 0;
     f[j].horizon = 0;
+    f[j].to = 0;
     f[j].moved = 0
 }
 
@@ -420,6 +447,7 @@ inline old_finder_at(i) {
     :: d_step { f[0].found && f[0].found != i + 1 && has(OLD_LIST, i) && there(i) && !f[0].moved &&
                 (m[i].mark == LEFT || m[i].mark == FINAL) ->
         printf("finder 0 reads master %d: left\n", i);
+        f[0].to = m[i].to;
         f[0].moved = 1 }
     :: d_step { f[0].found && f[0].found != i + 1 && has(OLD_LIST, i) && there(i) && !f[0].moved &&
                 m[i].mark == OLD && m[i].sure && !has(f[0].seen, i) ->
@@ -434,6 +462,7 @@ inline old_finder_at(i) {
 #else
         m[i].out = (m[i].mark == EMPTY -> LONG : m[i].out);
         write(i, LEFT, 0);
+        m[i].to = f[0].to;
 #endif
         end_finding(0) }
     :: mark_at(0, i, OLD, OLD_LIST)
@@ -475,6 +504,7 @@ inline forget(i) {
     new_text(i);
     drop_links(i);
     m[i].mark = EMPTY;
+    m[i].to = 0;
     m[i].sure = 0;
     m[i].horizon = 0;
     m[i].out = 0;
@@ -571,6 +601,12 @@ active proctype world() {
     do
     :: (!plays(0) && !(FIRST == OLD_LIST && SECOND == OLD_LIST)) || (SECOND != NOTHING && !plays(1)) -> break
     :: holds(0) && SECOND != NOTHING && holds(1) -> printf("both clients hold the lock\n"); assert(false)
+#ifdef TARGETS
+    :: decided == 3 -> printf("both moves were decided\n"); assert(false)
+#if FORGETS == 0
+    :: mixed -> printf("the list is left for two lists\n"); assert(false)
+#endif
+#endif
     :: decided && ((FIRST == OLD_LIST && holds(0)) || (SECOND == OLD_LIST && holds(1))) ->
         printf("a client of the old list holds a lock after the move was decided\n");
         assert(false)
