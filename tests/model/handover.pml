@@ -1,8 +1,8 @@
 /* M1 to M5: how the clients of one list of masters move to another list, although masters forget meanwhile.
 
    Time passes in ticks, and every counter holds the ticks that are left. SHORT is the default ttl, LONG is the longest
-   one. A list of masters is a set of bits. NEW_LIST may share masters with OLD_LIST. The founding of NEW_LIST is not part
-   of the model (see `founding.pml`): its masters are pending from the start. A client that finishes a handover does
+   one. A list of masters is a set of bits. NEW_LIST may share masters with OLD_LIST. The founding of a list is
+   one step here (see `founding.pml`), and that of NEW_LIST was before: its masters are pending. A client that finishes a handover does
    the same as a mover that goes on after a crash. */
 
 #ifndef SERVERS
@@ -619,6 +619,16 @@ active proctype world() {
     :: mover(0)
 #if MOVERS == 2
     :: mover(1)
+#endif
+#ifndef NEVER_WIPED
+    :: d_step { OLD_LIST == 7 && m[0].mark == EMPTY && m[1].mark == EMPTY && m[2].mark == EMPTY && gone == 0 ->
+        printf("a client founds the old list again\n");
+        write(0, OLD, 1);
+        write(1, OLD, 1);
+        write(2, OLD, 1);
+        m[0].horizon = SHORT;
+        m[1].horizon = SHORT;
+        m[2].horizon = SHORT }
 #endif
     :: at(0)
 #if SERVERS > 1

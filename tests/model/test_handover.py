@@ -41,7 +41,7 @@ pytestmark = needs_spin
     [
         ("FORGETS=1",),
         ("FORGETS=1", "GRACE=1"),
-        ("FORGETS=3", ONE_TTL),
+        ("FORGETS=3", ONE_TTL, "NEVER_WIPED"),
         ("FORGETS=1", ONE_TTL, *ONE_REPLACED),
         ("FORGETS=1", ONE_TTL, *ONE_REPLACED, "GONE"),
         ("FORGETS=1", ONE_TTL, "MOVERS=2"),
@@ -67,6 +67,11 @@ def test_the_same_holds_with_two_ttls(tmp_path: Path, definitions: tuple[str, ..
     found = search(MODEL, tmp_path, *definitions)
     assert not found.schedule
     assert found.states > 4_000_000
+
+
+def test_clients_of_a_list_whose_masters_were_all_wiped_are_found(tmp_path: Path) -> None:
+    """The documented assumption: nobody uses the old list when its masters have all been wiped after the move."""
+    assert search(MODEL, tmp_path, "FORGETS=3", ONE_TTL).schedule
 
 
 @pytest.mark.parametrize("lists", [ALL_REPLACED, (*ONE_REPLACED, *NEW_CLIENTS)])
@@ -117,7 +122,7 @@ def test_a_list_is_left_for_one_list(tmp_path: Path) -> None:
         ("NO_SECOND_READ", ("FORGETS=2", ONE_TTL)),
         ("STALE_READS", ("FORGETS=2", ONE_TTL)),
         ("WAITS_ONCE", ("FORGETS=2", ONE_TTL)),
-        ("ANY_LEFT", ("FORGETS=3", ONE_TTL)),
+        ("ANY_LEFT", ("FORGETS=3", ONE_TTL, "NEVER_WIPED")),
         ("TRUSTS_UNSEEN", ("FORGETS=2", ONE_TTL)),
         ("TRUSTS_HORIZONS", ("FORGETS=1", "GONE")),
         ("COPIES_SURE", ("FORGETS=1", ONE_TTL, *ONE_REPLACED, *NEW_CLIENTS)),
