@@ -283,13 +283,11 @@ inline tick_finder(j) {
 inline begin(i) {
     m[i].marked = 1;
     m[i].sure = 1;
-#ifdef CACHES_RAISES
-    /* A lock was raised to LONG everywhere some time ago. */
-    c[0].cached = 1;
-    c[1].cached = 1;
-    m[i].horizon = LONG
-#else
     m[i].horizon = SHORT
+#ifdef CACHES_RAISES
+    ;
+    /* A quorum has once acknowledged LONG. Then the masters forgot one after the other, and were marked as unsure. */
+    c[0].cached = 1
 #endif
 }
 

@@ -34,6 +34,7 @@ def test_a_lock_has_one_holder_although_masters_forget_twice(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("mistake", "forgets"),
     [
+        ("CACHES_RAISES", 1),
         ("ONE_WITNESS", 1),
         ("MARKS_DEFAULT", 1),
         ("PIPELINES_RAISES", 1),
