@@ -572,7 +572,9 @@ inline at(i) {
     :: d_step { gone == 0 && has(OLD_LIST, i) -> printf("master %d is gone\n", i); gone = 1 << i }
 #endif
 #ifdef LEFT_EXPIRES
-    :: d_step { m[i].mark == LEFT && there(i) -> printf("the marker of master %d expires\n", i); write(i, EMPTY, 0) }
+    :: d_step { decided && m[i].mark == LEFT && there(i) ->
+        printf("the marker of master %d expires\n", i);
+        write(i, EMPTY, 0) }
 #endif
     fi
 }
