@@ -226,6 +226,8 @@ class AsyncClient(BaseClient):
         guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
             longest ttl of any lock. All clients of these masters and this prefix must give the same guard. None lets
             every master vote. Default `Guard()`: 60 s.
+        next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
+            over to them when it has ended. Default none.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -249,6 +251,7 @@ class AsyncClient(BaseClient):
         max_waiters: int | None = None,
         refuse_late: bool = False,
         guard: Guard | None = DEFAULT_GUARD,
+        next: Masters | None = None,
     ) -> None:
         super().__init__(
             "aio",
@@ -265,6 +268,7 @@ class AsyncClient(BaseClient):
             max_waiters,
             refuse_late,
             guard,
+            next,
         )
         self._driver.stands_for(self._shared)
 

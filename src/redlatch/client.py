@@ -224,6 +224,8 @@ class Client(BaseClient):
         guard: the settings that keep out a master that may have forgotten locks or whose clock has jumped, with the
             longest ttl of any lock. All clients of these masters and this prefix must give the same guard. None lets
             every master vote. Default `Guard()`: 60 s.
+        next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
+            over to them when it has ended. Default none.
         gil_patience: how long a thread of the compiled build keeps the GIL while it waits for replies, in seconds. It
             keeps the GIL only while no other thread uses this client and another thread computes: then releasing the
             GIL costs 5 ms each time. Default: about the usual time of a reply, or 0 if that is more than 0.5 ms.
@@ -251,6 +253,7 @@ class Client(BaseClient):
         max_waiters: int | None = None,
         refuse_late: bool = False,
         guard: Guard | None = DEFAULT_GUARD,
+        next: Masters | None = None,
         gil_patience: float | None = None,
     ) -> None:
         patience = seconds_of("gil_patience", gil_patience)
@@ -269,6 +272,7 @@ class Client(BaseClient):
             max_waiters,
             refuse_late,
             guard,
+            next,
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 

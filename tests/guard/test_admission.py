@@ -15,11 +15,12 @@ from redlatch.guard.actions import ASK_OTHERS_NS, LOOK_AGAIN_NS
 from redlatch.guard.admission import TABLE, rows_of
 from redlatch.guard.clock import ClockState
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case, MarkerState, ProcessState
+from redlatch.guard.handover import left_marker, pending_marker
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import PREPARED
 from redlatch.votes.units import MILLISECOND, SECOND
 
-from .rig import MAX_TTL, OUT_NS, Rig
+from .rig import ADDRESSES, MAX_TTL, OUT_NS, Rig
 
 NAMES = [row.name for row in TABLE]
 REPORT = HandshakeReport("run", None, 0, 0, 0, False)
@@ -47,6 +48,25 @@ def standing_still(rig: Rig) -> Any:
 
 def other_options(rig: Rig) -> Any:
     return rig.found().again(guard=Guard(max_ttl=2 * MAX_TTL)).decide(0)
+
+
+def left_for_others(rig: Rig) -> Any:
+    rig.found()
+    rig.markers[0] = left_marker(rig.marker(0), rig.report(0), ("d:1",), 1 << 120).text()
+    return rig.decide(0)
+
+
+def awaiting_handover(rig: Rig) -> Any:
+    other = Rig(addresses=("d:1", "e:1")).found()
+    rig.markers[0] = pending_marker(other.marker(0), rig.report(0), "a:1", ADDRESSES, 1 << 120).text()
+    return rig.decide(0)
+
+
+def joining_by_handover(rig: Rig) -> Any:
+    awaiting_handover(rig)
+    rig.markers[1] = replace(rig.marker(0), master="b:1", run_id="run-b:1", stage="final").text()
+    rig.decide(1)
+    return rig.decide(0)
 
 
 def others_being_dialled(rig: Rig) -> Any:
@@ -157,6 +177,9 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("another use of the key", other_use, (False, SECOND, "a:1 has a marker that is not ours", False)),
     ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
     ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
+    ("left for other masters", left_for_others, (True, 0, "a:1 was left for d:1", False)),
+    ("waiting for a handover", awaiting_handover, (False, LOOK_AGAIN_NS, "a:1 waits for the handover", False)),
+    ("joining by a handover", joining_by_handover, (False, 0, "", True)),
     ("new? others being dialled", others_being_dialled, None),
     ("new? others out of reach", others_out_of_reach, (False, LOOK_AGAIN_NS, "no answer yet from c:1", False)),
     ("new", new, (False, 0, "", True)),
@@ -227,6 +250,9 @@ ABSENT = {
     MarkerState.LOST: "a lost marker",
 }
 UNUSABLE = {
+    MarkerState.LEFT: "left for other masters",
+    MarkerState.AWAITED: "waiting for a handover",
+    MarkerState.JOINING: "joining by a handover",
     MarkerState.UNREADABLE: "another use of the key",
     MarkerState.CONTRARY: "another list, other options",
 }
@@ -293,7 +319,7 @@ def test_the_states_of_a_column_are_all_in_any() -> None:
 
 def test_a_master_is_admitted_by_two_rows_only() -> None:
     admitting = [name for name, _, expected in ROWS if expected is not None and expected[0]]
-    assert admitting == ["a jump of our own clock", "as it was"]
+    assert admitting == ["left for other masters", "a jump of our own clock", "as it was"]
 
 
 def test_an_older_marker_is_seen_by_a_client_that_knew_only_the_later_one() -> None:

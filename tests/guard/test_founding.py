@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redlatch.guard.actions import LOOK_AGAIN_NS
-from redlatch.guard.founding import ATTEMPTS, Founding, Step, attempt_of, has_final, is_prepared
+from redlatch.guard.founding import ATTEMPTS, Founding, Step, attempt_of, is_in_use, is_prepared
 from redlatch.votes.units import SECOND
 
 from .rig import Rig, refused
@@ -25,7 +25,7 @@ def prepared(rig: Rig) -> int:
 
 def finals(rig: Rig) -> int:
     """Count the masters with a final marker."""
-    return sum(has_final(rig.report(index)) for index in range(len(rig.markers)))
+    return sum(is_in_use(rig.report(index)) for index in range(len(rig.markers)))
 
 
 def rival(rig: Rig, later_us: int = 1) -> Rig:
@@ -263,7 +263,7 @@ def test_a_draft_of_an_earlier_process_counts_as_none() -> None:
 def test_an_unknown_text_counts_as_final(text: Any, final: bool) -> None:
     rig = Rig()
     rig.markers[0] = text
-    assert has_final(rig.report(0)) == final
+    assert is_in_use(rig.report(0)) == final
 
 
 def test_numbers_grow_and_differ_at_the_same_time() -> None:

@@ -360,3 +360,78 @@ def test_without_a_guard_every_ttl_is_sent_at_once(implementation: impl.Implemen
     )
     fleet.submit(ballot)
     assert list(fleet.links[0].parked) == [ballot]
+
+
+# --- other masters (see `Fleet.replace`) ------------------------------------------------------------------
+
+
+class Moving(Rig):
+    """A guarded Fleet of two masters with room for three."""
+
+    def __init__(self, build: impl.Implementation) -> None:
+        super().__init__(build, 2)
+        clock = build.module("wire.net").BootClock()
+        self.fleet = build.module("wire.engine").Fleet(["a:1", "b:1"], 2, clock, True, 3)
+
+    def move(self) -> None:
+        self.fleet.replace(["c:1", "d:1", "e:1"], 2, ConnectionAbortedError("left"))
+
+
+@pytest.fixture
+def moving(implementation: impl.Implementation) -> Iterator[Moving]:
+    rig = Moving(implementation)
+    yield rig
+    rig.close()
+
+
+def test_all_that_is_under_way_fails_when_the_masters_are_replaced(moving: Moving) -> None:
+    moving.adopt(0)
+    sent = moving.acquire()
+    held = moving.acquire(LONG)
+    parked = moving.submit(moving.commands.Release(b"key", b"token", moving.now_ns()))
+    moving.move()
+    for ballot in (sent, held, parked):
+        assert (ballot.decided, ballot.failed) == (True, 2)
+        assert {str(cause) for cause in ballot.causes.values()} <= {"left"}
+    assert [link.address for link, _ in moving.fleet.fallen] == ["a:1"]
+    assert [link.address for link in moving.fleet.links] == ["c:1", "d:1", "e:1"]
+
+
+@pytest.mark.parametrize("only", [None, 1])
+def test_an_attempt_that_was_made_before_is_not_sent_to_the_new_masters(moving: Moving, only: int | None) -> None:
+    """It would count the votes of two masters as a quorum of five, say."""
+    command = moving.commands.Acquire(b"key", b"early", moving.now_ns(), DEFAULT)
+    ballot = moving.new(command, moving.fleet.size, moving.fleet.quorum, 0)
+    if only is not None:
+        ballot.ask_only(only, 0)
+    moving.move()
+    for index in range(3):
+        moving.adopt(index)
+        moving.got(index)
+    moving.fleet.submit(ballot)
+    moving.fleet.flush()
+    assert ballot.decided
+    assert ballot.unavailable()
+    assert [moving.got(index) for index in range(3)] == [[], [], []]
+
+
+def test_attempts_that_were_made_afterwards_are_sent(moving: Moving) -> None:
+    moving.move()
+    for index in range(3):
+        moving.adopt(index)
+    ballot = moving.acquire()
+    assert ("SET", b"%d" % DEFAULT) in moving.got(2)
+    assert (ballot.size, ballot.quorum) == (3, 2)
+
+
+def test_a_link_without_a_monitor_takes_releases_and_has_no_vote_on_a_ttl(moving: Moving) -> None:
+    traits = Traits({"run_id": "run-0", "role": "master", "redis_version": "9"}, 3, False)
+    for index in range(2):
+        moving.fleet.adopt(index, moving.connect(index), traits, DELIFEQ)
+    attempt = moving.acquire()
+    assert (attempt.decided, attempt.failed) == (True, 2)
+    release = moving.submit(moving.commands.Release(b"key", b"token", moving.now_ns()))
+    names = moving.names(0)
+    assert names[-1] == "DELIFEQ"
+    moving.reply(0, *[OK if name == "SET" else YES for name in names])
+    assert release.yes == 1

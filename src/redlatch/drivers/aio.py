@@ -33,6 +33,7 @@ from redlatch.drivers.arrivals import (
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
+from redlatch.guard.handover import Successor
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
@@ -62,8 +63,9 @@ class Driver(Session):
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
+        successor: Successor | None = None,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, guard)
+        super().__init__(masters, policy, tracking, dialler, guard, successor)
         self._owner: Any = None  # a weak reference to the object that the client and its locks share
         self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
         self._fleet: Any = None  # made by connect()
@@ -494,7 +496,7 @@ class Driver(Session):
             if sock is not None:
                 self._unwatch(link.index, sock.fileno())
                 sock.close()
-            if self._connections.redial(link.index, link.cause):
+            if self._connections.redial(link):
                 self._attend_at(self._clock.now())  # leases that stand on void votes are verified
         if self.queues.called:
             self.wake_called()
@@ -676,8 +678,9 @@ class Driver(Session):
             if self._connections.arrive(index, outcome):
                 self._attend_at(self._clock.now())
             self.queues.watches.polls = not self._fleet.quorum_pushes()
-            if self._fleet.links[index].up:
-                self._listen(index)
+            for link in self._fleet.links:
+                if link.up:
+                    self._listen(link.index)
         self._flush()
         if self._connections.is_quorate():
             self._quorate.set()

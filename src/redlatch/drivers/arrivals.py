@@ -8,7 +8,6 @@ from typing import Any
 
 from ..config import Master
 from ..guard.admission import Admissions
-from ..votes.units import Clock
 from ..wire.connect import Connection
 
 # Seconds for one connect and for one handshake.
@@ -22,13 +21,26 @@ Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
-Muster = Callable[[list[str], int, Clock, bool], Any]
+Muster = Callable[..., Any]
 
 
 def turn_away(outcome: Outcome) -> None:
     """Close a connection that came too late; harmless when repeated."""
     if isinstance(outcome, Connection):
         outcome.sock.close()
+
+
+def twin_of(masters: list[Master], index: int, run_id: str, seen: dict[int, str]) -> int | None:
+    """Return the index of another master that is the same server as this one; None if there is none.
+
+    Args:
+        seen: the run_id of each other master that was reached.
+    """
+    me = masters[index]
+    for other, theirs in seen.items():
+        if theirs == run_id and not (me.by_db and me.db != masters[other].db):
+            return other
+    return None
 
 
 def weakly(driver: Any) -> Deliver:

@@ -6,23 +6,21 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
+from ..guard.actions import Admission
 from ..guard.handshake import HandshakeReport
 from ..health import Health
-from ..quorum.claim import RELEASING, UNCONFIRMED
-from ..quorum.hold import Hold
 from ..quorum.policy import Doubts
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away
+from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away, twin_of
 from .lifetime import FORGOTTEN_NS, disown_at_fork
-from .master_health import health_of
+from .master_health import health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .upkeep import report_lost_releases
 
@@ -59,6 +57,7 @@ class Connections:
         # Before `muster` nothing is shared with a forked child. So the child may use such a client.
         self.fleet: Any = None
         self.quorum = quorum
+        self.room = 0  # for how many masters the fleet must have room, if they are more
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
         self.closing = False  # whether calls are refused
         self.closed = False  # whether the sockets are closed
@@ -83,7 +82,7 @@ class Connections:
     def muster(self) -> Any:
         """Make the fleet, without connections, and return it."""
         guarded, addresses = self._guard is not None, [master.address for master in self._masters]
-        self.fleet = self._muster(addresses, self.quorum, self._clock, guarded)
+        self.fleet = self._muster(addresses, self.quorum, self._clock, guarded, self.room)
         disown_at_fork(self)
         return self.fleet
 
@@ -113,10 +112,6 @@ class Connections:
         now = self._clock.now()
         for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
             self._dial(index)
-
-    def cuts_short(self, hold: Hold) -> bool:
-        """Return whether a release has ended in the middle because this client cannot be used."""
-        return hold.state in (RELEASING, UNCONFIRMED) and not self.usable
 
     def is_quorate(self) -> bool:
         """Return whether a quorum is connected, every master has been tried, or the client closes."""
@@ -152,14 +147,10 @@ class Connections:
             self.check()
         except LockError as error:
             refused = str(error)
-        nothing = [None] * len(self._masters)
-        links = nothing if self.fleet is None else self.fleet.links
-        guarded = nothing if self._guard is None else self._guard.masters
-        known = zip(self._masters, links, guarded, strict=True)
-        masters = [health_of(*each, now_ns) for each in known]
-        if self.closing or self.forked:
-            masters = [replace(master, voting=False, why=refused, kept_out=0.0) for master in masters]
-        return Health(tuple(masters), self.quorum, refused)
+        links = None if self.fleet is None else self.fleet.links
+        guarded = None if self._guard is None else self._guard.masters
+        unused = self.closing or self.forked
+        return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
 
     def record_silent(self, ballot: Any) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
@@ -218,9 +209,12 @@ class Connections:
             return
         if admission.forgot:
             # No vote of this master counts that an earlier connection brought.
-            self._doubts.add(self.fleet.links[index].lost_ns + 1)
+            self._doubts.add(self.fleet.links[index].lost_ns + 1, index)
         if admission.admitted:
-            self._note_outcome(index, connection)
+            if admission.votes:
+                self._note_outcome(index, connection)
+            else:
+                self._leave(index, connection, admission)
             self._waiting.pop(index, None)
             return
         connection.sock.close()
@@ -230,6 +224,16 @@ class Connections:
         if admission.asks_others:
             self.fleet.look()
         self._waiting.pop(index, None)  # last: after an interrupt it is found closed, and dialled again
+
+    def _leave(self, index: int, connection: Connection, admission: Admission) -> None:
+        """Let a master that was left for another list only take releases (see `guard.handover`)."""
+        assert admission.cause is not None
+        self.fleet.adopt(index, connection.sock, connection.traits, connection.traits.dialect)
+        self.fleet.links[index].cause = admission.cause
+        if admission.kept:
+            self._doubts.clear(index)
+        self._log.report_unusable(index, admission.cause, self._connected(), len(self.untried) > 1)
+        self.untried.discard(index)
 
     def _reports(self) -> list[HandshakeReport | None]:
         """Return the report of each connection that waits for a decision, and None for each master tried in vain."""
@@ -274,27 +278,22 @@ class Connections:
             self.usable = not (self.closing or self.forked or self._misconfigured)
 
     def _connected(self) -> int:
-        return sum(link.up for link in self.fleet.links)
+        return sum([self._votes(link) for link in self.fleet.links])
+
+    def _votes(self, link: Any) -> bool:
+        return bool(link.up) and (self._guard is None or link.monitor is not None)
 
     def _twin(self, index: int, run_id: str) -> int | None:
         seen = {link.index: link.traits.run_id for link in self.fleet.links if link.index != index and link.up}
         seen |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
-        me = self._masters[index]
-        for other, theirs in seen.items():
-            if theirs == run_id and not (me.by_db and me.db != self._masters[other].db):
-                return int(other)
-        return None
+        return twin_of(self._masters, index, run_id, seen)
 
-    def redial(self, index: int, cause: BaseException | None) -> bool:
-        """Dial a master whose connection broke.
-
-        Returns:
-            Whether leases have come into doubt: some of its votes are void, so they may have no quorum any more.
-        """
-        doubted_ns = cause.doubted_ns if isinstance(cause, MasterQuarantined) else 0
-        self._doubts.add(doubted_ns)
-        logger.info("connection to master %s broke: %s", self._masters[index].address, shown(cause, MOST_SHOWN))
-        self._dial(index)
+    def redial(self, link: Any) -> bool:
+        """Dial the master of a link that broke; return whether leases are in doubt because its votes may be void."""
+        doubted_ns = link.cause.doubted_ns if isinstance(link.cause, MasterQuarantined) else 0
+        self._doubts.add(doubted_ns, link.index)
+        logger.info("connection to master %s broke: %s", link.address, shown(link.cause, MOST_SHOWN))
+        self._dial(link.index)
         return doubted_ns > 0
 
     def retire(self) -> None:

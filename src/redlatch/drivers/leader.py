@@ -241,7 +241,7 @@ class Leader:
             self._queues.watches.notify_all()
             if sock is not None:
                 sock.close()
-            if self._connections.redial(link.index, link.cause):
+            if self._connections.redial(link):
                 self._background.attend_soon()  # leases that stand on void votes are verified
             fleet.fallen.pop()
         if fleet.decided:

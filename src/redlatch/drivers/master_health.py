@@ -1,4 +1,4 @@
-"""What is known of one master, from its link in the engine and from the guard; no I/O."""
+"""What is known of the masters, from their links in the engine and from the guard; no I/O."""
 
 from __future__ import annotations
 
@@ -8,9 +8,34 @@ from typing import Any
 from ..config import Master
 from ..errors import MasterQuarantined
 from ..guard.master import GuardedMaster
-from ..health import MasterHealth
+from ..health import Health, MasterHealth
 from ..votes.said import shown
 from .master_log import MOST_SHOWN
+
+
+def health_of_all(
+    masters: list[Master],
+    links: list[Any] | None,
+    guarded: list[GuardedMaster] | None,
+    quorum: int,
+    refused: str,
+    unused: bool,
+    now_ns: int,
+) -> Health:
+    """Return what is known of all masters.
+
+    Args:
+        links: their links; None before the client connects.
+        guarded: what the guard knows of them; None without a guard.
+        refused: why no call can succeed, or "".
+        unused: whether that is because the client is closed or forked, so that no master votes.
+    """
+    nothing = [None] * len(masters)
+    known = zip(masters, links or nothing, guarded or nothing, strict=True)
+    found = [health_of(*each, now_ns) for each in known]
+    if unused:
+        found = [replace(master, voting=False, why=refused, kept_out=0.0) for master in found]
+    return Health(tuple(found), quorum, refused)
 
 
 def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: int) -> MasterHealth:
@@ -20,7 +45,8 @@ def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: 
         link: its link; None before the client connects.
         guarded: what the guard knows of it; None without a guard.
     """
-    found = MasterHealth(master.address, link is not None and link.up)
+    votes = link is not None and link.up and (guarded is None or link.monitor is not None)
+    found = MasterHealth(master.address, votes)
     if not found.voting:
         found = replace(found, **_why_not(None if link is None else link.cause, now_ns))
     marker = None if guarded is None else guarded.marker

@@ -10,12 +10,15 @@ from __future__ import annotations
 from redlatch.config import Master
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
+from redlatch.drivers.handover import MovingConnections
 from redlatch.errors import LockError
+from redlatch.guard.handover import Successor
 from redlatch.health import Health
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum import batch, inquiry
 from ..quorum.acquire import acquire
+from ..quorum.claim import RELEASING, UNCONFIRMED
 from ..quorum.effects import Steps
 from ..quorum.extend import extend
 from ..quorum.hold import Hold
@@ -41,14 +44,19 @@ class Session:
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
+        successor: Successor | None = None,
     ) -> None:
         self._policy = policy
         self._clock = policy.clock
         self.queues = WaitQueues()
         self.queues.doubts = policy.doubts
-        self._connections = Connections(
-            masters, policy.quorum, policy.clock, Fleet, weakly(self), tracking, dialler, guard, policy.doubts
-        )
+        deliver = weakly(self)
+        if successor is None:
+            self._connections = Connections(
+                masters, policy.quorum, policy.clock, Fleet, deliver, tracking, dialler, guard, policy.doubts
+            )
+        else:
+            self._connections = MovingConnections(masters, policy, Fleet, deliver, tracking, dialler, guard, successor)
         self._schedule = UpkeepSchedule(policy)
 
     @property
@@ -159,9 +167,9 @@ class Session:
         Args:
             ticket: of the claim that is released. The lock object may have been acquired again since then.
             error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
-                used (`Connections.cuts_short`).
+                used (`_cuts_short`).
         """
-        if isinstance(error, LockError) and not self._connections.cuts_short(hold):
+        if isinstance(error, LockError) and not self._cuts_short(hold):
             return
         if hold.ticket is ticket:
             try:
@@ -170,6 +178,10 @@ class Session:
                     self.send([again])
             finally:  # others may wait behind this hold
                 self.leave_queue(hold)
+
+    def _cuts_short(self, hold: Hold) -> bool:
+        """Return whether a release has ended in the middle because this client cannot be used."""
+        return hold.state in (RELEASING, UNCONFIRMED) and not self._connections.usable
 
     def leave_queue(self, hold: Hold) -> None:
         """Leave the queue, and wake the next waiter."""

@@ -24,6 +24,7 @@ from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.upkeep import Renewal, ReportThreads
 from redlatch.errors import LockError
+from redlatch.guard.handover import Successor
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
@@ -51,9 +52,10 @@ class Driver(Session):
         tracking: bool,
         dialler: MakeDialler,
         guard: MakeGuard | None,
+        successor: Successor | None = None,
         gil_patience_ns: int = -1,
     ) -> None:
-        super().__init__(masters, policy, tracking, dialler, guard)
+        super().__init__(masters, policy, tracking, dialler, guard, successor)
         clock, queues, connections = self._clock, self.queues, self._connections
         self._background = background = BackgroundThread(self)
         self._watchers = watchers = Watchers(clock)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.evidence import SECOND_LOOK_NS, Case
 from redlatch.guard.founding import DRAFT_KEPT_MS, Step
-from redlatch.guard.marker import FINAL, PREPARED, Marker
+from redlatch.guard.handover import LEFT_KEPT_MS, final_marker, forgetful_copy, why_awaited, why_left
+from redlatch.guard.marker import FINAL, LEFT, PREPARED, Marker
 from redlatch.guard.state import GuardState
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -37,6 +38,9 @@ class Admission(NamedTuple):
         asks_others: whether all other masters must be sent a pulse, because their horizons decide.
         settled: whether `cause` is final, so that it should be reported.
         forgot: whether the only master may have forgotten the locks that were granted on earlier connections.
+        votes: whether the master votes on ttls once it is admitted. If not, it only takes releases, and `cause` says
+            why.
+        kept: whether the master has kept what it knew when this client last read its marker.
     """
 
     admitted: bool
@@ -45,6 +49,8 @@ class Admission(NamedTuple):
     asks_others: bool = False
     settled: bool = True
     forgot: bool = False
+    votes: bool = True
+    kept: bool = False
 
 
 # --- actions that change nothing ----------------------------------------------------------------------------
@@ -140,7 +146,7 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
     known = master.marker or state.known_marker()
     if known is not None:  # other clients may name the masters by other addresses
         mine = known.master if known is master.marker else state.unmatched_address(known) or marker.master
-        marker = replace(marker, master=mine, masters=known.masters)
+        marker = replace(marker, master=mine, masters=known.masters, previous=known.previous, attempt=known.attempt)
     master.write_marker(marker, report)
     return admission(state, case)
 
@@ -212,6 +218,36 @@ def replace_outlived_marker(state: GuardState, case: Case) -> Admission:
     _quarantine(state, case, "it was restarted, or is another server now")
     _write_doubt(state, case)
     return admission(state, case)
+
+
+# --- handovers ----------------------------------------------------------------------------------------------
+
+
+def leave(state: GuardState, case: Case) -> Admission:
+    """Let a master that was left only take releases; mark one that has forgotten that it was left."""
+    master, report, left = case.master, case.report, state.left
+    assert left is not None
+    if case.seen is None and left.stage == LEFT:
+        copy = forgetful_copy(left, report, state.address(master), state.wall())
+        master.write_marker(copy, report, LEFT_KEPT_MS)
+        return Admission(False, SECOND_LOOK_NS)
+    known, seen = master.marker, case.seen
+    kept = known is not None and seen is not None and seen.origin() == known.origin() and seen.run_id == report.run_id
+    cause = MasterRefused(why_left(state.address(master), left))
+    return Admission(True, cause=cause, votes=False, kept=kept)
+
+
+def await_handover(state: GuardState, case: Case) -> Admission:
+    """Look again until another new master is final."""
+    assert state.awaited is not None
+    cause = MasterQuarantined(why_awaited(state.address(case.master), state.awaited[0]))
+    return Admission(False, LOOK_AGAIN_NS, cause)
+
+
+def join(state: GuardState, case: Case) -> Admission:
+    """Make the marker of a new master final, because that of another one is."""
+    case.master.write_marker(final_marker(_seen(case), state.address(case.master)), case.report)
+    return Admission(False)
 
 
 # --- clocks -------------------------------------------------------------------------------------------------

@@ -8,9 +8,12 @@ from typing import NamedTuple
 from redlatch.guard.actions import (
     Admission,
     accept_marker,
+    await_handover,
     dismiss_leap,
     finish_founding,
     found,
+    join,
+    leave,
     look_at_clock_later,
     look_at_clocks_again,
     look_for_marker_again,
@@ -59,12 +62,15 @@ M, P, C = MarkerState, ProcessState, ClockState
 
 # The first final row that matches decides. The columns are aligned by hand.
 # fmt: off
-# A master that cannot be used, however many there are.
+# A master that cannot be used, however many there are; and handovers.
 UNUSABLE = (
     #   name                            marker         process        clock               action
     Row("another use of the key",       M.UNREADABLE,  P.ANY,         C.ANY,              refuse),
     Row("a clock that stands still",    M.ANY,         P.ANY,         C.STANDS_STILL,     look_at_clock_later),
     Row("another list, other options",  M.CONTRARY,    P.ANY,         C.ANY,              refuse),
+    Row("left for other masters",       M.LEFT,        P.ANY,         C.ANY,              leave),
+    Row("waiting for a handover",       M.AWAITED,     P.ANY,         C.ANY,              await_handover),
+    Row("joining by a handover",        M.JOINING,     P.ANY,         C.ANY,              join),
 )
 
 # Several masters.

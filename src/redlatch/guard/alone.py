@@ -22,7 +22,8 @@ def mark_again(state: GuardState, case: Case) -> Admission:
     master, report = case.master, case.report
     marker = state.new_marker(master, report)
     if case.seen is not None:
-        marker = replace(marker, horizon=max(marker.horizon, case.seen.horizon))
+        horizon = max(marker.horizon, case.seen.horizon)
+        marker = replace(marker, horizon=horizon, previous=case.seen.previous, attempt=case.seen.attempt)
     master.write_marker(marker, report)
     return admission(state, case)._replace(forgot=True)
 

@@ -6,18 +6,22 @@ from enum import Flag, auto
 from typing import NamedTuple
 
 from redlatch.guard.clock import ClockState, judge_leap
-from redlatch.guard.founding import attempt_of, has_final, is_prepared, read_quietly
+from redlatch.guard.founding import attempt_of, is_in_use, is_prepared, read_quietly
+from redlatch.guard.handover import is_awaited, is_left
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import FINAL, Marker
+from redlatch.guard.marker import FINAL, LEFT, OF_FOUNDING, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.membership import disagreement, how_to_change, stranger
 from redlatch.guard.state import GuardState
 from redlatch.votes.said import shown
-from redlatch.votes.units import MILLISECOND
+from redlatch.votes.units import MILLISECOND, SECOND
 
 # How long a client waits before it looks again for a marker that is missing unlike others: another client may be
 # writing it. It also waits for this time after a write that did not succeed, then twice as long, up to a second.
 SECOND_LOOK_NS = 200 * MILLISECOND
+
+# How long a client takes the word of one master that a handover is under way.
+AWAITED_NS = 2 * SECOND
 
 
 class MarkerState(Flag):
@@ -26,6 +30,9 @@ class MarkerState(Flag):
     UNJUDGED = auto()  # something else decides
     UNREADABLE = auto()  # the key has another value
     CONTRARY = auto()  # it contradicts our list or options, or the other markers
+    LEFT = auto()  # the list was left for another one
+    AWAITED = auto()  # it is to join the list by a handover, which has not come so far
+    JOINING = auto()  # the same, and another one has joined already
     INTACT = auto()  # since it was written, the master has forgotten nothing
     FORGETFUL = auto()  # when it was written, the master may have forgotten locks
     OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
@@ -40,7 +47,8 @@ class MarkerState(Flag):
 
     PRESENT = INTACT | FORGETFUL | OLDER
     MISSING = UNDECIDED | ALL_NEW | PREPARED | MAYBE_NEW | JUST_MISSED | LOST
-    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | MISSING
+    MOVED = LEFT | AWAITED | JOINING
+    ANY = UNJUDGED | UNREADABLE | CONTRARY | PRESENT | MISSING | MOVED
 
 
 class ProcessState(Flag):
@@ -85,18 +93,14 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
     case = Case(master, report, seen)
     if master.note_clock(report):
         return case._replace(clock=ClockState.STANDS_STILL)
-    refusal = stranger(state, master) if seen is None else disagreement(state, master, seen)
-    if refusal:
-        master.contrary = refusal if seen is not None else ""
+    reached = [other for other in others if other is not None]
+    moved = handover_state(state, master, seen, report, reached)
+    if moved is not MarkerState.UNJUDGED:
+        return case._replace(marker=moved)
+    if refusal := _refusal(state, master, seen):
         return case._replace(refusal=refusal, marker=MarkerState.CONTRARY)
-    master.contrary = ""
-    # A client that agrees with nobody writes nothing: it may be the one that is wrong.
-    contrary = [other.contrary for other in state.masters if other.contrary]
-    if (seen is None or seen.stage != FINAL) and contrary and state.known_marker() is None:
-        return case._replace(refusal=contrary[0], marker=MarkerState.CONTRARY)
-    if seen is None or seen.stage != FINAL:
-        reached = tuple(other for other in others if other is not None)
-        return case._replace(marker=missing_marker(state, master, report, others), reports=reached)
+    if seen is None or seen.stage in OF_FOUNDING:
+        return case._replace(marker=missing_marker(state, master, report, others), reports=tuple(reached))
     master.missed_ns = 0
     return case._replace(
         marker=present_marker(state, master, seen, report),
@@ -105,13 +109,51 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
     )
 
 
+def _refusal(state: GuardState, master: GuardedMaster, seen: Marker | None) -> str:
+    """Return why this client may not use a master, as the markers say; "" if it may."""
+    refusal = stranger(state, master) if seen is None else disagreement(state, master, seen)
+    master.contrary = refusal if seen is not None else ""
+    if refusal or not (seen is None or seen.stage in OF_FOUNDING):
+        return refusal
+    # A client that agrees with nobody writes nothing: it may be the one that is wrong.
+    contrary = [other.contrary for other in state.masters if other.contrary]
+    return contrary[0] if contrary and state.known_marker() is None else ""
+
+
+def handover_state(
+    state: GuardState,
+    master: GuardedMaster,
+    seen: Marker | None,
+    report: HandshakeReport,
+    reached: list[HandshakeReport],
+) -> MarkerState:
+    """Tell what a handover means for a master; UNJUDGED if there is none."""
+    if seen is not None and is_awaited(seen, state.names):
+        state.awaited = seen, report.came_ns
+    awaited = state.awaited
+    if awaited is not None and report.came_ns - awaited[1] < AWAITED_NS and (seen is None or seen is awaited[0]):
+        begun = awaited[0].attempt in attempts_made(state, reached)
+        kept = seen is not None and seen.run_id == report.run_id and not master.knew_marker(report.came_ns)
+        if not begun or kept:
+            return MarkerState.JOINING if begun else MarkerState.AWAITED
+        return MarkerState.UNJUDGED if seen is None else MarkerState.LOST
+    if seen is not None and is_left(seen, state.names):
+        if seen.stage == LEFT and disagreement(state, master, seen):
+            return MarkerState.UNJUDGED
+        state.left = seen
+    left = state.left
+    if left is not None and seen is not None and seen.stage == FINAL and seen.attempt > left.attempt:
+        state.left = left = None  # another handover has come back to this list
+    return MarkerState.UNJUDGED if left is None else MarkerState.LEFT
+
+
 def missing_marker(
     state: GuardState, master: GuardedMaster, report: HandshakeReport, others: list[HandshakeReport | None]
 ) -> MarkerState:
     """Tell what it means that a master has no final marker."""
     now_ns = report.came_ns
     reached = [other for other in others if other is not None]
-    if not any([other.knew_marker(now_ns) for other in state.masters] + [has_final(other) for other in reached]):
+    if not any([other.knew_marker(now_ns) for other in state.masters] + [is_in_use(other) for other in reached]):
         if len(others) < len(state.addresses):
             return MarkerState.UNDECIDED
         return MarkerState.MAYBE_NEW if None in others else MarkerState.ALL_NEW

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import FINAL, PREPARED, Marker
+from redlatch.guard.marker import OF_FOUNDING, PREPARED, Marker
 
 # A draft expires after this time, in milliseconds. So long others wait for a founder that has ended in the middle of
 # step 1.
@@ -118,7 +118,7 @@ def attempt_of(report: HandshakeReport) -> int:
     Return 0 if there is none, and if another process has kept its marker.
     """
     marker = read_quietly(report)
-    begun = marker is not None and marker.stage != FINAL and marker.run_id == report.run_id
+    begun = marker is not None and marker.stage in OF_FOUNDING and marker.run_id == report.run_id
     return marker.attempt if marker is not None and begun else 0
 
 
@@ -128,10 +128,10 @@ def is_prepared(report: HandshakeReport) -> bool:
     return marker is not None and marker.stage == PREPARED and marker.run_id == report.run_id
 
 
-def has_final(report: HandshakeReport) -> bool:
-    """Return whether a master has a final marker, or a text that is no marker of ours."""
+def is_in_use(report: HandshakeReport) -> bool:
+    """Return whether a master has a marker that is not of a founding, or a text that is no marker of ours."""
     marker = read_quietly(report)
-    return report.marker is not None and (marker is None or marker.stage == FINAL)
+    return report.marker is not None and (marker is None or marker.stage not in OF_FOUNDING)
 
 
 def read_quietly(report: HandshakeReport) -> Marker | None:

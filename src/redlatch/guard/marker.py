@@ -13,8 +13,10 @@ from redlatch.votes.units import UNBOUNDED
 # The marker's key, behind the client's prefix. A lock's name is never empty, so no lock has this key.
 MARKER = b"\0guard"
 
-# The stages of a marker.
-DRAFT, PREPARED, FINAL = STAGES = "draft", "prepared", "final"
+# The stages of a marker. Only a final one lets a master vote. The first two belong to a founding, the others to a
+# handover (see `founding` and `handover`).
+DRAFT, PREPARED, FINAL, PENDING, LEFT = STAGES = "draft", "prepared", "final", "pending", "left"
+OF_FOUNDING = DRAFT, PREPARED
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,8 @@ class Marker:
         wall: the same moment by the writing client's clock.
         out: for how many milliseconds since then the master has no vote; 0 for a new master, which had nothing to
             forget.
-        attempt: the number of the attempt that founded the master, or is founding it (see `founding`); 0 if the
-            marker was written later.
-        stage: DRAFT, PREPARED or FINAL. A master votes only with a final marker.
+        attempt: the number of the founding or of the handover that the marker belongs to; 0 if it was written later.
+        stage: one of STAGES.
         sure: whether `out` is the longest ttl that was in use on the masters, as enough of them have said. If not,
             `out` is `max_ttl`.
         max_ttl: the longest ttl that clients may use, in milliseconds.
@@ -41,6 +42,8 @@ class Marker:
         master: its address, as the writing client knows it.
         masters: the addresses of all masters.
         horizon: the longest ttl that is in use on the master, in milliseconds (G1).
+        previous: the addresses of the masters that these replace, if they came by a handover.
+        successors: the addresses of the masters that replace these; empty unless the stage is LEFT.
     """
 
     run_id: str
@@ -56,6 +59,8 @@ class Marker:
     master: str
     masters: tuple[str, ...]
     horizon: int
+    previous: tuple[str, ...] = ()
+    successors: tuple[str, ...] = ()
 
     def identity(self) -> bytes:
         """Return the first line of the text."""
@@ -73,7 +78,7 @@ class Marker:
 
     def shown_masters(self) -> str:
         """Return the addresses of all masters in printable form."""
-        return shown(", ".join(self.masters), 2 * LONGEST)
+        return shown_list(self.masters)
 
     def origin(self) -> tuple[str, int]:
         """Return the server process that the marker was first written on, and when; another marker differs in it."""
@@ -101,16 +106,23 @@ class Marker:
             raise ValueError("marker fields out of range")
         if fields["stage"] not in STAGES:
             raise ValueError("it has an unknown stage")
-        marker = cls(**fields | {"masters": tuple(map(str, fields["masters"]))})
+        marker = cls(**fields | {name: tuple(map(str, fields[name])) for name in _LISTS})
         if marker.text() != text:  # a pulse compares the text
             raise ValueError("it is written in another way")
         return marker
 
 
+def shown_list(addresses: tuple[str, ...]) -> str:
+    """Return the addresses of a marker in printable form."""
+    return shown(", ".join(addresses), 2 * LONGEST)
+
+
 _FIELDS = {
     **{"run_id": str, "since": int, "wall": int, "out": int, "attempt": int, "stage": str, "sure": bool},
-    **{"max_ttl": int, "trusted": bool, "strict": bool, "master": str, "masters": list},
+    **{"max_ttl": int, "trusted": bool, "strict": bool, "master": str},
+    **{"masters": list, "previous": list, "successors": list},
 }
+_LISTS = "masters", "previous", "successors"
 _MICROSECONDS = "since", "wall"
 _MILLISECONDS = "out", "max_ttl", "horizon"
 

@@ -5,7 +5,7 @@ Quorums of two different lists need not share a master, so two clients with diff
 
 from __future__ import annotations
 
-from redlatch.guard.marker import Marker
+from redlatch.guard.marker import LEFT, PENDING, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
 
@@ -37,6 +37,10 @@ def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> 
 
 def _other_list(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
     mine = state.address(master)
+    if marker.stage == PENDING:
+        return f"{mine} is to join other masters ({marker.shown_masters()}) by a handover"
+    if marker.stage == LEFT and marker.master != mine and mine not in marker.masters:
+        return f"{mine} was one of other masters ({marker.shown_masters()})"
     if len(marker.masters) != len(state.addresses):
         return (
             f"{mine} is one of {len(marker.masters)} masters for others ({marker.shown_masters()}), and of "

@@ -7,6 +7,7 @@ from functools import partial
 
 from redlatch.guard.clock import Offset
 from redlatch.guard.founding import Founding
+from redlatch.guard.handover import names_of
 from redlatch.guard.handshake import HandshakeReport
 from redlatch.guard.marker import DRAFT, FINAL, Marker
 from redlatch.guard.master import GuardedMaster
@@ -31,7 +32,10 @@ class GuardState:
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
 
     Attributes:
+        names: the addresses in the order in which markers have them.
         founding: the attempts of this client to make new masters of masters without a marker.
+        left: a marker that says that this list was left; or None.
+        awaited: a marker of a master that is to join this list by a handover, and when it was read; or None.
         masters: what is known of each of them.
     """
 
@@ -54,6 +58,9 @@ class GuardState:
         self.wall_us = wall_us
         self._drift_factor = drift_factor
         self._note_since = note_since
+        self.names = names_of(addresses)
+        self.left: Marker | None = None
+        self.awaited: tuple[Marker, int] | None = None
         self.founding = Founding(self.wall, random)
         self.masters = [
             GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
@@ -135,7 +142,7 @@ class GuardState:
             trusted=self.settings.trust_persistence,
             strict=self.settings.strict,
             master=self.address(master),
-            masters=tuple(sorted(self.addresses)),
+            masters=self.names,
             horizon=self.default_ttl_ms,
         )
 

@@ -128,7 +128,7 @@ class Batch(Generic[AnyLock]):
         """Resend releases that were interrupted, or ended early because the client became unusable.
 
         This does not touch a lock object that was released and acquired again since. If interrupted, this may be
-        repeated. See `Connections.cuts_short` for releases that end early.
+        repeated. See `Session.resend_release` for releases that end early.
 
         Args:
             error: the exception that ended the release.

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from .. import config, impl
 from ..errors import ConfigurationError
 from ..guard.admission import Admissions
+from ..guard.handover import Successor, names_of
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
 from ..health import Health
@@ -25,6 +26,8 @@ from ..wire.connect import Dialler
 from .batch import AnyLock
 from .lock import Shared
 from .options import several
+
+_MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 
 class BaseClient:
@@ -46,6 +49,7 @@ class BaseClient:
         max_waiters: int | None,
         refuse_late: bool,
         guard: Guard | None,
+        next: object = None,
         **options: Any,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
@@ -77,7 +81,13 @@ class BaseClient:
         )
         drivers = implementation.module(f"drivers.{driver}")
         self._driver = drivers.Driver(
-            self._masters, self._policy, wakeups == "auto", self._dialler, self._admissions_of(guard), **options
+            self._masters,
+            self._policy,
+            wakeups == "auto",
+            self._dialler,
+            self._admissions_of(self._masters, guard),
+            self._successor_of(next, guard),
+            **options,
         )
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
 
@@ -100,17 +110,30 @@ class BaseClient:
         )
         return policy
 
-    def _admissions_of(self, guard: Guard | None) -> Callable[[Callable[[int, int], None]], Admissions] | None:
+    def _admissions_of(self, masters: list[config.Master], guard: Guard | None) -> _MakeGuard | None:
         """Return a function that makes the guard; its argument is called when a master's clock was set back."""
         policy = self._policy
         if guard is None:
             return None
-        names = tuple(master.name for master in self._masters)
+        names = tuple(master.name for master in masters)
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
         fences = policy.fences
         return partial(
             Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.mark
         )
+
+    def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
+        """Return the masters to go over to after a handover, if any are given."""
+        if masters is None:
+            return None
+        new = self._masters_of(masters)
+        make_guard = self._admissions_of(new, guard)
+        if make_guard is None:
+            raise ConfigurationError("next: a handover needs a guard, but guard=None was given")
+        previous, names = (names_of(tuple(master.name for master in masters)) for masters in (self._masters, new))
+        if names == previous:
+            raise ConfigurationError("next: these are the masters that the client has already")
+        return Successor(new, make_guard, self._prefix + MARKER, previous, names)
 
     def health(self) -> Health:
         """Return what this client knows of its masters now; no I/O.

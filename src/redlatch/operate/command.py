@@ -16,9 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from redlatch.client import Client
+from redlatch.config import masters_of
 from redlatch.errors import ConfigurationError
+from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
+from redlatch.operate.mover import CannotMove, Mover
+from redlatch.votes.key import prefix_of
 
 # The number of columns when the output is not a terminal.
 WIDTH = 140
@@ -69,9 +73,24 @@ def status(ready: bool, wait: float, as_json: bool, **named: Any) -> None:
     sys.exit(exit_status(health, ready))
 
 
-@click.command()
+class _Masters(click.Group):
+    """A group whose commands have names; anything else is an argument of `show`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command in front of arguments that begin with none."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Masters)
+def masters() -> None:
+    """Show what masters say of themselves (show, the default), or replace them by others (move)."""
+
+
+@masters.command()
 @_options
-def masters(as_json: bool, **named: Any) -> None:
+def show(as_json: bool, **named: Any) -> None:
     """Show what each master says of itself: its list, the longest ttl in use, and since when it is marked.
 
     Exit with 0 if a quorum of the masters votes, and with 2 if not. Name the masters exactly as the clients do.
@@ -85,6 +104,36 @@ def masters(as_json: bool, **named: Any) -> None:
             console.width = WIDTH
         console.print(table_of(health), highlight=False, markup=False)
     sys.exit(exit_status(health, False))
+
+
+@masters.command()
+@click.option("--from", "old", multiple=True, required=True, metavar="URL", help="An old master; once for each.")
+@click.option("--to", "new", multiple=True, required=True, metavar="URL", help="A new master; once for each.")
+@click.option("--gone", multiple=True, metavar="HOST:PORT", help="An old master that will never run again.")
+@click.option("--prefix", default="", help="Prefix of the clients' keys.")
+@click.option("--drift-factor", default=0.01, show_default=True, help="The largest drift_factor of the clients.")
+@click.option("--dry-run", is_flag=True, help="Only read, and say how long the handover would take.")
+def move(
+    old: tuple[str, ...], new: tuple[str, ...], gone: tuple[str, ...], prefix: str, drift_factor: float, dry_run: bool
+) -> None:
+    """Hand the locks of some masters over to others, without stopping the clients.
+
+    First give all clients both lists: Client(old, next=new). Name the masters exactly as they do. During the handover
+    nobody gets a lock, for the longest ttl in use and a second. Locks that are held stay valid until then, but cannot
+    be renewed. If this command was interrupted, run it once more: it goes on.
+    """
+    try:
+        lists = masters_of(list(old)), masters_of(list(new))
+        known = {master.name for master in lists[0]}
+        if strange := sorted(set(gone) - known):
+            raise ConfigurationError(f"--gone: {', '.join(strange)} is not one of --from ({', '.join(sorted(known))})")
+        mover = Mover(*lists, prefix_of(prefix) + MARKER, frozenset(gone), drift_factor, click.echo)
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        mover.run(dry_run)
+    except CannotMove as error:
+        raise click.ClickException(str(error)) from error
 
 
 def look(

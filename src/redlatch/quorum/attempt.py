@@ -152,7 +152,7 @@ class Attempt:
         heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
         if not (self._first_silent or heeded):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
-            self.over = is_final(ballot, failures) if failures else not in_time
+            self.over = self._ends(ballot, failures) if failures else not in_time
         self.waits = not (self._first_silent or heeded or failures)
         self._again = self._again + heeded
         if kind.asks_one_first and self._first < 0:
@@ -166,6 +166,12 @@ class Attempt:
             return None
         hold = self.hold
         return policy.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
+
+    def _ends(self, ballot: Ballot, failures: int) -> bool:
+        """Return whether to give up after an attempt without a verdict. During a handover the acquire waits for it."""
+        if self.now_ns < min(self.policy.moving_ns, self.until_ns):
+            return False
+        return is_final(ballot, failures)
 
     def undone(self) -> None:
         """Note that the undo was sent."""
@@ -186,6 +192,8 @@ class Attempt:
 
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
+        if self._failures > 1:
+            return self.now_ns + self.policy.retry.courtesy_ns(self.policy.random())
         if self._again <= 2 or not self._kind.apart:
             return 0
         policy = self.policy

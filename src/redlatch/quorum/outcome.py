@@ -102,7 +102,7 @@ def no_quorum(
 def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
     """Return the seconds after which a quorum may vote, if all goes well (see `QuorumUnavailable.retry_after`)."""
     now_ns = policy.clock.now()
-    waits = [0.0] * (policy.size - len(causes))
+    waits = [0.0] * max(0, policy.size - len(causes))
     for cause in causes.values():
         waits.append(cause.left(now_ns) if isinstance(cause, MasterQuarantined) and cause.until_ns else RECONNECT)
     return sorted(waits)[policy.quorum - 1]
@@ -123,4 +123,5 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
     for index, cause in causes.items():
         if isinstance(cause, MasterQuarantined):
             causes[index] = cause.as_of(now_ns)
-    return {policy.masters[index]: cause for index, cause in sorted(causes.items())}
+    names = dict(enumerate(policy.masters))  # a handover may have ended meanwhile
+    return {names.get(index, f"masters[{index}] of before"): cause for index, cause in sorted(causes.items())}

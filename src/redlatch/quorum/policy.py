@@ -165,14 +165,25 @@ class Doubts:
         until_ns: leases that were asked for before this time are in doubt; 0 if none are.
     """
 
-    __slots__ = ("until_ns",)
+    __slots__ = ("_by_master", "until_ns")
 
     def __init__(self) -> None:
         self.until_ns = 0
+        self._by_master: dict[int, int] = {}
 
-    def add(self, until_ns: int) -> None:
-        """Note that the votes of a master before this time may be void."""
+    def add(self, until_ns: int, master: int = -1) -> None:
+        """Note that the votes of a master before this time may be void.
+
+        Args:
+            master: its index; -1 for all masters.
+        """
+        self._by_master[master] = max(until_ns, self._by_master.get(master, 0))
         self.until_ns = max(self.until_ns, until_ns)
+
+    def clear(self, master: int) -> None:
+        """Note that a master has kept what it knew."""
+        self._by_master.pop(master, None)
+        self.until_ns = max(self._by_master.values(), default=0)
 
     def cover(self, asked_ns: int) -> bool:
         """Return whether a lease that was asked for at this time may have lost a vote since."""
@@ -199,6 +210,7 @@ class Policy:
 
     Attributes:
         doubts: the leases that are in doubt.
+        moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
         size, quorum: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
@@ -213,6 +225,7 @@ class Policy:
         "masters",
         "max_ttl_ms",
         "max_waiters",
+        "moving_ns",
         "order",
         "quorum",
         "random",
@@ -242,16 +255,14 @@ class Policy:
         max_ttl_ms: int = UNBOUNDED,
         trust_local_holder: bool = True,
     ) -> None:
-        self.masters = masters
-        self.size = len(masters)
-        self.quorum = quorum_of(self.size)
+        self.moving_ns = 0
+        self.use(masters)
         self.drift_factor = drift_factor
         self.attempt_ns = attempt_ns
         self.retry = retry
         self.clock = clock
         self.random = random
         self.tokens = tokens
-        self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
         self.fences = fences
         handoff = handoff or Handoff()
         self.tenure_ns = int(min(handoff.tenure, 1e9) * SECOND)
@@ -261,6 +272,13 @@ class Policy:
         self.trust_local_holder = trust_local_holder
         self.max_ttl_ms = max_ttl_ms
         self.doubts = Doubts()
+
+    def use(self, masters: tuple[str, ...]) -> None:
+        """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""
+        self.masters = masters
+        self.size = len(masters)
+        self.quorum = quorum_of(self.size)
+        self.order = tuple(sorted(range(self.size), key=masters.__getitem__))
 
     def ballot(self, command: Command, until_ns: int = 0) -> Ballot:
         """Return a ballot of all masters on a command; `until_ns` is 0 if no caller waits for it."""

@@ -104,6 +104,7 @@ class Fleet:
         quorum: the number of masters that must agree.
         clock: the clock of all deadlines.
         guarded: whether every link has a monitor.
+        room: for how many links there must be room, because another list of masters may follow (see `replace`).
 
     Attributes:
         wires: the sockets, by the index of the link.
@@ -120,13 +121,14 @@ class Fleet:
         silence: which links are suspected.
         horizon_ms: the ttl that all connected links cover (see `horizon`); 0 if they are fewer than a quorum.
         raised_ns: since when, in nanoseconds since boot.
+        replaced_ns: when the masters were replaced by others; -1 if they never were.
         held: the ballots that wait until a quorum of links covers their ttl, in their order.
         stirs_held: whether a link has changed, so that held ballots may go on.
     """
 
-    def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False) -> None:
+    def __init__(self, addresses: list[str], quorum: int, clock: Clock, guarded: bool = False, room: int = 0) -> None:
         self.clock = clock
-        self.wires = net.Wires(len(addresses))
+        self.wires = net.Wires(max(room, len(addresses)))
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size = len(self.links)
         self.silence = Silence(self.links, clock)
@@ -142,6 +144,7 @@ class Fleet:
         self.guarded = guarded
         self.horizon_ms = 0 if guarded else UNBOUNDED
         self.raised_ns = -1
+        self.replaced_ns = -1
         self.held: dict[Ballot, None] = {}
         self.stirs_held = False
         # These constants are fields because the compiled build knows the C types of fields, but not those of globals.
@@ -266,7 +269,8 @@ class Fleet:
             sock: the connected, non-blocking socket.
             traits: the results of the handshake.
             dialect: the dialect of the server.
-            monitor: the guard's monitor of the master; None if the fleet is not guarded. Its `pulse` returns the
+            monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
+                then never votes on a ttl. Its `pulse` returns the
                 arguments of the pulse, and `horizon_ms` is the horizon that the handshake has read. Its `answered`
                 takes the replies and its `flushed` takes flushes; both return why the link must be closed, or None.
         """
@@ -278,8 +282,7 @@ class Fleet:
         link.traits = traits
         link.pushes = PUSHES_AHEAD
         link.monitor = monitor
-        if monitor is not None:
-            self._observe(link, monitor)
+        self._observe(link, monitor)
         self.silence.trust(link)
         link.dialect = dialect
         link.full_from = -1
@@ -299,10 +302,14 @@ class Fleet:
         self._end()
 
     def _observe(self, link: Link, monitor: Any) -> None:
-        """Begin to send pulses on a new connection."""
+        """Begin to send pulses on a new connection. Without a monitor it never votes on a ttl in a guarded fleet."""
+        if monitor is None:
+            link.horizon_ms, link.refused_ns = 0, UNBOUNDED
+            return
         now = self.clock.now()
         link.pulse = Pulse(*monitor.pulse())
         link.horizon_ms, link.raised_ns, link.raising = monitor.horizon_ms, now, None
+        link.refused_ns = min(link.refused_ns, now)
         # The next command that acquires or extends sends a pulse, which renews the ttl of the marker.
         self.pulse_ns = min(self.pulse_ns, now)
 
@@ -312,6 +319,28 @@ class Fleet:
         self._begin()
         link.cause = cause
         self._unpark(link)
+        self._survey()
+        self._end()
+
+    def replace(self, addresses: list[str], quorum: int, cause: BaseException) -> None:
+        """Go over to other masters. All commands under way fail, also those that were made before and come later.
+
+        Args:
+            addresses, quorum: those of the new masters, of which none is connected.
+            cause: why the votes of the old masters do not count any more.
+        """
+        self._begin()
+        for link in self.links:
+            self._drop(link, cause)
+            link.cause = cause
+            self._unpark(link)
+        for ballot in list(self.held):
+            self._fail_missing(ballot, cause)
+            del self.held[ballot]
+        self.links = [Link(index, address) for index, address in enumerate(addresses)]
+        self.size, self.quorum = len(addresses), quorum
+        self.silence = Silence(self.links, self.clock)
+        self.replaced_ns = self.clock.now()
         self._survey()
         self._end()
 
@@ -349,13 +378,16 @@ class Fleet:
     def fail_unsubmitted(self, ballot: Ballot) -> None:
         """Count all missing votes as failed, after an exception in `submit`. The submitter then tries again."""
         if not ballot.decided:
-            struck = ConnectionAbortedError("interrupted before the command was sent")
-            asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
-            ballot.causes = dict.fromkeys(asked, struck) | (ballot.causes or {})
-            ballot.failed += ballot.missing()
-            self._decide(ballot)
+            self._fail_missing(ballot, ConnectionAbortedError("interrupted before the command was sent"))
         if ballot.behind is not None:
             self.fail_unsubmitted(ballot.behind)
+
+    def _fail_missing(self, ballot: Ballot, cause: BaseException) -> None:
+        """Count all missing votes on a ballot as failed."""
+        asked = [link.index for link in self.links if ballot.asked >> link.index & 1]
+        ballot.causes = dict.fromkeys(asked, cause) | (ballot.causes or {})
+        ballot.failed += ballot.missing()
+        self._decide(ballot)
 
     def quorum_pushes(self) -> bool:
         """Return whether a quorum of masters is connected and pushes changes of keys."""
@@ -490,6 +522,10 @@ class Fleet:
     def _holds(self, ballot: Ballot) -> bool:
         """Hold a ballot while links may soon cover its ttl; fail it if too few can. Return whether it is held."""
         command = ballot.command
+        if command.since_ns <= self.replaced_ns:
+            # It may need the votes of another number of masters.
+            self._fail_missing(ballot, ConnectionAbortedError("the client went over to other masters meanwhile"))
+            return False
         # The first part of the attempt has left, so it is too late to wait for further links.
         if ballot.asked != -1 and not ballot.lone():
             return False

@@ -20,8 +20,10 @@ cdef class Tokens:
 @cython.final
 cdef class Doubts:
     cdef readonly long long until_ns
+    cdef dict _by_master
 
-    cpdef add(self, long long until_ns)
+    cpdef add(self, long long until_ns, int master=*)
+    cpdef clear(self, int master)
     cpdef bint cover(self, long long asked_ns)
 
 
@@ -45,6 +47,7 @@ cdef class Policy:
     cdef readonly bint trust_local_holder
     cdef readonly long long max_ttl_ms
     cdef readonly Doubts doubts
+    cdef public long long moving_ns
 
     cpdef Ballot ballot(self, Command command, long long until_ns=*)
     cpdef long long validity_ns(self, long long ttl_ms)

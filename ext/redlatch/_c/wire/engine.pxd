@@ -29,6 +29,7 @@ cdef class Fleet:
     cdef readonly bint guarded
     cdef public long long horizon_ms
     cdef public long long raised_ns
+    cdef readonly long long replaced_ns
     cdef public dict held          # of Ballot
     cdef public bint stirs_held
     cdef public Py_ssize_t max_pending
@@ -54,6 +55,7 @@ cdef class Fleet:
     cpdef mend(self)
     cpdef look(self)
     cpdef fail_unsubmitted(self, Ballot ballot)
+    cdef _fail_missing(self, Ballot ballot, cause)
     @cython.locals(left=cython.longlong)
     cpdef linger(self, long long until_ns)
     @cython.locals(link=Link)

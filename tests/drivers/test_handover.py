@@ -1,0 +1,163 @@
+"""The way of a client from one list to the next: its looks at new masters, and the change of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import pytest
+from operate.test_mover import TTL, mover, use
+
+from redlatch import Client, ConfigurationError
+from redlatch.config import masters_of
+from redlatch.drivers.arrivals import DIAL_TIMEOUT
+from redlatch.drivers.handover import STRIDE, MovingConnections, Scout, offset
+from redlatch.guard.handover import Successor
+from redlatch.guard.handshake import GuardHandshake
+from redlatch.guard.marker import MARKER
+from redlatch.guard.settings import DEFAULT_GUARD
+from redlatch.testing import embedded
+from redlatch.wire.connect import Connection, dial
+from redlatch.wire.engine import Fleet
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[list[str]]:
+    with embedded.masters(5) as masters:
+        use(list(masters[:2]))
+        yield list(masters)
+
+
+class Dials:
+    """A dialler that notes what it should dial."""
+
+    def __init__(self, *given: Any) -> None:
+        self.started: list[tuple[int, float]] = []
+        self.closed = False
+
+    def start(self, index: int, pause: float, extension: Any) -> None:
+        self.started.append((index, pause))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def scout_of(old: list[str], new: list[str]) -> Any:
+    previous, names = (tuple(sorted(url.removeprefix("redis://") for url in urls)) for urls in (old, new))
+    successor = Successor(masters_of(new), lambda set_back: None, MARKER, previous, names)
+    return Scout(successor, lambda index, outcome: None, Dials)
+
+
+def look(url: str) -> Connection:
+    [master] = masters_of(url)
+    return dial(master, DIAL_TIMEOUT, False, GuardHandshake(MARKER))
+
+
+def test_a_scout_looks_once_and_again_only_if_it_is_needed(urls: list[str]) -> None:
+    scout = scout_of(urls[:2], urls[2:])
+    scout.start()
+    scout.start()
+    assert scout._dialler.started == [(0, 0.0), (1, 0.0), (2, 0.0)]
+    seen = look(urls[2])
+    assert not scout.finds(0, seen, False)
+    assert seen.sock.fileno() == -1
+    assert len(scout._dialler.started) == 3
+    scout.start()
+    assert scout._dialler.started[3:] == [(0, 0.0)]
+    assert not scout.finds(0, look(urls[2]), True)
+    assert scout._dialler.started[4][1] > 0
+    assert not scout.finds(0, ConnectionRefusedError(), True)
+    assert len(scout._dialler.started) == 5
+
+
+def test_masters_that_came_by_no_handover_are_not_gone_over_to(urls: list[str]) -> None:
+    scout = scout_of(urls[2:], urls[:2])
+    assert not scout.finds(0, look(urls[0]), False)
+
+
+def test_outcomes_of_different_lists_have_different_indexes() -> None:
+    got: list[int] = []
+    offset(lambda index, outcome: got.append(index), STRIDE)(2, ConnectionRefusedError())
+    assert got == [STRIDE + 2]
+
+
+@pytest.fixture(scope="module")
+def moved(urls: list[str]) -> tuple[list[str], list[str]]:
+    mover(urls[:2], urls[2:]).run()
+    return urls[:2], urls[2:]
+
+
+def connections_of(old: list[str], new: list[str]) -> tuple[Any, Any]:
+    """Return the connections of a client, which dials nobody, and its policy."""
+    client = Client(old, ttl=TTL)
+    guard = client._admissions_of(client._masters, DEFAULT_GUARD)
+    successor = client._successor_of(new, DEFAULT_GUARD)
+    assert successor is not None
+    given = client._masters, client._policy, Fleet, lambda index, outcome: None, False, Dials, guard, successor
+    return MovingConnections(*given), client._policy
+
+
+def interrupted_at(line: int, call: Callable[[], object]) -> bool:
+    """Call a function and interrupt it before a line of `_go_over`; return whether it came to that line."""
+    lines = iter(range(line))
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code.co_name != "_go_over":
+            return None
+        if event == "line" and next(lines, None) is None:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved: tuple[list[str], list[str]]) -> None:
+    """A driver takes an outcome off only after it was dealt with."""
+    old, new = moved
+    for line in count():
+        connections, policy = connections_of(old, new)
+        fleet = connections.muster()
+        outcome = look(new[0])
+        struck = interrupted_at(line, partial(connections.arrive, STRIDE, outcome))
+        if struck:
+            connections.arrive(STRIDE, outcome)
+        assert [link.address for link in fleet.links] == [url.removeprefix("redis://") for url in new]
+        assert (fleet.size, fleet.quorum, policy.quorum, connections.quorum) == (3, 2, 2, 2)
+        assert [index for index, _ in connections._dialler.started] == [0, 1, 2]
+        assert connections.untried == {0, 1, 2}
+        connections.close()
+        if not struck:
+            break
+    assert line > 10
+
+
+def test_an_outcome_of_a_list_that_was_left_is_turned_away(moved: tuple[list[str], list[str]]) -> None:
+    old, new = moved
+    connections, _ = connections_of(old, new)
+    connections.muster()
+    connections.arrive(STRIDE, look(new[0]))
+    late = look(old[0])
+    connections.arrive(0, late)
+    assert late.sock.fileno() == -1
+    connections.close()
+
+
+def test_next_must_be_other_masters_and_needs_a_guard(urls: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="the masters that the client has already"):
+        Client(urls[:2], next=urls[:2])
+    with pytest.raises(ConfigurationError, match="needs a guard"):
+        Client(urls[:2], next=urls[2:], guard=None)
+    with pytest.raises(ConfigurationError, match="masters"):
+        Client(urls[:2], next=[])
