@@ -200,3 +200,20 @@ def test_a_retry_cannot_be_changed_and_can_be_copied_by_pickling() -> None:
     with pytest.raises(AttributeError):
         retry.first = 1.0  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(retry)) == retry
+
+
+def test_a_doubt_that_had_no_reason_ends_and_earlier_ones_stay(policies: ModuleType) -> None:
+    """A single master was flushed, and left by a handover afterwards: its first lease is still in doubt."""
+    doubts = policies.Doubts()
+    doubts.add(10, 0)
+    doubts.add(20, 0)
+    doubts.add(15, 1)
+    doubts.clear(0)
+    assert doubts.until_ns == 15
+    doubts.clear(1)
+    assert doubts.until_ns == 10
+    doubts.clear(0)
+    assert doubts.until_ns == 10
+    doubts.add(30)
+    doubts.clear(0)
+    assert doubts.until_ns == 30

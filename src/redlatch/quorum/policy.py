@@ -169,7 +169,8 @@ class Doubts:
 
     def __init__(self) -> None:
         self.until_ns = 0
-        self._by_master: dict[int, int] = {}
+        # For each master: its last doubt, and the largest one before that.
+        self._by_master: dict[int, tuple[int, int]] = {}
 
     def add(self, until_ns: int, master: int = -1) -> None:
         """Note that the votes of a master before this time may be void.
@@ -177,13 +178,13 @@ class Doubts:
         Args:
             master: its index; -1 for all masters.
         """
-        self._by_master[master] = max(until_ns, self._by_master.get(master, 0))
+        self._by_master[master] = until_ns, max(self._by_master.get(master, (0, 0)))
         self.until_ns = max(self.until_ns, until_ns)
 
     def clear(self, master: int) -> None:
-        """Note that a master has kept what it knew."""
-        self._by_master.pop(master, None)
-        self.until_ns = max(self._by_master.values(), default=0)
+        """Note that the last doubt about a master had no reason: it has kept what it knew. Earlier doubts stay."""
+        self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
+        self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
 
     def cover(self, asked_ns: int) -> bool:
         """Return whether a lease that was asked for at this time may have lost a vote since."""
