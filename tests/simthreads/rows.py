@@ -219,7 +219,7 @@ ROWS = (
     Row(
         "row_41_two_threads_promote_the_last_sleeper",
         "waiting",
-        "pop from an empty deque",
+        "IndexError: pop from an empty deque",
         (("drivers/leader.py", "Leader.promote", _LEADER_PROMOTE),),
     ),
     Row(

@@ -97,7 +97,7 @@ class _Mistakes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._world.violate(f"logged: {record.getMessage()}: {error!r}")
+        self._world.violate(f"logged: {record.getMessage()}: {type(error).__name__}: {error}")
 
 
 @cache
