@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config import Master
 from ..guard.admission import Admissions
+from ..votes.units import Clock
 from ..wire.connect import Connection
 
 # Seconds for one connect and for one handshake.
@@ -21,7 +22,7 @@ Outcome = Connection | Exception
 Deliver = Callable[[int, Outcome], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
-Muster = Callable[..., Any]
+Muster = Callable[[list[str], int, Clock, bool, int], Any]
 
 
 def turn_away(outcome: Outcome) -> None:

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import redis.exceptions as redis_errors
 
@@ -228,9 +228,7 @@ class Mover:
             if self._is_final(marker) or self._is_ours(seen, PENDING):
                 return None
             self._check(master.name, marker, False)
-            if self._known is None:
-                raise CannotMove("no old master has a marker any more, and the handover has not ended")
-            return pending_marker(self._known, seen.report, master.name, self._successors, self.number)
+            return pending_marker(self._old_marker(), seen.report, master.name, self._successors, self.number)
 
         self._write(master, wanted, lambda _: PENDING_KEPT_MS)
 
@@ -242,16 +240,17 @@ class Mover:
             if self._is_final(marker) or self._is_ours(seen, LEFT):
                 return None
             self._check(master.name, marker, True)
-            return left_marker(marker or self._forgetful(master), seen.report, self._successors, self.number)
+            # The process of no master is "": a marker made here is that of a forgetful master.
+            old = marker or replace(self._old_marker(), run_id="", master=master.name)
+            return left_marker(old, seen.report, self._successors, self.number)
 
         return self._write(master, wanted, lambda _: LEFT_KEPT_MS)
 
-    def _forgetful(self, master: Master) -> Marker:
-        """Return a marker for an old master that has lost its own."""
-        known = self._known
-        if known is None:
+    def _old_marker(self) -> Marker:
+        """Return a marker of the old list, whose options the markers of the handover take over."""
+        if self._known is None:
             raise CannotMove("no old master has a marker any more, and the handover has not ended")
-        return Marker(**vars(known) | {"run_id": "", "master": master.name})
+        return self._known
 
     def _leave_all(self) -> bool:
         """Mark all old masters as left and wait until their locks have expired; return whether another mover is ahead.
@@ -297,7 +296,6 @@ class Mover:
         Args:
             finished: whether one of them is, so that others may hold locks already.
         """
-        joining = {master.name for master in self._joining}
         if not finished:
             for master in self._joining:
                 self._make_pending(master)
@@ -316,5 +314,4 @@ class Mover:
         seen = self._each(self.new, finish)
         for name, other in seen.items():
             if not self._is_final(other.marker):
-                word = "new" if name in joining else "old"
-                self.say(f"{name} ({word}) is not final: clients keep it out until it may vote")
+                self.say(f"{name} is not final: clients keep it out until it may vote")

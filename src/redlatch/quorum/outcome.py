@@ -124,4 +124,4 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
         if isinstance(cause, MasterQuarantined):
             causes[index] = cause.as_of(now_ns)
     names = dict(enumerate(policy.masters))  # a handover may have ended meanwhile
-    return {names.get(index, f"masters[{index}] of before"): cause for index, cause in sorted(causes.items())}
+    return {names.get(index, f"masters[{index}] of the earlier list"): cause for index, cause in sorted(causes.items())}

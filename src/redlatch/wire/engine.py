@@ -270,9 +270,9 @@ class Fleet:
             traits: the results of the handshake.
             dialect: the dialect of the server.
             monitor: the guard's monitor of the master. None if the fleet is not guarded; in a guarded fleet, the link
-                then never votes on a ttl. Its `pulse` returns the
-                arguments of the pulse, and `horizon_ms` is the horizon that the handshake has read. Its `answered`
-                takes the replies and its `flushed` takes flushes; both return why the link must be closed, or None.
+                then never votes on a ttl. Its `pulse` returns the arguments of the pulse, and `horizon_ms` is the
+                horizon that the handshake has read. Its `answered` takes the replies and its `flushed` takes flushes;
+                both return why the link must be closed, or None.
         """
         link = self.links[index]
         self._begin()
@@ -335,7 +335,8 @@ class Fleet:
             link.cause = cause
             self._unpark(link)
         for ballot in list(self.held):
-            self._fail_missing(ballot, cause)
+            if not ballot.decided:
+                self._fail_missing(ballot, cause)
             del self.held[ballot]
         self.links = [Link(index, address) for index, address in enumerate(addresses)]
         self.size, self.quorum = len(addresses), quorum
