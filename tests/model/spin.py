@@ -56,9 +56,12 @@ def search(model: str, folder: Path, *definitions: str) -> Found:
     errors, states = (int(_number(pattern, printed)) for pattern in (r"errors: (\d+)", r"(\d+) states, stored"))
     schedule: list[str] = []
     if errors:
-        # What the model prints, and then SPIN's own lines.
+        # What the model prints, and then the state. SPIN warns first when the model is as old as the trail in seconds.
         steps = _run(folder, "spin", "-t", *options, model)
-        schedule = [line.strip() for line in steps.split("spin: ")[0].splitlines()]
+        printed_by_model = steps.partition("spin: trail ends")[0].splitlines()
+        schedule = [line.strip() for line in printed_by_model if not line.startswith("spin: ")]
+        if not schedule:
+            raise RuntimeError(steps)
     elif "max search depth too small" in printed or "Search not completed" in printed:
         raise RuntimeError(printed)
     print(f"\n{definitions}: {states:,} states", *schedule, sep="\n  ")

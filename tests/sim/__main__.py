@@ -15,10 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from redlatch import impl
 
-from .plan import Plan, draw, draw_foreign
+from .plan import DRAWN, GUARDING, Plan, draw, draw_foreign
 from .schedule import Result, run
 from .shrink import shrink
-from .themes import LATER
 
 # The number of seeds that one job runs.
 TOGETHER = 200
@@ -64,7 +63,7 @@ def every(
 @click.option("--seed", default=None, type=int, help="Show all that happens in one schedule.")
 @click.option("--small/--whole", default=True, help="Whether a schedule that fails is made small before it is shown.")
 @click.option("--foreign/--own", default=False, help="Whether the locks are those of the drop-ins.")
-@click.option("--theme", default="", type=click.Choice(["", *LATER]), help="The theme of all schedules.")
+@click.option("--theme", default="", type=click.Choice(["", *DRAWN, *GUARDING]), help="The theme of all schedules.")
 @click.option("--most", default=1, show_default=True, help="How many of those that fail are shown.")
 def main(
     seeds: int,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redlatch.guard.marker import MARKER
+
 from .host import Host
 from .master import Master
 from .plan import Fault
@@ -62,11 +64,26 @@ class Faults:
             if connection.master.index == master:
                 connection.hold_up(int(seconds * SECOND))
 
+    def late_raise(self, client: int, master: int, seconds: float, cut: int, rest: float) -> None:
+        """Delay the next raise of a horizon that the client sends.
+
+        Args:
+            cut: how many bytes of the next reply arrive first; -1 means all.
+            rest: after how many seconds the other bytes arrive; -1 means that the connection breaks instead.
+        """
+        self._hosts[client].routes[master].raising = int(seconds * SECOND), cut, int(rest * SECOND)
+
     def astray(self, client: int, master: int, seconds: float, left: int) -> None:
         """Break the client's end of a connection; the master later reads the bytes in transit, or `left` of them."""
         for connection in list(self._hosts[client].connections):
             if connection.master.index == master:
                 connection.go_astray(int(seconds * SECOND), left)
+
+    def touch(self, master: int) -> None:
+        """Touch the keys of all locks, which keep their tokens, as a late extension does."""
+        keys = self._masters[master].keys
+        for key in [key for key in keys.over if not key.endswith(MARKER)]:
+            keys.execute([b"PEXPIRE", key, b"%d" % (keys.execute([b"PTTL", key]) + 1)])
 
     # --- masters -------------------------------------------------------------------------------------------
 
@@ -81,6 +98,10 @@ class Faults:
     def restart_empty(self, master: int, seconds: float) -> None:
         """Kill the master and restart it without its data."""
         self._masters[master].crash(int(seconds * SECOND), keeps=False)
+
+    def restart_older(self, master: int, age: float, seconds: float) -> None:
+        """Kill the master `age` seconds later, and restart it with its keys as they are now."""
+        self._masters[master].restart_older(int(age * SECOND), int(seconds * SECOND))
 
     def full(self, master: int, seconds: float) -> None:
         """Keep the master at maxmemory for a while."""
@@ -107,7 +128,7 @@ class Faults:
 
     def flush(self, master: int) -> None:
         """Run FLUSHALL."""
-        self._masters[master].keys.flush()
+        self._masters[master].flush()
 
     def flush_pushing(self, master: int, _: float = 0.0) -> None:
         """Run FLUSHALL on a master that pushes it.

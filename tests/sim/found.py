@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from .parts import Action, Extension, Fault, Plan
+from .parts import Action, Extension, Fault, Move, Plan
 
 FILE = Path(__file__).with_name("found.json")
 
@@ -27,7 +27,7 @@ def _data(value: Any) -> Any:
     """Return a plan, or a part of one, without the optional fields that have their default values."""
     if isinstance(value, (tuple, list)):
         return [_data(item) for item in value]
-    if not isinstance(value, (Plan, Action, Extension, Fault)):
+    if not isinstance(value, (Plan, Action, Extension, Fault, Move)):
         return value
     pairs = [(field, getattr(value, field.name)) for field in fields(value)]
     return {field.name: _data(found) for field, found in pairs if field.default is MISSING or found != field.default}
@@ -40,8 +40,9 @@ def _tuples(value: Any) -> Any:
 def _plan(data: dict[str, Any]) -> Plan:
     tasks = tuple((client, tuple(_action(action) for action in actions)) for client, actions in data["tasks"])
     faults = tuple(Fault(**{name: _tuples(value) for name, value in fault.items()}) for fault in data["faults"])
-    rest = {name: _tuples(value) for name, value in data.items() if name not in ("tasks", "faults")}
-    return Plan(**rest, tasks=tasks, faults=faults)
+    rest = {name: _tuples(value) for name, value in data.items() if name not in ("tasks", "faults", "moves")}
+    moves = tuple(Move(**{name: _tuples(value) for name, value in move.items()}) for move in data.get("moves", ()))
+    return Plan(**rest, tasks=tasks, faults=faults, moves=moves)
 
 
 def _action(data: dict[str, Any]) -> Action:

@@ -23,6 +23,7 @@ class Grant:
         token: the token of the lock.
         gave: the masters that are known to have granted this token by `start`.
         end: from when on the holder knows that another may have the lock; -1 while that is unknown.
+        confirmed: False if the masters have not confirmed the lock after `end`, although the holder asked them.
     """
 
     who: str
@@ -34,6 +35,7 @@ class Grant:
     end: int = -1
     token: bytes = b""
     gave: frozenset[int] = frozenset()
+    confirmed: bool = True
 
     def __str__(self) -> str:
         return f"{self.who} ({self.kind}) {self.start / MILLISECOND:.6f}..{self.end / MILLISECOND:.6f} ms"

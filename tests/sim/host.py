@@ -6,15 +6,17 @@ import functools
 import importlib.metadata
 import random
 import select
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from redlatch import AsyncClient, impl
-from redlatch.config import Master as Address
 from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
-from redlatch.wire.connect import SCRIPTS, longer
+from redlatch.masters.master import Master as Address
 from redlatch.wire.connect import Connection as Dialled
+from redlatch.wire.connect import longer
+from redlatch.wire.scripting import SCRIPTS
+from redlatch.wire.scriptless import TraitsWithoutScripts
 from redlatch.wire.traits import Traits
 
 from .loop import SimLoop
@@ -34,6 +36,8 @@ TURN_NS = 10 * MICROSECOND
 
 # How long a client dials a master that does not respond.
 DIAL_TIMEOUT_NS = 2 * SECOND
+
+T = TypeVar("T")
 
 
 class Host:
@@ -72,6 +76,12 @@ class Host:
         self.closing = False
         # Whether dialling waits for a master that does not respond.
         self.dials_patiently = False
+        # The masters that its client uses, and those that it goes over to; all masters if that is empty.
+        self.lists: tuple[tuple[int, ...], ...] = ()
+        # The default ttl of its client.
+        self.default_ttl_ms = 0
+        # Called at the end of each turn, with the time at which it began.
+        self.turned: Callable[[Host, int], object] | None = None
         self._killed = killed
         # Reports the sockets to which the client has written bytes.
         self._written = select.poll()
@@ -93,6 +103,14 @@ class Host:
         if self.pauses and self.world.chance.random() < self.pauses:
             self.pause(int(self.world.chance.expovariate(1.0) * 150 * MILLISECOND))
         return self.clock.read(self.local)
+
+    def at_no_time(self, call: Callable[[], T]) -> T:
+        """Return the result of a call that reads the clock, as if that took no time."""
+        local, pauses, self.pauses = self.local, self.pauses, 0.0
+        try:
+            return call()
+        finally:
+            self.local, self.pauses = local, pauses
 
     def pause(self, ns: int) -> None:
         """Pause the process, as after SIGSTOP."""
@@ -130,10 +148,12 @@ class Host:
         if self.local > self.world.now:
             self._turn_at(self.local)
             return
-        self.local = self.world.now
+        self.local = began_ns = self.world.now
         self.loop.turn()
         self.local += TURN_NS
         self._collect()
+        if self.turned is not None:
+            self.turned(self, began_ns)
         if self.loop.ready or self.loop.has_input():
             self._turn_at(self.local)
             return
@@ -204,12 +224,13 @@ class Host:
             raise ConnectionRefusedError(f"{master.name} is down")
         if master.loading:
             raise ConnectionError(f"{master.name} is loading")
-        traits = Traits(master.info(), 3, master.pushes)
+        kind = Traits if master.scripts else TraitsWithoutScripts
+        traits = kind(master.info(), 3, master.pushes)
         if traits.role != "master":
             raise MasterRefused(f"{master.name} is a {traits.role}")
         connection = Connection(self.world, self, master, route)
         self.gain(connection)
-        master.welcome(connection, TEXTS)
+        master.welcome(connection, TEXTS if master.scripts else {})
         if handshake is not None:
             marker, server_us = master.shake(handshake)
             came_ns = self.clock.read(max(now, self.local))
@@ -234,26 +255,28 @@ class SimDialler:
     ) -> None:
         self._host = host
         self._ready, self._failed = ready, failed
+        # The address of each is "master-N:6379".
+        self._indexes = [int(master.address[len("master-") :].partition(":")[0]) for master in masters]
         self._closed = False
 
     def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
         """Begin to dial master `index`, after `pause` seconds."""
         host = self._host
         begin_ns = max(host.world.now, host.local) + int(pause * SECOND * host.world.chance.uniform(0.5, 1.0))
-        shake_ns = 3 * host.routes[index].there.usual_ns
+        shake_ns = 3 * host.routes[self._indexes[index]].there.usual_ns
         host.world.at(begin_ns + shake_ns, self._try, index, pause, handshake, host.clock.read(begin_ns))
 
     def _try(self, index: int, pause: float, handshake: GuardHandshake | None, sent_ns: int) -> None:
         host = self._host
         if self._closed or host.dead:
             return
-        answers_ns, late_ns = host.answers_at(index), sent_ns + DIAL_TIMEOUT_NS
+        answers_ns, late_ns = host.answers_at(self._indexes[index]), sent_ns + DIAL_TIMEOUT_NS
         if host.dials_patiently and answers_ns > host.world.now and host.clock.read(host.world.now) < late_ns:
             again_ns = min(answers_ns, host.clock.when(late_ns))
             host.world.at(again_ns, self._try, index, pause, handshake, sent_ns)
             return
         try:
-            dialled = host.connect(index, handshake, sent_ns)
+            dialled = host.connect(self._indexes[index], handshake, sent_ns)
         except Exception as error:
             self._failed(index, error)
             self.start(index, longer(pause), handshake and handshake.repeated())
@@ -265,12 +288,17 @@ class SimDialler:
         self._closed = True
 
 
+def _urls(indexes: Iterable[int]) -> list[str]:
+    return [f"redis://master-{index}" for index in indexes]
+
+
 class SimClient(AsyncClient):
     """An `AsyncClient` that takes time, random numbers and connections from its host."""
 
     def __init__(self, host: Host, **options: Any) -> None:
         self._host = host
-        super().__init__([f"redis://master-{master.index}" for master in host.masters], **options)
+        old, new = host.lists or (range(len(host.masters)), ())
+        super().__init__(_urls(old), next=_urls(new) if new else None, **options)
 
     def _policy_of(self, **numbers: Any) -> Any:
         policies = impl.current.module("quorum.policy")

@@ -210,10 +210,19 @@ class Keyspace:
         return sorted((score, member) for member, score in (self._look(key, dict) or {}).items())
 
     def _zadd(self, key: bytes, *pairs: bytes) -> int:
+        present = bool(pairs) and pairs[0].lower() == b"xx"
+        pairs = pairs[present:]
         if not pairs or len(pairs) % 2:
             raise Refusal(SYNTAX)
         scores = [_float(score) for score in pairs[::2]]
         members = self._look(key, dict)
+        if present:
+            known = [
+                (score, member)
+                for score, member in zip(pairs[::2], pairs[1::2], strict=True)
+                if member in (members or ())
+            ]
+            return self._zadd(key, *[word for pair in known for word in pair]) if known else 0
         if members is None:
             members = self.values[key] = {}
         before = dict(members)

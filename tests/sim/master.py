@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, Reader
@@ -14,13 +15,19 @@ from redlatch.votes import scripts
 
 from .keyspace import OK, READS, Keyspace
 from .lua import Refusal, Status
+from .transactions import NAMES, Transaction, call_of, wrong
 from .world import EPOCH_MS, MILLISECOND, Drifting, World
 
 if TYPE_CHECKING:
+    from .alone import Alone
     from .network import Connection
 
 NATIVE = {"valkey": frozenset([b"delifeq"]), "redis": frozenset([b"delex"]), "old": frozenset[bytes]()}
 VERSIONS = {"valkey": ("valkey", "9.0.0"), "redis": ("redis", "8.4.0"), "old": ("redis", "7.0.15")}
+
+# What a master without scripts answers to EVAL.
+NO_SCRIPTS = "NOPERM User default has no permissions to run the 'eval' command"
+SCRIPTING = frozenset([b"eval", b"evalsha", b"script"])
 
 LOADING = "LOADING Redis is loading the dataset in memory"
 
@@ -35,8 +42,9 @@ BACKLOG_MS = 3_600_000
 class Visitor:
     """The master's state of one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, transaction: Transaction) -> None:
         self.connection = connection
+        self.transaction = transaction
         self.reader = Reader()
         # Commands that arrived while the master was stopped.
         self.waiting: deque[list[bytes]] = deque()
@@ -53,6 +61,7 @@ class Master:
         kind: the server, of `VERSIONS`.
         pushes: whether the master pushes the change of a key that a client asked about.
         executed: called with each command and its reply.
+        scripts: whether it runs scripts.
     """
 
     def __init__(
@@ -63,7 +72,9 @@ class Master:
         kind: str,
         pushes: bool,
         executed: Callable[[int, list[bytes], Any], object],
+        scripts: bool = True,
     ) -> None:
+        self.scripts = scripts
         self.world = world
         self.index = index
         self.clock = clock
@@ -84,12 +95,18 @@ class Master:
         self.backlog_ms = BACKLOG_MS
         # Whether clients may keep the master out.
         self.doubted = False
+        # Whether its clock has ever stood still. Clients give up the connections that they make meanwhile, too.
+        self.froze = False
         # Whether some keys were out of reach for a while, so that no client could delete them.
         self.swapped = False
         # After how many more commands the master forgets its scripts; 0 means never.
         self.scripts_left = 0
         self.visitors: dict[Connection, Visitor] = {}
         self.keys = Keyspace(self._now_us, self._changed, NATIVE[kind])
+        # The times at which it forgot keys.
+        self.forgets: list[int] = []
+        # Records what it tells its clients about that (see `alone`).
+        self.told: Alone | None = None
         self._executed = executed
         self._tracked: dict[bytes, dict[Visitor, None]] = {}
         self._asking: Visitor | None = None
@@ -117,14 +134,20 @@ class Master:
 
     def welcome(self, connection: Connection, scripts: dict[bytes, bytes]) -> None:
         """Take a connection whose handshake has loaded the scripts, by SHA."""
-        self.visitors[connection] = Visitor(connection)
+        self.visitors[connection] = Visitor(
+            connection, Transaction(self.keys, partial(self._look_at, connection), self._in_transaction)
+        )
         self.keys.scripts.update(scripts)
+        connection.excused = connection.excused or self.froze
+        if self.told is not None:
+            self.told.tells(connection, self.world.now)
 
     def shake(self, handshake: GuardHandshake) -> tuple[bytes | None, int]:
         """Do what a handshake asks for about the marker; return it, and the clock in microseconds since 1970."""
         if handshake.write is not None:
             old, new, kept_ms, made_us = handshake.write
             arguments = handshake.key, old, new, b"%d" % kept_ms, b"%d" % made_us
+            # A handshake takes no time here, so a transaction would do the same.
             written = self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
             if isinstance(written, Refusal):
                 raise written
@@ -165,17 +188,21 @@ class Master:
         if self.world.now < self.stopped_until:
             return
         replies: list[bytes] = []
+        tells = False
         while visitor.waiting:
             words = visitor.waiting.popleft()
             self._asking = visitor
             reply = self._answer(visitor, words)
             self._asking = None
             replies.append(encode(reply))
+            tells = tells or scripts.PULSE.sha in words or scripts.PULSE.text in words
             self._forget_amid()
         if visitor.ended:
             self.visitors.pop(visitor.connection, None)
         if replies:
             visitor.connection.answer(b"".join(replies))
+            if tells and self.told is not None:
+                self.told.tells(visitor.connection, visitor.connection.arrives_ns)
 
     def _forget_amid(self) -> None:
         """Forget the scripts after `scripts_left` commands, even in the middle of a batch."""
@@ -190,12 +217,49 @@ class Master:
             visitor.caching = True
             return OK
         caching, visitor.caching = visitor.caching, False
+        if not self.scripts and name in SCRIPTING:
+            self.world.violate(f"{self.name} was sent {name.decode()}")
+        if name in NAMES or visitor.transaction.queued is not None:
+            return self._transact(visitor, words)
         reply = Refusal(LOADING) if self.loading else self.keys.execute(words)
         # Only after the command: it may have found the key expired.
         if caching and name in READS and not self.loading:
             self._tracked.setdefault(words[1], {})[visitor] = None
-        self._executed(self.index, words, reply)
+        self._executed(self.index, self._belongs(visitor, words), reply)
         return reply
+
+    def _transact(self, visitor: Visitor, words: list[bytes]) -> Any:
+        """Answer a command of a transaction."""
+        reply = visitor.transaction.answer(words, Refusal(LOADING) if self.loading else None)
+        bridge = visitor.connection.bridge
+        name = words[0].lower()
+        if bridge is None or not ((name == b"exec" and isinstance(reply, list)) or name == b"discard"):
+            self._executed(self.index, self._belongs(visitor, words), reply)
+            return reply
+        inside = zip(visitor.transaction.performed, reply, strict=True) if name == b"exec" else ()
+        answers = [(call_of(bridge.current, each), 1 if isinstance(one, Status) else one) for each, one in inside]
+        for call in bridge.current:
+            self.keys.made.clear()
+            self._executed(self.index, call, next((answer for other, answer in answers if other is call), 0))
+        return reply
+
+    def _look_at(self, connection: Connection, words: list[bytes]) -> None:
+        """Check that a change inside EXEC strikes the key of its token only."""
+        found = self.keys.values.get(words[1]) if len(words) > 1 else None
+        rule = wrong(connection.bridge.current, words, found) if connection.bridge is not None else ""
+        if rule:
+            self.world.violate(f"{self.name}: {rule}")
+
+    def _in_transaction(self, words: list[bytes], reply: Any) -> None:
+        """Record a command inside EXEC."""
+        self._executed(self.index, words, reply)
+
+    def _belongs(self, visitor: Visitor, words: list[bytes]) -> list[bytes]:
+        """Return a command with all words of the call of the script that it belongs to."""
+        bridge = visitor.connection.bridge
+        if bridge is None or not bridge.performs:
+            return words
+        return [b"PART", *words, *[word for call in bridge.current for word in call]]
 
     @property
     def reading(self) -> Connection | None:
@@ -217,6 +281,8 @@ class Master:
 
         The client that changed the key gets no push (NOLOOP).
         """
+        for other in self.visitors.values():
+            other.transaction.touch(key)
         if key is not None:
             due = self.end_of(key)
             if due:
@@ -263,6 +329,7 @@ class Master:
         self.promoted = False
         self._disconnect()
         if not keeps:
+            self.forgets.append(self.world.now)
             self.keys.values.clear()
             self.keys.over.clear()
             self.doubted = True
@@ -271,6 +338,14 @@ class Master:
 
     def _start(self) -> None:
         self.up = True
+
+    def restart_older(self, age_ns: int, down_ns: int) -> None:
+        """Crash after `age_ns`, and restart with the keys as they are now: an old dump, or an AOF without its end."""
+        self.world.at(self.world.now + age_ns, self._crash_to, self.keys.copies(), down_ns)
+
+    def _crash_to(self, kept: tuple[dict[bytes, Any], dict[bytes, int]], down_ns: int) -> None:
+        self.crash(down_ns, keeps=False)
+        self.keys.values, self.keys.over = kept
 
     def _disconnect(self) -> None:
         """Reset all connections; bytes in transit are lost."""
@@ -305,11 +380,23 @@ class Master:
             self.histories += 1
             self.promoted = False
 
+    def flush(self) -> None:
+        """Run FLUSHALL."""
+        self.forgets.append(self.world.now)
+        self.keys.flush()
+        for connection in self.visitors if self.told is not None and self.pushes else ():
+            assert self.told is not None
+            self.told.tells(connection, connection.arrives_ns)
+
     def swap(self) -> None:
         """Run SWAPDB with another database: all keys go or come back, and the master sends no push."""
         self.excuse()
         self.swapped = True
+        self.forgets.append(self.world.now)
+        before = set(self.keys.values)
         self.keys.swap()
+        for visitor in self.visitors.values():
+            visitor.transaction.touch_any(lambda key: key in before or key in self.keys.values)
 
     def set_full(self, full: bool) -> None:
         """Reach maxmemory, or get below it."""
@@ -333,6 +420,7 @@ class Master:
     def freeze(self, ns: int) -> None:
         """Stop the clock for a while."""
         self.excuse()
+        self.froze = True
         self.clock.freeze(self.world.now)
         self.world.at(self.world.now + ns, self._thaw)
 

@@ -9,6 +9,9 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from redlatch.votes.scripts import PULSE
+
+from .transactions import Bridge
 from .world import MICROSECOND, World
 
 if TYPE_CHECKING:
@@ -45,6 +48,16 @@ class Route:
 
     def __init__(self, there_ns: int, back_ns: int) -> None:
         self.there, self.back = Way(there_ns), Way(back_ns)
+        # What happens to the next raise of a horizon (see `faults.Faults.late_raise`).
+        self.raising: tuple[int, int, int] | None = None
+
+
+def raises(data: bytes, default_ttl_ms: int) -> bool:
+    """Return whether a client's bytes have a pulse that raises the horizon above the client's default ttl."""
+    words = data.split(b"\r\n")
+    # Of each word, the line before it has the length: EVALSHA, its SHA, 1, the key, the identity, the ttl.
+    places = [place for place, word in enumerate(words) if word == PULSE.sha and place + 8 < len(words)]
+    return any(int(words[place + 8]) > default_ttl_ms for place in places)
 
 
 class Connection:
@@ -67,8 +80,12 @@ class Connection:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.open = True
+        # Translates for a master that refuses scripts.
+        self.bridge = None if master.scripts else Bridge(self)
         # Whether the client has sent anything; whether it has a reason to give the connection up.
-        self.used = self.excused = False
+        self.used = False
+        # A client that goes over to other masters has a reason.
+        self.excused = bool(host.lists)
         # How many more bytes get to the master before the connection breaks; -1 means that it does not.
         self.cut_after = -1
         # Whether the connection breaks after the bytes in transit, so that no later ones arrive.
@@ -84,6 +101,8 @@ class Connection:
         self._coming: deque[bytes] = deque()
         # The second piece of a reply that arrives in two.
         self._rest = b""
+        # How many bytes the first piece of the next reply has, and after how many ns the second one arrives.
+        self._cut: tuple[int, int] | None = None
 
     def collect(self) -> None:
         """Take the bytes that the client has written, and send them on."""
@@ -96,10 +115,33 @@ class Connection:
         except ConnectionResetError:
             # The client closed its end without reading all bytes.
             data = b""
-        self._last_there = max(self._last_there, self.route.there.arrival(self.world, self.host.local))
         self.used = self.used or bool(data)
+        if self.bridge is None:
+            self.send(data)
+        elif data:
+            self._give(self.bridge.take(data))
+        elif not self.bridge.ended:
+            # It still performs the commands that it has.
+            self.bridge.ended = True
+            self._give(self.bridge.take(b""))
+        if self.strays is not None and data and self.open:
+            self.go_astray(*self.strays)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to the master; none means the end."""
+        if not self.open or self.host.dead:
+            return
+        # A bridge also sends when a reply has come, unless the process is paused then.
+        sent_ns = self.host.local if self.bridge is None else max(self.host.local, self.world.now)
+        self._last_there = max(self._last_there, self.route.there.arrival(self.world, sent_ns))
         if self._severed:
             return
+        if self.route.raising is not None and raises(data, self.host.default_ttl_ms):
+            late_ns, cut, rest_ns = self.route.raising
+            self.route.raising = None
+            if late_ns:
+                self.hold_up(late_ns)
+            self._cut = (cut, rest_ns) if cut >= 0 else None
         if self.cut_after >= 0 and len(data) > self.cut_after:
             if self.cut_after:
                 self.world.at(self._last_there, self._arrive, data[: self.cut_after])
@@ -107,8 +149,16 @@ class Connection:
             self._severed = True
         else:
             self.world.at(self._last_there, self._arrive, data)
-        if self.strays is not None and data:
-            self.go_astray(*self.strays)
+
+    def _give(self, data: bytes) -> None:
+        """Give bytes to the client."""
+        if data and self.open:
+            try:
+                self.far.send(data)
+            except OSError:
+                # The client has closed its end.
+                return
+            self.host.wants_turn()
 
     def finish(self) -> None:
         """Close the connection after the written bytes, for a client that is dead."""
@@ -196,6 +246,11 @@ class Connection:
             self._coming.append(data)
             self.world.at(self._last_back, self._come_back)
 
+    @property
+    def arrives_ns(self) -> int:
+        """When the bytes that were sent to the client last arrive."""
+        return self._last_back
+
     def _come_back(self) -> None:
         if not self.open:
             return
@@ -204,12 +259,26 @@ class Connection:
         if self._rest:
             self._rest += data
             return
+        if self._cut is not None:
+            self._come_back_in_halves(data, *self._cut)
+            return
         # Sometimes a reply arrives in two pieces.
         if self.world.chance.random() < 0.02 and len(data) > 1:
             cut = self.world.chance.randrange(1, len(data))
             data, self._rest = data[:cut], data[cut:]
             self.world.at(self.world.now + 20 * MICROSECOND, self._come_back_whole)
         self._come_back_for_sure(data)
+
+    def _come_back_in_halves(self, data: bytes, cut: int, rest_ns: int) -> None:
+        """Deliver the beginning of a reply; the rest comes later, or the connection breaks (-1)."""
+        self._cut = None
+        first, self._rest = data[:cut], data[cut:]
+        if first:
+            self._come_back_for_sure(first)
+        if rest_ns < 0:
+            self.reset()
+        elif self._rest:
+            self.world.at(self.world.now + rest_ns, self._come_back_whole)
 
     def _come_back_whole(self) -> None:
         rest, self._rest = self._rest, b""
@@ -218,12 +287,7 @@ class Connection:
     def _come_back_for_sure(self, data: bytes) -> None:
         if self.open:
             self.world.note(self.world.now, self.host.name, f"< {self.master.name}", data)
-            try:
-                self.far.send(data)
-            except OSError:
-                # The client has closed its end.
-                return
-            self.host.wants_turn()
+            self._give(data if self.bridge is None else self.bridge.come_back(data))
 
     def reset(self) -> None:
         """Break the connection for both ends.

@@ -80,6 +80,25 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Move:
+    """One run of the mover that hands the locks of one list of masters over to another (`redlatch masters move`).
+
+    Attributes:
+        at: seconds when it begins.
+        crash: the number of the handshake at which it crashes; 0 means never.
+        how: whether it crashes "before" the handshake, "after" it, or "late": while the bytes are on their way.
+        late: after how many seconds they arrive then.
+        cut: the masters that it cannot reach.
+    """
+
+    at: float
+    crash: int = 0
+    how: str = "after"
+    late: float = 0.0
+    cut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """A whole schedule.
 
@@ -95,10 +114,17 @@ class Plan:
         foreign: whether the clients are those of drop-ins: without a guard, and with locks of `FOREIGN` kinds.
         prompt: whether an acquire must return soon after its timeout; dialling waits for silent masters then.
         lively: whether a free lock must be granted soon (see `liveness`).
+        alone: whether the rule for a single master holds (see `alone`).
+        marked_ago: how many seconds ago the masters were marked; 0 is very long ago.
+        fences: whether fences must increase although masters forget and clocks differ.
+        lists: the masters of the old and of the new list, if there is a handover.
+        knows: for each client the lists that it was given: "old", "new" or "both".
+        moves: the runs of the mover.
+        scriptless: the masters that refuse scripts.
     """
 
     FORGETFUL: ClassVar[frozenset[str]] = frozenset(
-        ["restart_empty", "flush", "flush_pushing", "evict", "swap", "fail_over"]
+        ["restart_empty", "restart_older", "flush", "flush_pushing", "evict", "swap", "fail_over"]
     )
 
     seed: int
@@ -115,6 +141,13 @@ class Plan:
     prompt: bool = False
     lively: bool = False
     default_ttl: float = 0.0
+    alone: bool = False
+    marked_ago: float = 0.0
+    fences: bool = False
+    lists: tuple[tuple[int, ...], ...] = ()
+    knows: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    scriptless: tuple[int, ...] = ()
 
     def idle_ns(self) -> int:
         """Return how long a lock may be free while a task waits for it; 0 means that no bound is known."""
@@ -125,7 +158,7 @@ class Plan:
         # A waiter in the client of a holder with an exposed token is not notified after the holder extends the lock.
         actions = [action for _, actions in self.tasks for action in actions]
         stays = [a for a in actions if a.kind in (DELETE, "given") or (self.foreign and (a.extends or a.renew))]
-        quiet = not self.faults and not self.pauses and self.far_us <= 3000 and alike and not stays
+        quiet = not self.faults and not self.moves and not self.pauses and self.far_us <= 3000 and alike and not stays
         return 100_000_000 + 60_000 * self.far_us if quiet else 0
 
     def goes_astray(self) -> bool:
@@ -136,6 +169,8 @@ class Plan:
 
     def fences_hold(self) -> bool:
         """Return whether fences must increase, which needs equal wall clocks or masters that forget nothing."""
+        if self.fences:
+            return True
         walls = [ahead for _, ahead, _, _ in self.clients]
         agree = not any(walls) and not any(fault.what == "set_wall" for fault in self.faults)
         return agree or not any(fault.what in self.FORGETFUL for fault in self.faults)

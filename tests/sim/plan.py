@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from . import themes
+from . import themes, themes_guard, themes_moving, themes_watch
 from .parts import DELETE, EXCLUSIVE, FAMILIES, FOREIGN, PERMITS, Action, Extension, Fault, Plan
 
 __all__ = ["DELETE", "FOREIGN", "PERMITS", "Action", "Extension", "Fault", "Plan", "draw", "draw_foreign"]
@@ -99,16 +99,30 @@ DRAWN = {
     "witnessing": themes.witnessing,
 }
 
+# Themes that no seed draws by itself.
+GUARDING = {
+    "restoring": themes_guard.restoring,
+    "waking": themes_guard.waking,
+    "idling": themes_guard.idling,
+    "lasting": themes_guard.lasting,
+    "raising": themes_guard.raising,
+    "alone": themes_guard.alone,
+    "skewed": themes_guard.skewed,
+    "moving": themes_moving.moving,
+    "watch": themes_watch.watching,
+    "touching": themes_watch.touching,
+}
+
 
 def draw(seed: int, theme: str = "") -> Plan:
-    """Draw a plan with a theme of `themes.LATER`; by default, some seeds without another theme draw one."""
+    """Draw a plan with a theme of `DRAWN` or `GUARDING`; by default, some seeds without another theme draw one."""
     plan, first = _draw(random.Random(f"plan {seed}"), seed)
     # A second generator: new themes do not change the first plan.
     chance = random.Random(f"late {seed}")
     if not theme and first == "anything":
         theme = chance.choices(("", *themes.LATER), (100 - sum(themes.LATER.values()), *themes.LATER.values()))[0]
     if theme:
-        return DRAWN[theme](chance, plan)
+        return (DRAWN | GUARDING)[theme](chance, plan)
     if first in ("anything", "flushing", "leaving"):
         plan = themes.extended(chance, plan)
     return themes.strayed(chance, plan)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.votes.scripts import kept_ms
 
+from .alone import Alone
 from .checker import Checker
 from .faults import Faults
 from .foreign import Deleted, Deletions, SimForeign, key_of
@@ -25,14 +26,17 @@ from .grants import Grant
 from .host import Host, SimClient
 from .liveness import Liveness
 from .master import Master
+from .moving import Moves
 from .network import Route
 from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
 from .watched import Watched
-from .world import MICROSECOND, SECOND, Drifting, World
+from .world import EPOCH_MS, MICROSECOND, SECOND, Drifting, World
 
 # The world's time to finish what is left, once all faults are over.
 REST_NS = 4 * SECOND
+# A pause of so many seconds is a rest, which the schedule takes longer for.
+RESTS = 1.0
 # The suffix of the key of a queue (see `fair`).
 QUEUE = b"\0queue"
 
@@ -76,9 +80,10 @@ class _Schedule:
     def __init__(self, plan: Plan, tracing: bool) -> None:
         self.plan = plan
         self.world = world = World(plan.seed, tracing)
-        self.checker = Checker(world, len(plan.masters), plan.trusty, plan.fences_hold(), plan.idle_ns())
+        fewest = min([len(listed) for listed in plan.lists], default=len(plan.masters))
+        self.checker = Checker(world, fewest, plan.trusty, plan.fences_hold(), plan.idle_ns())
         self.masters = [
-            Master(world, index, Drifting(0, rate), kind, pushes, self._executed)
+            Master(world, index, Drifting(0, rate), kind, pushes, self._executed, index not in plan.scriptless)
             for index, (kind, pushes, rate) in enumerate(plan.masters)
         ]
         self.hosts = [
@@ -96,12 +101,16 @@ class _Schedule:
         far = [(int(world.chance.uniform(0.5, 1.5) * plan.far_us * MICROSECOND)) for _ in self.masters]
         for host in self.hosts:
             host.routes = [Route(ns, ns) for ns in far]
+        default_ttl = plan.default_ttl or plan.ttl
         for host in self.hosts:
             host.dials_patiently = plan.prompt
+            host.default_ttl_ms = round(default_ttl * 1000)
+        for host, knows in zip(self.hosts, plan.knows, strict=False):
+            old, new = plan.lists
+            host.lists = {"old": (old, ()), "new": (new, ()), "both": (old, new)}[knows]
         self.liveness = Liveness(world, plan) if plan.prompt else None
         self.deletions = Deletions()
         kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
-        default_ttl = plan.default_ttl or plan.ttl
         self.clients = [
             kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=default_ttl)
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)
@@ -111,19 +120,31 @@ class _Schedule:
         self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
         # The grants that were not released yet, each with its process and its lock object.
         self.held: dict[Grant, tuple[Host, Any]] = {}
+        self.alone = self._watch_the_only_master() if plan.alone else None
         # The locks whose loss was reported.
         self.told: list[Any] = []
         # By number: the process of each task that has not ended.
         self.working: dict[int, Host] = {}
 
+    def _watch_the_only_master(self) -> Alone:
+        """Have what it tells its clients recorded."""
+        alone = self.masters[0].told = Alone(self.world, self.masters[0], self.held)
+        for host in self.hosts:
+            host.turned = alone.turned
+        return alone
+
     def _mark_all(self) -> None:
         """Put the guard's markers on all masters, as any earlier use of them does."""
-        addresses = tuple(sorted(f"master-{master.index}:6379" for master in self.masters))
-        for master in self.masters:
+        listed = [self.masters[index] for index in self.plan.lists[0]] if self.plan.lists else self.masters
+        addresses = tuple(sorted(f"master-{master.index}:6379" for master in listed))
+        for master in listed:
             mine = f"master-{master.index}:6379"
             identity = f"{master.info()['run_id']} {master.info()['master_replid']}"
             ttl_ms, default_ms = round(self.plan.ttl * 1000), round((self.plan.default_ttl or self.plan.ttl) * 1000)
-            marker = Marker(identity, 0, 0, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, default_ms)
+            since = EPOCH_MS * 1000 - round(self.plan.marked_ago * 1e6) if self.plan.marked_ago else 0
+            marker = Marker(
+                identity, since, since, 0, 0, FINAL, True, ttl_ms, False, False, mine, addresses, default_ms
+            )
             master.keys.execute([b"SET", MARKER, marker.text(), b"PX", b"%d" % kept_ms(default_ms)])
 
     def run(self) -> Result:
@@ -131,16 +152,15 @@ class _Schedule:
         faults = Faults(world, self.hosts, self.masters)
         for fault in plan.faults:
             faults.plan(fault)
+        moves = Moves(world, self.masters, plan.lists, plan.seed) if plan.moves else None
+        for move in plan.moves:
+            assert moves is not None
+            moves.plan(move)
         for number, (client, actions) in enumerate(plan.tasks):
             self.working[number] = self.hosts[client]
             self._start(self.hosts[client], partial(self._work, f"task {number}", client, actions), number)
-        # A master whose clock is set back keeps its keys longer.
-        longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")
-        # The holders may come one after another.
-        longer += sum(action.hold for _, actions in plan.tasks for action in actions)
-        if any(action.kind == "given" for _, actions in plan.tasks for action in actions):
-            longer += LOST_ATTEMPTS * plan.ttl
-        world.run(SPAN_NS + int(longer * SECOND), self.working)
+        with nullcontext() if moves is None else moves.patched():
+            world.run(self._span_ns(), self.working)
         for number, host in self.working.items():
             world.violate(f"task {number} of {host.name} never ended")
         # Clients send their pending releases when a master is back.
@@ -151,10 +171,13 @@ class _Schedule:
                 host.closing = True
                 self._start(host, client.close)
         world.run(world.now + REST_NS)
-        if world.steps > MOST_STEPS:
+        # Where a master may be kept out for long, clients look at it once a second.
+        if world.steps > (MOST_STEPS if plan.ttl < 60 else 4 * MOST_STEPS):
             world.violate(f"{world.steps} events: somebody goes round and round")
         self._released_at_last()
         self.checker.judge()
+        if self.alone is not None:
+            self.alone.judge()
         if self.liveness is not None:
             self.liveness.judge(self.checker.grants)
         self._clean_up()
@@ -167,10 +190,29 @@ class _Schedule:
             trace=tuple(world.trace),
         )
 
+    def _span_ns(self) -> int:
+        """Return for how long the tasks may go on."""
+        plan = self.plan
+        # A master whose clock is set back keeps its keys longer.
+        longer = sum(fault.details[1] for fault in plan.faults if fault.what == "set_back")
+        # Clients may rest.
+        longer += sum(action.pause for _, actions in plan.tasks for action in actions if action.pause > RESTS)
+        # Masters may be kept out for the longest ttl.
+        longer += len(plan.faults) * plan.ttl if plan.ttl >= 10 and not plan.prompt else 0
+        # Attempts wait for a handover (`drivers.handover.LONGEST_NS`).
+        longer += 60 * len(plan.moves)
+        # The holders may come one after another.
+        longer += sum(action.hold for _, actions in plan.tasks for action in actions)
+        if any(action.kind == "given" for _, actions in plan.tasks for action in actions):
+            longer += LOST_ATTEMPTS * plan.ttl
+        return SPAN_NS + int(longer * SECOND)
+
     # --- checks --------------------------------------------------------------------------------------------
 
     def _executed(self, index: int, words: list[bytes], reply: Any) -> None:
         self.checker.executed(self.masters[index], words, reply)
+        if self.alone is not None:
+            self.alone.executed(words, reply)
 
     def _look_for_leftovers(self) -> None:
         """Check that no token of a living client is left on any master, now that no client holds a lock.
@@ -448,6 +490,8 @@ class _Schedule:
         if deleted is not None and deleted.by is host and 0 <= deleted.told < host.local and action.kind != "given":
             self.world.violate(f"{grant.who} was given {grant.name}, which its own process had deleted")
         self.held[grant] = host, lock
+        if self.alone is not None:
+            self.alone.begins(grant, host, lock)
         if not hold.lease.hand_offs and hold.lease.since_ns + hold.elapsed_ns >= hold.deadline_ns:
             self.world.violate(f"{grant.who} was given {grant.name} when its validity was over")
         self.checker.granted(grant, hold.token)
@@ -485,6 +529,8 @@ class _Schedule:
     def _end(self, grant: Grant, host: Host, lock: Any) -> None:
         """Record until when a holder believed that it has the lock."""
         grant.end = min(host.local, host.clock.when(lock._hold.deadline_ns))
+        if self.alone is not None:
+            self.alone.ends(grant, host)
 
     def _deleted(self, grant: Grant) -> Deleted | None:
         """Return the deletion that took the lock from its holder, if there was one."""

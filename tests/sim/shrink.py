@@ -44,6 +44,8 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
         for place in range(len(actions) if len(actions) > 1 else 0):
             rest = (client, actions[:place] + actions[place + 1 :])
             yield replace(plan, tasks=(*plan.tasks[:number], rest, *plan.tasks[number + 1 :]))
+    for number in range(len(plan.moves)):
+        yield replace(plan, moves=plan.moves[:number] + plan.moves[number + 1 :])
     if plan.pauses:
         yield replace(plan, pauses=0.0)
     for number, (client, actions) in enumerate(plan.tasks):

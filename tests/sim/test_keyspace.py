@@ -15,14 +15,15 @@ from hiredis import PushNotification, Reader, ReplyError
 from support.masters import SERVERS
 
 from redlatch.testing import embedded
-from redlatch.votes import commands, family_scripts, scripts
+from redlatch.votes import commands, condition_scripts, family_scripts, scripts
 from redlatch.votes.commands import pack
 from sim.keyspace import Keyspace
 from sim.lua import Refusal, Status
 from sim.master import Master
 from sim.world import MILLISECOND, Drifting, World
 
-SCRIPTS = scripts.ALL + family_scripts.ALL
+SCRIPTS = scripts.ALL + family_scripts.ALL + condition_scripts.ALL
+FAMILY = family_scripts.ALL + condition_scripts.ALL
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
 VALUES = [b"", b"x", b"y", b"7", b"123456789"]
 MEMBERS = [b"m1", b"m2", b"w", b"0", b"1"]
@@ -57,6 +58,7 @@ def words(chance: random.Random) -> list[bytes]:
             [b"PEXPIRE", key, chance.choice((ms, ms, b"0", b"-5", b"x"))],
             [b"ZADD", key, score, member, chance.choice(SCORES), chance.choice(MEMBERS)],
             [b"ZADD", key, chance.choice((score, b"x")), member],
+            [b"ZADD", key, b"XX", score, member, chance.choice(SCORES), chance.choice(MEMBERS)],
             [b"ZREM", key, member, chance.choice(MEMBERS)],
             [b"ZSCORE", key, member],
             [b"ZCARD", key],
@@ -79,7 +81,7 @@ def words(chance: random.Random) -> list[bytes]:
 def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> list[bytes]:
     """Draw the call of one of our scripts, with keys and arguments that suit it."""
     script = chance.choice(SCRIPTS)
-    family = script in family_scripts.ALL
+    family = script in FAMILY
     key = b"%d-" % SCRIPTS.index(script) + key if not family or chance.random() < 0.1 else family_key(script) + key
     number = b"%d" % chance.choice((1, 2, 50, 100_000, 250_000, 10**15, 3 * 10**15))
     token = chance.choice(VALUES)
@@ -94,6 +96,14 @@ def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> 
         "SLOT_EXTEND": [token, chance.choice((b"0", b"1", b"2")), ms],
         "SLOT_OWNED": [token, chance.choice((b"0", b"1", b"2"))],
         "FULL": [b"1"],
+        "CALL_WAIT": [number, b"60000", b"90000", chance.choice((b"0", b"1"))],
+        "CALL_NOTIFY": [number, chance.choice((b"0", b"1", b"3")), b"90000"],
+        "CALL_LEAVE": [number, chance.choice((b"0", b"1", b"50", b"100000")), b"90000"],
+        "LATCH_LOOK": [],
+        "LATCH_ADD": [b"60000", b"4", *[b"%d" % chance.randint(4, 9) for _ in range(chance.randint(0, 2))]],
+        "LATCH_OPEN": [b"60000"],
+        "LATCH_AT": [chance.choice((b"1", b"2"))],
+        "LATCH_UNDO": [b"%d" % chance.randint(4, 9)],
         "ACQUIRE_FENCED": [token, ms, number, b"%d" % (int(number) + 2)],
         "CONFIRM": [token, number, b"%d" % (int(number) + 2)],
     }.get(NAMES[script], [token, ms, ms])
@@ -106,7 +116,7 @@ def script_words(chance: random.Random, key: bytes, value: bytes, ms: bytes) -> 
 
 NAMES = {
     script: name
-    for module in (scripts, family_scripts)
+    for module in (scripts, family_scripts, condition_scripts)
     for name, script in vars(module).items()
     if isinstance(script, scripts.Script)
 }
@@ -220,17 +230,23 @@ def test_keys_go_when_their_time_is_over(call: Callable[[int], Server]) -> None:
 
 
 class Told:
-    """A connection of the model master that keeps the pushes it gets."""
+    """A connection of the model master that keeps the pushes and the replies it gets."""
+
+    bridge = None
+    excused = False
 
     def __init__(self) -> None:
         self.reader = Reader()
         self.pushes: list[Any] = []
+        self.replies: list[Any] = []
 
     def answer(self, data: bytes) -> None:
         self.reader.feed(data)
         while (reply := self.reader.gets()) is not False:
             if isinstance(reply, PushNotification):
                 self.pushes.append(reply[1] and reply[1][0])
+            else:
+                self.replies.append(str(reply).partition(" ")[0] if isinstance(reply, Exception) else reply)
 
 
 def test_the_model_pushes_as_real_servers_do(call: Callable[[int], Server]) -> None:
@@ -308,3 +324,37 @@ def test_the_model_refuses_as_real_servers_do(call: Callable[[int], Server], ref
         assert alike(answer, plain(reply)), f"{command}: the model says {answer!r}, the server {reply!r}"
         refused += answer == ("error", "OOM" if refusal == "full" else "READONLY")
     assert refused > 100
+
+
+BEGIN = [[b"WATCH", b"k", b"l"], [b"GET", b"k"], [b"MULTI"], [b"SET", b"m", b"1", b"PX", b"60000"]]
+# What another client does between WATCH and EXEC.
+AMID: dict[str, list[list[bytes]]] = {
+    "nothing": [[b"GET", b"k"]],
+    "the same value": [[b"SET", b"k", b"t", b"PX", b"60000"]],
+    "longer": [[b"PEXPIRE", b"k", b"90000"]],
+    "gone and back": [[b"DEL", b"k"], [b"SET", b"k", b"t", b"PX", b"60000"]],
+    "a new key": [[b"SET", b"l", b"t", b"PX", b"60000"]],
+    "another key": [[b"SET", b"n", b"t", b"PX", b"60000"]],
+    "a missing key": [[b"DEL", b"l"]],
+    "no value": [[b"SET", b"k", b"x", b"NX", b"PX", b"60000"]],
+}
+
+
+@pytest.mark.parametrize("amid", AMID)
+def test_the_model_aborts_transactions_as_real_servers_do(call: Callable[[int], Server], amid: str) -> None:
+    master = Master(World(0), 0, Drifting(0, 1.0), "old", True, lambda *told: None)
+    clients, servers = [Told(), Told()], [call(2), call(2)]
+    for client in clients:
+        master.welcome(client, {})  # type: ignore[arg-type]
+    steps = [
+        *[(1, words) for words in ([b"DEL", b"k", b"l", b"m", b"n"], [b"SET", b"k", b"t", b"PX", b"60000"])],
+        *[(0, words) for words in BEGIN],
+        *[(1, words) for words in AMID[amid]],
+        *[(0, words) for words in ([b"EXEC"], [b"GET", b"m"], [b"EXEC"], [b"DISCARD"])],
+    ]
+    expected: list[list[Any]] = [[], []]
+    for who, words in steps:
+        master.receive(clients[who], pack(*words))  # type: ignore[arg-type]
+        for reply in servers[who].ask([words]):
+            expected[who].append(str(reply).partition(" ")[0] if isinstance(reply, Exception) else reply)
+    assert [client.replies for client in clients] == expected
