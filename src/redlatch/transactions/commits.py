@@ -1,0 +1,61 @@
+"""What a failed COMMIT means: surely rolled back, or in doubt.
+
+If the server answers COMMIT with an error, the transaction is rolled back. If the connection breaks first, or the wait
+is interrupted, nobody knows: the server may commit, or may have committed. In doubt, the next holder of the lock could
+read data from before a commit that is still on its way.
+
+So every error counts as in doubt, except those that a server or SQLite gives for a transaction that it has not
+committed. An error too many in doubt only costs the rest of the ttl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+# SQLSTATE of PostgreSQL. These classes report a broken connection, a shutdown, or a fault of the server: it may have
+# committed before. 40003 says "statement completion unknown".
+DOUBTFUL_CLASSES = ("08", "57", "58", "F0", "XX")
+DOUBTFUL_STATES = ("40003",)
+
+# Errors of MySQL and MariaDB: the row has changed, the wait for a row was too long, a deadlock (also one that Galera
+# finds in COMMIT), a rolled back XA transaction, and a rollback by group replication.
+MYSQL_ROLLED_BACK = (1020, 1205, 1213, 1614, 3101)
+
+# SQLITE_BUSY, SQLITE_LOCKED and SQLITE_CONSTRAINT (a deferred foreign key).
+SQLITE_REFUSED = (5, 6, 19)
+
+
+def surely_rolled_back(error: BaseException) -> bool:
+    """Return whether the error of a COMMIT says that the transaction was not committed.
+
+    Args:
+        error: what COMMIT raised: an error of a driver, or one of SQLAlchemy or Django that wraps it.
+
+    Returns:
+        False if the commit is in doubt.
+    """
+    return any(_says_rolled_back(each) for each in _with_origins(error))
+
+
+def _with_origins(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and the errors that it wraps. SQLAlchemy has them in `orig`, Django in `__cause__`."""
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        yield current
+        origin = getattr(current, "orig", None)
+        current = origin if isinstance(origin, BaseException) else current.__cause__
+
+
+def _says_rolled_back(error: BaseException) -> bool:
+    # psycopg and asyncpg have `sqlstate`, psycopg2 has `pgcode`.
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(state, str):
+        return not state.startswith(DOUBTFUL_CLASSES) and state not in DOUBTFUL_STATES
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        # The low byte of an extended code is the primary code.
+        return code & 0xFF in SQLITE_REFUSED
+    # The drivers for MySQL have the number as their first argument.
+    return bool(error.args) and error.args[0] in MYSQL_ROLLED_BACK

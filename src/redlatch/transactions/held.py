@@ -1,0 +1,260 @@
+"""The locks of one database transaction: checked before its COMMIT, released after its end.
+
+A lock that is released before the COMMIT lets the next holder read old data. So the transaction owns its locks: it
+acquires them before its first statement, and releases them when it has ended, in whatever way.
+
+The releases do not wait for answers. They are sent from callbacks of the database library, after the outcome of the
+transaction is fixed. An error there would look like a failed commit. So a lock that was lost is reported, not raised.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from ..config import seconds_of
+from ..errors import AlreadyHeld, ConfigurationError, LockError, LockLost, NotOwned
+from ..locks.lock import BaseLock
+from ..locks.multi import BaseMultiLock
+from ..quorum.claim import HELD, UNCONFIRMED
+
+logger = logging.getLogger("redlatch")
+
+# The validity that must be left for COMMIT: this share of the ttl, but at most so many seconds.
+MARGIN, MOST_MARGIN = 0.1, 1.0
+
+
+class Outcome(enum.Enum):
+    """How a transaction ended; the value completes a sentence about it."""
+
+    COMMITTED = "had committed"
+    ROLLED_BACK = "was rolled back"
+    IN_DOUBT = "may have committed"
+
+
+class Held:
+    """A lock that one transaction holds until its end.
+
+    Args:
+        lock: a lock or a multi-lock.
+        margin: the seconds of validity that must be left before COMMIT; None takes a tenth of the ttl, at most 1 s.
+
+    Raises:
+        ConfigurationError, TypeError: the margin is invalid.
+    """
+
+    def __init__(self, lock: Any, margin: float | None) -> None:
+        self.lock = lock
+        self._parts: list[BaseLock] = [lock] if isinstance(lock, BaseLock) else lock._locks
+        self._margin = _margin_of(margin, min(part.ttl for part in self._parts))
+        # The claims of the acquire; None until it has won. The lock object may be released and acquired again.
+        self._claims: list[object] | None = None
+        self._ended = False
+
+    @property
+    def name(self) -> str | bytes:
+        """The name of the lock; for a multi-lock, its first."""
+        return self._parts[0].name
+
+    @property
+    def keys(self) -> dict[tuple[object, bytes], type]:
+        """What is locked: the client and the key of each part, with the kind of lock."""
+        return {(part._shared, part._hold.key): type(part._hold.kind) for part in self._parts}
+
+    def won(self, acquired: bool) -> None:
+        """Take the result of the acquire.
+
+        Raises:
+            LockBusy, LockTimeout: another holder has the lock.
+            NotOwned: the transaction has ended meanwhile.
+        """
+        if not acquired:
+            raise self.lock._not_won()
+        if self._ended:
+            raise NotOwned(f"{self.name!r} was acquired after its transaction had ended", name=self.name)
+        self._claims = [part._hold.ticket for part in self._parts]
+
+    def check(self) -> None:
+        """Raise an exception unless the lock is valid for long enough to commit; no I/O.
+
+        Raises:
+            LockLost: the validity is over, or less than the margin is left.
+            NotOwned: the lock was not acquired, or was released before.
+            ClientForked: this process is a forked child of the holder's process.
+        """
+        if self._claims is None:
+            raise NotOwned(
+                f"{self.name!r} is not held yet, so its transaction cannot commit: hold() must have returned "
+                "(with asyncio: await it)",
+                name=self.name,
+            )
+        if self._claims != [part._hold.ticket for part in self._parts]:
+            raise NotOwned(
+                f"{self.name!r} was released before its transaction committed; leave the release to the transaction",
+                name=self.name,
+            )
+        self.lock.check()
+        left = self.lock.remaining()
+        if left < self._margin:
+            reason = f"{left:.3f} s of its validity were left before COMMIT, less than the margin of {self._margin:g} s"
+            raise LockLost(
+                f"{self.name!r}: {reason}, so the transaction is rolled back; use a longer ttl or auto_renew=True",
+                name=self.name,
+                reason=reason,
+            )
+
+    def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
+        """Release the lock after the end of the transaction. In doubt, let it run out with its ttl instead.
+
+        Args:
+            outcome: how the transaction ended.
+            error: the error that makes the commit doubtful, or None.
+        """
+        self._ended = True
+        if not self._is_mine():
+            return
+        if outcome is Outcome.IN_DOUBT:
+            self._leave(error)
+            return
+        over = [part for part in self._parts if part.remaining() <= 0]
+        try:
+            _at_once(self.lock.release(wait=False))
+        except LockLost:
+            for part in over or self._parts:
+                _report(part, f"its validity was over when its transaction {outcome.value}")
+        except LockError as failure:
+            logger.warning("lock %r was not released after its transaction: %s", self.name, failure)
+
+    def _is_mine(self) -> bool:
+        """Return whether the lock is still held by the acquire of this transaction."""
+        holds = [part._hold for part in self._parts]
+        claims = [hold.ticket for hold in holds]
+        return any(hold.state in (HELD, UNCONFIRMED) for hold in holds) and self._claims in (None, claims)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Stop the renewal, keep the keys on the masters, and report the doubt."""
+        cause = "" if error is None else f" ({type(error).__name__})"
+        reason = f"the commit is in doubt{cause}, so the lock was not released and runs out with its ttl"
+        for part in self._parts:
+            upkeep = part.upkeep
+            if upkeep is not None:
+                upkeep.renews = False
+                if upkeep.term is not None:
+                    part.mark_lost(upkeep.term)
+                # The end of the lease is not reported again.
+                upkeep.end()
+            part.report_loss(reason)
+
+
+class Holdings:
+    """All locks of one transaction."""
+
+    def __init__(self) -> None:
+        self._held: list[Held] = []
+
+    def find(self, lock: Any) -> Any:
+        """Return the lock that the transaction has on the same names already, or None.
+
+        So code that is called in a transaction may hold what its caller holds.
+
+        Raises:
+            AlreadyHeld: the transaction holds some of the names, or holds them by another kind of lock. Waiting for
+                them would never end.
+        """
+        wanted = Held(lock, None).keys
+        for held in self._held:
+            if held.keys == wanted:
+                return held.lock
+            common = held.keys.keys() & wanted.keys()
+            if common:
+                raise AlreadyHeld(
+                    f"this transaction holds {held.name!r} by {held.lock!r}, and {lock!r} would wait for it; "
+                    "hold all names with one lock of one kind, at the beginning of the transaction",
+                    name=held.name,
+                )
+        return None
+
+    def add(self, lock: Any, margin: float | None) -> Held:
+        """Add a lock before it is acquired, so that an interrupt of the acquire leaves nothing behind."""
+        held = Held(lock, margin)
+        self._held.append(held)
+        return held
+
+    def drop(self, held: Held) -> None:
+        """Remove a lock whose acquire failed or was interrupted, and release it if it was won."""
+        if held in self._held:
+            self._held.remove(held)
+        held.end(Outcome.ROLLED_BACK)
+
+    def check(self) -> None:
+        """Check each lock before COMMIT, as `Held.check` does."""
+        for held in self._held:
+            held.check()
+
+    def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
+        """End the hold on each lock, the last one first, as `Held.end` does.
+
+        Raises:
+            BaseException: the first one, such as KeyboardInterrupt, after all locks have ended.
+        """
+        interrupt: BaseException | None = None
+        while self._held:
+            try:
+                self._held.pop().end(outcome, error)
+            except BaseException as raised:
+                interrupt = interrupt or raised
+        if interrupt is not None:
+            raise interrupt
+
+
+def check_kind(lock: object, kinds: tuple[type, ...], what: str) -> None:
+    """Raise TypeError unless the lock has one of these classes.
+
+    Args:
+        lock: the argument.
+        kinds: the classes of the face.
+        what: what needs the lock, for the message.
+    """
+    if not isinstance(lock, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        hint = "" if isinstance(lock, (BaseLock, BaseMultiLock)) else ", as lock() and multi_lock() make it"
+        raise TypeError(f"lock: {what} needs a {names}{hint}, not {type(lock).__name__}")
+
+
+def _margin_of(margin: float | None, ttl: float) -> float:
+    """Return the margin in seconds."""
+    seconds = seconds_of("margin", margin)
+    if seconds is None:
+        return min(MARGIN * ttl, MOST_MARGIN)
+    if seconds >= ttl:
+        raise ConfigurationError(f"margin: less than the ttl of {ttl:g} s is needed, got {seconds:g} s")
+    return seconds
+
+
+def _report(part: BaseLock, reason: str) -> None:
+    """Report a loss, unless the care for the lock has reported it at its deadline."""
+    term = None if part.upkeep is None else part.upkeep.term
+    if term is None or term.reason is None:
+        part.report_loss(reason)
+
+
+def _at_once(call: Coroutine[Any, Any, None] | None) -> None:
+    """Run a release that waits for nothing.
+
+    Callbacks of the database library cannot await. The coroutine of a release without waiting ends in its first step:
+    it sends, or finds that the client cannot be used here.
+    """
+    if call is None:
+        return
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    except RuntimeError as error:
+        raise LockError("no event loop runs here; end the transaction in the loop of the client") from error
+    finally:
+        # A release that is closed in the middle is still sent.
+        call.close()
+    raise LockError("the release had to wait; it goes on without an answer")

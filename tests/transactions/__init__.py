@@ -1,0 +1,1 @@
+"""The locks of a transaction, without a database."""
