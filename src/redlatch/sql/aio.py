@@ -1,0 +1,93 @@
+"""The client for asyncio of a database, with the locks of `redlatch.AsyncClient`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from redlatch import aio
+from redlatch.aio import AsyncLock
+from redlatch.locks.options import Wakeups
+from redlatch.quorum.policy import Handoff, Retry
+from redlatch.sql.clients import DEFAULT_ATTEMPT, DEFAULT_RETRY, OnDatabase, Source
+from redlatch.sql.schema import make_table
+
+
+class AsyncClient(OnDatabase, aio.AsyncClient):
+    """A lock client for asyncio whose only master is a database.
+
+    Its plain, fenced and re-entrant locks, multi-locks and batches are those of `redlatch.AsyncClient`. Fair locks,
+    semaphores, read-write locks, conditions and latches need a server of Redis.
+
+    Args:
+        database: a URL of SQLAlchemy for PostgreSQL, MySQL, MariaDB or SQLite, or an Engine or AsyncEngine. The client
+            opens connections of its own, in AUTOCOMMIT: one, and with PostgreSQL a second one while it connects.
+        table: the table of locks, perhaps as "schema.table". Default "redlatch_lock". `create_table` makes it.
+        mode: "table" keeps each lock in a row. "session" uses the locks that the database gives to a connection
+            (advisory locks, GET_LOCK): they need no table, and the database frees them when the connection breaks.
+            Default "table".
+        dialect: "redlatch", or "shedlock" for the table of ShedLock, whose clients need `usingDbTime`. Default
+            "redlatch".
+        ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
+        retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
+            all. Default `Retry(0.01, 0.25)`.
+        wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
+            `retry`. Default "auto".
+        owner: the name of the holder in the table, 1 to 100 characters. Default: the host's name.
+        attempt_timeout: how long one attempt waits for the database's answer, in seconds. Default 2.
+        prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late: as for
+            `redlatch.AsyncClient`.
+
+    Raises:
+        ConfigurationError, TypeError: an argument is invalid; the message names it.
+    """
+
+    def __init__(
+        self,
+        database: Source,
+        *,
+        table: str | None = None,
+        mode: str = "table",
+        dialect: str = "redlatch",
+        ttl: float = 10.0,
+        prefix: str | bytes = "",
+        drift_factor: float = 0.01,
+        attempt_timeout: float | None = DEFAULT_ATTEMPT,
+        retry: Retry = DEFAULT_RETRY,
+        wait_release: bool = True,
+        on_lost: Callable[[AsyncLock, str], object] | None = None,
+        wakeups: Wakeups = "auto",
+        handoff: Handoff | None = None,
+        max_waiters: int | None = None,
+        refuse_late: bool = False,
+        owner: str | None = None,
+    ) -> None:
+        self._choose(database, table, mode, dialect, owner)
+        masters: Any = self._database
+        super().__init__(
+            masters,
+            ttl=ttl,
+            prefix=prefix,
+            drift_factor=drift_factor,
+            attempt_timeout=attempt_timeout,
+            retry=retry,
+            wait_release=wait_release,
+            on_lost=on_lost,
+            wakeups=self._wakeups(wakeups),
+            handoff=handoff,
+            max_waiters=max_waiters,
+            refuse_late=refuse_late,
+            guard=None,
+            owner=owner,
+        )
+        self._limit_names()
+
+    async def create_table(self) -> None:
+        """Make the table of locks, unless it exists. Call this before the client is used.
+
+        Raises:
+            ConfigurationError: `mode` is "session", or `dialect` is "shedlock".
+            QuorumUnavailable: the database cannot be reached, or refuses.
+        """
+        await asyncio.to_thread(make_table, self._database, self._settings)

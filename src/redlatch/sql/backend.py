@@ -1,0 +1,302 @@
+"""The commands of the engine for a store of locks in a database, and what the errors of databases mean."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from redlatch.sql.connection import OwnConnection, text_of
+from redlatch.sql.history import History, Life
+from redlatch.sql.notices import Notices
+from redlatch.votes.commands import GONE
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
+from redlatch.votes.units import MILLISECOND
+from redlatch.wire.bridge import BackendLost, failure
+from redlatch.wire.net import now_ns
+
+logger = logging.getLogger("redlatch")
+
+Result = TypeVar("Result")
+
+# A holder that dies sends no notice, so a watched key may stay. Above this number, none is watched and all waiters ask
+# again.
+MOST_WATCHED = 65_536
+
+# Not the generator that the application shares, which it may have seeded.
+_RANDOM = random.Random()
+
+# A row, a table or a whole database is locked by another transaction, or that transaction and ours waited for each
+# other: SQLSTATEs of PostgreSQL; numbers of MySQL and MariaDB; result codes of SQLite.
+BUSY = {"55P03", "40P01", "40001", 1205, 1213, 1020, 5, 6}
+
+# The server has become a standby, or shuts down. Another connection may lead to another server.
+ENDING = {"25006", "57P01", "57P02", "57P03", 1290, 1792, 1836, 1053}
+
+# How often a command that must not fail is tried again while the row is busy, and how long to wait first, in seconds.
+TRIES, FIRST_PAUSE = 6, 0.005
+
+OK, NOTHING = b"+OK\r\n", b"_\r\n"
+
+
+class Store(Protocol):
+    """Where locks are kept. `Rows` describes the methods."""
+
+    def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool: ...
+
+    def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int: ...
+
+    def confirm(self, key: bytes, token: bytes, first: int, last: int) -> bool: ...
+
+    def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool: ...
+
+    def release(self, key: bytes, token: bytes) -> bool: ...
+
+    def owned(self, key: bytes, token: bytes) -> bool: ...
+
+    def left_ms(self, key: bytes) -> int | None: ...
+
+    def tick(self) -> None:
+        """Do what is due; called about once a `pause` while a lock is held."""
+
+    @property
+    def pause(self) -> float:
+        """How long to wait for the next command before `tick` is called, in seconds."""
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the database frees all locks when the connection breaks."""
+
+
+class Translator:
+    """The backend of a bridge that leads to a database (see `redlatch.wire.bridge`).
+
+    Args:
+        connection: to the database.
+        store: the locks.
+        notices: of releases; None if the database sends none. Also an attribute.
+        history: what the client remembers of the database.
+        life: of the server. Also an attribute.
+        doubt: why locks of the former connection may be gone; "" for no doubt. Also an attribute.
+    """
+
+    def __init__(
+        self,
+        connection: OwnConnection,
+        store: Store,
+        notices: Notices | None,
+        history: History,
+        life: Life,
+        doubt: str = "",
+    ) -> None:
+        self.notices = notices
+        self.life = life
+        self.doubt = doubt
+        self._connection = connection
+        self._store = store
+        self._history = history
+        self._held_ns = 0  # until when locks of this connection may be held
+        self._noted = False  # the next question makes its key watched
+        self._watched: set[bytes] = set()
+        self._too_many = False  # some are watched no more
+        self._scripts: dict[bytes, Callable[[list[bytes]], bytes]] = {
+            RELEASE.sha: self._release,
+            EXTEND.sha: self._extend,
+            OWNED.sha: self._owned,
+            LOCKED.sha: self._locked,
+            ACQUIRE_FENCED.sha: self._acquire_fenced,
+            CONFIRM.sha: self._confirm,
+        }
+
+    # --- the bridge --------------------------------------------------------------------------------
+
+    def answers(self, commands: list[list[bytes]]) -> Iterable[bytes]:
+        return map(self.answer, commands)
+
+    def answer(self, words: list[bytes]) -> bytes:
+        """Perform one command and return the reply."""
+        with self._ending():
+            try:
+                self._look_at_clock()
+                return self._perform(words)
+            except DBAPIError as error:
+                if is_over(error):
+                    raise
+                return failure(RuntimeError(text_of(error)))
+
+    def _perform(self, words: list[bytes]) -> bytes:
+        if words[0] == b"SET":
+            return self._acquire(words)
+        if words[0] == b"PTTL":
+            return self._look(words[1])
+        if words[0] == b"CLIENT":
+            self._noted = True
+            return OK
+        script = self._scripts.get(words[1]) if words[0] == b"EVALSHA" else None
+        if script is None:
+            return failure(NotImplementedError("a database has plain and fenced locks only"))
+        return script(words[3:])
+
+    def wait(self, sock: socket.socket) -> None:
+        with self._ending():
+            holds = self._held_ns > now_ns()
+            self._connection.wait(sock, self._store.pause if holds else None)
+            if holds:
+                # No command may come while a lock is held.
+                self._store.tick()
+                self._look_at_clock()
+
+    def changes(self) -> Iterable[bytes | None]:
+        if self.notices is None:
+            return ()
+        with self._ending():
+            changed = {bytes.fromhex(name) for name in self.notices.take() if _is_hex(name)} & self._watched
+        self._watched -= changed
+        if not self._too_many:
+            return changed
+        self._too_many = False
+        return [None, *changed]
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End the connection after an error. If locks end with it, say so."""
+        voids = self._store.ends_with_connection
+        try:
+            yield
+        except BackendLost as lost:
+            raise BackendLost(str(lost), lost.voids or voids) from lost
+        except (DBAPIError, OSError) as error:
+            raise BackendLost(text_of(error), voids) from error
+        except Exception as error:
+            logger.exception("a bridge has failed")
+            raise BackendLost(text_of(error), voids) from error
+
+    def _look_at_clock(self) -> None:
+        """Read the clock of the database about once a second; locks in a table expire by it."""
+        if not self._store.ends_with_connection and self._history.is_due():
+            doubt = self._connection.run(self._history.read_clock)
+            if doubt:
+                raise BackendLost(doubt, voids=True)
+
+    def _granted(self, ttl_ms: int) -> None:
+        self._held_ns = max(self._held_ns, now_ns() + ttl_ms * MILLISECOND)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # --- commands ----------------------------------------------------------------------------------
+
+    def _acquire(self, words: list[bytes]) -> bytes:
+        key, token, ttl_ms = words[1], words[2], int(words[5])
+        if not self._try(lambda: self._store.acquire(key, token, ttl_ms), False):
+            return NOTHING
+        self._granted(ttl_ms)
+        return OK
+
+    def _acquire_fenced(self, words: list[bytes]) -> bytes:
+        key, _, token, *numbers = words
+        ttl_ms, first, last = map(int, numbers)
+        stored = self._try(lambda: self._store.acquire_fenced(key, token, ttl_ms, first, last), 0)
+        if stored:
+            self._granted(ttl_ms)
+        return _integer(stored)
+
+    def _confirm(self, words: list[bytes]) -> bytes:
+        key, _, token, first, last = words
+        return _integer(self._retry_while_busy(lambda: self._store.confirm(key, token, int(first), int(last))))
+
+    def _extend(self, words: list[bytes]) -> bytes:
+        key, token, ttl_ms = words
+        extended = self._retry_while_busy(lambda: self._store.extend(key, token, int(ttl_ms)))
+        if extended:
+            self._granted(int(ttl_ms))
+        return _integer(extended)
+
+    def _release(self, words: list[bytes]) -> bytes:
+        key, token = words
+        return _integer(self._retry_while_busy(lambda: self._store.release(key, token)))
+
+    def _owned(self, words: list[bytes]) -> bytes:
+        key, token = words
+        return _integer(self._retry_while_busy(lambda: self._store.owned(key, token)))
+
+    def _locked(self, words: list[bytes]) -> bytes:
+        return _integer(self._retry_while_busy(lambda: self._store.left_ms(words[0])) is not None)
+
+    def _look(self, key: bytes) -> bytes:
+        if self._noted and self.notices is not None:
+            # Watch before the question, so that no release after its answer is missed.
+            if len(self._watched) >= MOST_WATCHED:
+                self._watched.clear()
+                self._too_many = True
+            self._watched.add(key)
+        self._noted = False
+        left = self._retry_while_busy(lambda: self._store.left_ms(key))
+        return _integer(GONE if left is None else left)
+
+    def _try(self, call: Callable[[], Result], busy: Result) -> Result:
+        """Return the result of a call, or another result if the row is busy."""
+        try:
+            return call()
+        except DBAPIError as error:
+            if not is_busy(error):
+                raise
+            return busy
+
+    def _retry_while_busy(self, call: Callable[[], Result]) -> Result:
+        """Return the result of a call; try again for a short time while the row is busy."""
+        pause = FIRST_PAUSE
+        for _ in range(TRIES):
+            try:
+                return call()
+            except DBAPIError as error:
+                if not is_busy(error):
+                    raise
+            time.sleep(pause * _RANDOM.uniform(0.5, 1.0))
+            pause *= 2
+        return call()
+
+
+def _integer(number: int) -> bytes:
+    return b":%d\r\n" % number
+
+
+def _is_hex(name: str) -> bool:
+    try:
+        return bool(bytes.fromhex(name))
+    except ValueError:
+        return False  # a notice of somebody else on this channel
+
+
+def code_of(error: DBAPIError) -> object:
+    """Return the code of an error: the SQLSTATE of PostgreSQL, the number of MySQL, or the result code of SQLite."""
+    original = error.orig
+    arguments = getattr(original, "args", ())
+    # The number comes first: some drivers of MySQL also have a SQLSTATE, which says less.
+    if arguments and isinstance(arguments[0], int):
+        return arguments[0]
+    for name in ("sqlstate", "pgcode", "sqlite_errorcode"):
+        code = getattr(original, name, None)
+        if code is not None:
+            return code
+    return None
+
+
+def is_busy(error: DBAPIError) -> bool:
+    """Return whether another transaction is in the way."""
+    code = code_of(error)
+    if hasattr(error.orig, "sqlite_errorcode") and isinstance(code, int):
+        code &= 0xFF  # an extended result code has the plain one in its lowest byte
+    return not error.connection_invalidated and code in BUSY
+
+
+def is_over(error: DBAPIError) -> bool:
+    """Return whether the connection can no longer be used."""
+    code = code_of(error)
+    return error.connection_invalidated or code is None or code in ENDING

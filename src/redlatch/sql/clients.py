@@ -1,0 +1,87 @@
+"""What both clients of a database share: how they replace the masters of Redis, and what a database cannot do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from sqlalchemy import URL
+from sqlalchemy.engine import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from redlatch.errors import ConfigurationError
+from redlatch.locks.batch import AnyLock
+from redlatch.locks.factory import BaseClient
+from redlatch.locks.options import Wakeups
+from redlatch.quorum.policy import Retry
+from redlatch.sql.database import Database
+from redlatch.sql.dialling import DatabaseDial
+from redlatch.sql.settings import SHEDLOCK, Settings
+from redlatch.sql.shedlock import NAME_LENGTH, is_shedlock_name
+from redlatch.wire.connect import Dialler
+from redlatch.wire.transactions import FAMILY
+
+Source = str | URL | Engine | AsyncEngine
+
+# A statement costs a database more than a command costs a server of Redis.
+DEFAULT_RETRY = Retry(0.01, 0.25)
+
+# A commit takes as long as the disk, and no other master waits for it.
+DEFAULT_ATTEMPT = 2.0
+
+
+class OnDatabase(BaseClient):
+    """A client whose only master is a database."""
+
+    _database: Database
+    _settings: Settings
+
+    def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
+        """Set the database and the settings; call this before `BaseClient.__init__`."""
+        self._database = Database(database)
+        self._settings = Settings.of(
+            self._database.family, table, mode, dialect, socket.gethostname() if owner is None else owner
+        )
+
+    def _wakeups(self, wakeups: Wakeups) -> Wakeups:
+        """Return how waiters learn of a release: only PostgreSQL notifies them."""
+        return "poll" if wakeups == "auto" and self._database.family != "postgresql" else wakeups
+
+    def _masters_of(self, masters: object) -> list[Any]:
+        return [masters]
+
+    @property
+    def _dialler(self) -> Callable[..., Any]:
+        return partial(Dialler, connect=DatabaseDial(self._settings, self._database))
+
+    def _no_scripts(self) -> str:
+        return f"a database has plain, fenced and re-entrant locks; {FAMILY} need a server of Redis or Valkey"
+
+    def _new(
+        self,
+        lock_of: type[AnyLock],
+        name: str | bytes,
+        ttl: float | None,
+        options: Mapping[str, Any],
+        kind: Callable[[bytes], Any] | None = None,
+        suffix: bytes = b"",
+    ) -> AnyLock:
+        if options.get("fence") and not self._settings.has_fences:
+            raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")
+        return super()._new(lock_of, name, ttl, options, kind, suffix)
+
+    def _limit_names(self) -> None:
+        """Refuse names that ShedLock's table cannot have; call this after `BaseClient.__init__`."""
+        if self._settings.dialect == SHEDLOCK:
+            self._key_of = partial(_key_for_shedlock, self._key_of)
+
+
+def _key_for_shedlock(key_of: Callable[[bytes, object], bytes], prefix: bytes, name: object) -> bytes:
+    key = key_of(prefix, name)
+    if not is_shedlock_name(key):
+        raise ConfigurationError(
+            f"name: ShedLock's table has names of at most {NAME_LENGTH} characters of text, prefix included"
+        )
+    return key

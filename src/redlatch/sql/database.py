@@ -1,0 +1,105 @@
+"""A database as the only master of a client: its name, and the engine that opens connections of our own to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from redlatch.errors import ConfigurationError
+
+# How long a driver connects, in whole seconds, and the names of that argument.
+CONNECT_SECONDS = 5
+_TIMEOUTS = {
+    "psycopg": "connect_timeout",
+    "psycopg2": "connect_timeout",
+    "asyncpg": "timeout",
+    "pymysql": "connect_timeout",
+    "mysqldb": "connect_timeout",
+    "asyncmy": "connect_timeout",
+    "aiomysql": "connect_timeout",
+}
+
+FAMILIES = ("postgresql", "mysql", "mariadb", "sqlite")
+
+
+class Database:
+    """A database that locks are kept in.
+
+    Args:
+        database: a URL of SQLAlchemy, or an Engine or AsyncEngine. Its pool is not used: connections of locks are
+            opened beside it, in the same way.
+
+    Attributes:
+        engine: opens the connections; an AsyncEngine if the driver of the URL is for asyncio.
+        family: "postgresql", "mysql" or "sqlite".
+        address: the URL without user, password and other options than hosts and sockets, for messages.
+        listed_as: what messages call it instead of its place in a list of masters.
+        name, group, by_db: as those of `redlatch.masters.master.Master`.
+
+    Raises:
+        ConfigurationError: no such database is supported, its driver is missing, or the URL is malformed.
+    """
+
+    listed_as = "database"
+    group = None
+    by_db = False
+
+    def __init__(self, database: object) -> None:
+        self.engine: Engine | AsyncEngine = _engine_of(database)
+        url = self.engine.url
+        backend = url.get_backend_name()
+        if backend not in FAMILIES:
+            raise ConfigurationError(f"database: {backend} is not supported; use one of {', '.join(FAMILIES)}")
+        if backend == "sqlite" and (url.database or ":memory:") == ":memory:":
+            raise ConfigurationError("database: only one connection sees a database in memory; name a file")
+        self.family = "mysql" if backend == "mariadb" else backend
+        # Several hosts, or the folder of a socket, are an option of the URL.
+        hosts = {name: value for name, value in url.query.items() if name in ("host", "unix_socket")}
+        plain = sqlalchemy.URL.create(backend, host=url.host, port=url.port, database=url.database, query=hosts)
+        self.address = self.name = plain.render_as_string()
+
+
+def _without_pool(engine: Engine) -> NullPool:
+    """Return a pool without room that connects as the engine does, with its creator and its event listeners."""
+    pool = engine.pool
+    return NullPool(pool._creator, dialect=pool._dialect, _dispatch=pool.dispatch)
+
+
+def _limits_of(url: sqlalchemy.URL, driver: str) -> dict[str, Any]:
+    """Return the arguments that limit how long a driver connects, unless the URL does.
+
+    Otherwise an attempt to reach a stopped server hangs for minutes, although the server goes on.
+    """
+    name = _TIMEOUTS.get(driver)
+    return {} if name is None or name in url.query else {name: CONNECT_SECONDS}
+
+
+def _engine_of(database: object) -> Engine | AsyncEngine:
+    try:
+        if isinstance(database, Engine):
+            return sqlalchemy.create_engine(database.url, pool=_without_pool(database))
+        if isinstance(database, AsyncEngine):
+            return create_async_engine(database.url, pool=_without_pool(database.sync_engine))
+        if not isinstance(database, (str, sqlalchemy.URL)):
+            what = type(database).__name__
+            raise TypeError(f"database: a URL, an Engine or an AsyncEngine is needed, not {what}")
+        url = make_url(database)
+        dialect = url.get_dialect()
+        options: dict[str, Any] = {"poolclass": NullPool, "connect_args": _limits_of(url, dialect.driver)}
+        asynchronous = dialect.is_async
+        return create_async_engine(url, **options) if asynchronous else sqlalchemy.create_engine(url, **options)
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        # SQLAlchemy quotes the URL, which may have a password.
+        raise ConfigurationError(
+            "database: a URL of SQLAlchemy is needed, such as 'postgresql+psycopg://user@host/database'"
+        ) from None
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"database: its driver is not installed ({error.name}); name another one in the URL, as in "
+            "'postgresql+psycopg://', or install it"
+        ) from None

@@ -1,0 +1,64 @@
+"""The descriptors of connections: a forked child gives them up, and the end of an idle connection is noticed."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import weakref
+from typing import Any, Protocol
+
+# A peer that is gone without a word is noticed after about 25 seconds.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+# What `poll` reports of a connection whose other end was closed. Errors and hang-ups are always reported.
+HANGUP: int = getattr(select, "POLLRDHUP", 0)
+
+
+class Holder(Protocol):
+    """Whatever has descriptors that a forked child must give up."""
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors."""
+
+
+_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def give_up_at_fork(holder: Holder) -> None:
+    """Have the descriptors of a holder lead nowhere in every child that is forked off, unless it is gone by then.
+
+    Otherwise the database would not notice the end of the parent while the child lives, and would keep the locks of its
+    session; and a finalizer in the child could say goodbye on the parent's connection.
+    """
+    _holders.add(holder)
+
+
+def _give_up_all() -> None:
+    there = [descriptor for holder in list(_holders) for descriptor in holder.descriptors()]
+    if there:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in there:
+            # Not closed: a finalizer would close whatever gets this number next.
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_give_up_all)
+
+
+def descriptor_of(raw: Any) -> int:
+    """Return the descriptor of a driver's connection; -1 if it has none, or does not tell."""
+    source: Any = raw if hasattr(raw, "fileno") else getattr(raw, "_sock", None)
+    return -1 if source is None else int(source.fileno())
+
+
+def keep_alive(descriptor: int) -> None:
+    """Have the system find out whether the other end of a TCP connection still exists."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

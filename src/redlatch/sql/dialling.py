@@ -1,0 +1,152 @@
+"""Connecting to a database: the checks of a handshake, and the bridge for the engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from redlatch.errors import MasterQuarantined
+from redlatch.sql import shedlock
+from redlatch.sql.backend import Store, Translator
+from redlatch.sql.checks import (
+    is_pooled,
+    prepare,
+    refuse_galera,
+    refuse_pooler,
+    refuse_replica,
+    refuse_without_table,
+)
+from redlatch.sql.connection import OwnConnection, connect, text_of
+from redlatch.sql.database import Database
+from redlatch.sql.history import History, life_of
+from redlatch.sql.rows import MySQLRows, Rows
+from redlatch.sql.sessions import MySQLSession, PostgresSession
+from redlatch.sql.settings import SHEDLOCK, Settings
+from redlatch.sql.table import layout_of
+from redlatch.votes.commands import BY_SHA
+from redlatch.votes.said import shown
+from redlatch.wire.bridge import ENDS, VOIDS, BackendLost, open_bridge
+from redlatch.wire.connect import Connection, HandshakeExtension
+from redlatch.wire.net import now_ns
+from redlatch.wire.traits import Traits
+
+# How long connecting may take, in seconds: a dozen statements, and perhaps a second connection.
+LONGEST_DIAL = 10.0
+
+logger = logging.getLogger("redlatch")
+
+
+class DatabaseTraits(Traits):
+    """What is known of a database, in the words of the drivers.
+
+    Args:
+        identity: names the server and the history of its data.
+        tracks: whether it notifies waiters of releases.
+        history: what the client remembers of the database.
+        doubted_ns: locks granted before this time may be gone, in ns since boot; 0 if no lock is in doubt.
+    """
+
+    def __init__(self, identity: str, tracks: bool, history: History, doubted_ns: int) -> None:
+        super().__init__({"run_id": identity, "role": "master"}, 3, tracks)
+        self.dialect = BY_SHA
+        self.doubted_ns = doubted_ns
+        self._history = history
+
+    def reply_error(self, text: str, login: bool = False) -> Exception:
+        """Return the exception for an error reply. The bridge wrote its text, which repeats nothing that was sent."""
+        word, _, rest = text.partition(" ")
+        if word == VOIDS:
+            # The engine puts all holders in doubt, so the next connection need not.
+            self._history.forget()
+            return MasterQuarantined(shown(rest), doubted_ns=now_ns())
+        return ConnectionError(shown(rest)) if word == ENDS else RuntimeError(shown(rest))
+
+    def ends(self, error: Exception) -> bool:
+        return isinstance(error, (ConnectionError, MasterQuarantined))
+
+
+class DatabaseDial:
+    """Dials the database of one client.
+
+    Args:
+        settings: which locks the client has there.
+        database: the database.
+    """
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._history = History(database.address, settings.by_session)
+        self._opening = threading.Lock()
+
+    def __call__(
+        self, database: Any, timeout: float, tracking: bool, extension: HandshakeExtension | None
+    ) -> Connection:
+        """Connect to the database, and start the bridge.
+
+        Raises:
+            OSError: the database cannot be reached.
+            MasterRefused: it is not fit for locks; the message says what to do.
+        """
+        try:
+            sock, backend = open_bridge(lambda: self._open_alone(database, tracking), max(timeout, LONGEST_DIAL))
+        except BackendLost as lost:
+            raise ConnectionError(str(lost)) from lost
+        doubted_ns = now_ns() if backend.doubt else 0
+        if backend.doubt:
+            logger.warning("database %s: locks are verified, because %s", database.address, backend.doubt)
+        self._history.note(backend.life)
+        traits = DatabaseTraits(backend.life.identity, backend.notices is not None, self._history, doubted_ns)
+        return Connection(sock, traits)
+
+    def _open_alone(self, database: Database, tracking: bool) -> Translator:
+        """Open a connection, unless an earlier attempt hangs: a stopped server must not get one after the other."""
+        if not self._opening.acquire(blocking=False):
+            raise BackendLost("the last attempt to connect has not ended yet")
+        try:
+            return self._open(database, tracking)
+        finally:
+            self._opening.release()
+
+    def _open(self, database: Database, tracking: bool) -> Translator:
+        connection = connect(database.engine)
+        try:
+            return self._examine(database, connection, tracking)
+        except DBAPIError as error:
+            connection.close()
+            raise BackendLost(text_of(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _examine(self, database: Database, connection: OwnConnection, tracking: bool) -> Translator:
+        family, settings = database.family, self._settings
+        # Look for a pooler first: what is set behind one stays set for other clients.
+        pooled = family == "postgresql" and is_pooled(database, connection)
+        connection.run(lambda raw: prepare(raw, family, settings, pooled))
+        life = connection.run(lambda raw: life_of(raw, database))
+        if not settings.by_session:
+            connection.run(self._history.read_clock)
+        doubt = self._history.doubt_about(life)
+        connection.run(lambda raw: refuse_replica(raw, database))
+        if settings.by_session:
+            if pooled:
+                refuse_pooler(database)
+            connection.run(lambda raw: refuse_galera(raw, database))
+        else:
+            connection.run(lambda raw: refuse_without_table(raw, database, settings))
+        notices = connection.listen(settings.channel) if tracking and family == "postgresql" and not pooled else None
+        return Translator(connection, _store_of(connection, family, settings), notices, self._history, life, doubt)
+
+
+def _store_of(connection: OwnConnection, family: str, settings: Settings) -> Store:
+    channel = settings.channel if family == "postgresql" else None
+    if settings.table is None:
+        return MySQLSession(connection) if family == "mysql" else PostgresSession(connection, channel)
+    if settings.dialect == SHEDLOCK:
+        layout = shedlock.layout_of(settings.table)
+    else:
+        layout = layout_of(settings.table, settings.owner)
+    return MySQLRows(connection, layout) if family == "mysql" else Rows(connection, layout, channel)

@@ -1,0 +1,202 @@
+"""Locks as rows of a table: the statement for each command.
+
+Each statement is a transaction of its own (AUTOCOMMIT), reads the server's clock when it is evaluated, and compares the
+token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+from sqlalchemy.dialects import postgresql, sqlite
+
+from redlatch.sql.connection import OwnConnection
+from redlatch.sql.table import Layout, larger
+
+
+class Rows:
+    """The locks of a table on PostgreSQL or SQLite.
+
+    Args:
+        connection: to the database.
+        layout: what the columns of the table mean.
+        channel: on which releases are announced (PostgreSQL); None for none.
+    """
+
+    ends_with_connection = False
+    pause = 1.0
+
+    def __init__(self, connection: OwnConnection, layout: Layout, channel: str | None = None) -> None:
+        self._connection = connection
+        self._layout = layout
+        name, until = layout.name, layout.until
+        held = (name == bindparam("key")) & (layout.token == bindparam("holder")) & (until > layout.now)
+        update = sa.update(layout.table).where(held)
+        self._owned = sa.select(sa.literal(1)).select_from(layout.table).where(held)
+        self._left = sa.select(layout.left_us).where(name == bindparam("key"))
+        self._extend = update.values({until: larger(until, layout.later)})
+        self._release = self._announced(update.values({until: layout.free}), channel)
+        if layout.fence is not None:
+            self._confirm = update.where(layout.fence < bindparam("first")).values({layout.fence: bindparam("last")})
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make the statements that differ between the databases."""
+        fence = self._layout.fence
+        if fence is None:
+            self._acquire = self._acquiring({}, {}, sa.literal(1))
+            return
+        self._acquire = self._acquiring({fence: 0}, {}, fence)
+        self._acquire_fenced = self._acquiring({fence: bindparam("last")}, {fence: self._number()}, fence)
+
+    def _number(self) -> Any:
+        """Return the new fence: the last proposed one, or a number above all that were given out."""
+        return larger(self._layout.fence + 1, bindparam("first")) + bindparam("extra")
+
+    def _taken(self) -> dict[Any, Any]:
+        """Return what a row gets with each holder."""
+        layout = self._layout
+        return {layout.token: bindparam("holder"), layout.until: layout.later, **layout.taken}
+
+    def _acquiring(self, new: dict[Any, Any], old: dict[Any, Any], answer: Any) -> Any:
+        """Return the statement that takes a row.
+
+        Args:
+            new: what a new row gets, beside the usual values.
+            old: what an old row gets.
+            answer: what the statement returns if the row was taken.
+        """
+        layout = self._layout
+        dialect = self._connection.run(lambda connection: connection.dialect.name)
+        insert = (sqlite if dialect == "sqlite" else postgresql).insert(layout.table)
+        return (
+            insert.values({layout.name: bindparam("key"), **self._taken(), **new})
+            .on_conflict_do_update(
+                index_elements=[layout.name], set_={**self._taken(), **old}, where=layout.until <= layout.now
+            )
+            .returning(answer)
+        )
+
+    def _announced(self, release: Any, channel: str | None) -> Any:
+        """Return the statement that releases a row, and announces that on the channel."""
+        if channel is None:
+            return release
+        name = self._layout.name
+        released = release.returning(name).cte("released")
+        raw = sa.func.convert_to(released.c.name, "UTF8") if self._layout.as_text else released.c.name
+        return sa.select(sa.func.pg_notify(channel, sa.func.encode(raw, "hex"))).select_from(released)
+
+    # --- commands ----------------------------------------------------------------------------------
+
+    def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        """Take a row that is free, and make it if it does not exist; return whether it was taken."""
+        return self._scalar(self._acquire, key, token, ttl_us=1000 * ttl_ms) is not None
+
+    def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
+        """Take a row that is free, with the fences from `first` to `last`.
+
+        Returns:
+            `first` if no fence was as high; otherwise minus the highest fence; 0 if the row is not free.
+        """
+        numbers = {"ttl_us": 1000 * ttl_ms, "first": first, "last": last, "extra": last - first}
+        stored = self._scalar(self._acquire_fenced, key, token, **numbers)
+        if stored is None:
+            return 0
+        return first if stored == last else -int(stored)
+
+    def confirm(self, key: bytes, token: bytes, first: int, last: int) -> bool:
+        """Give the holder the fences from `first` to `last`, if no fence was as high."""
+        return self._changes(self._confirm, key, token, first=first, last=last)
+
+    def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        """Let the holder have the row for at least this time; return whether it has the row."""
+        return self._changes(self._extend, key, token, ttl_us=1000 * ttl_ms)
+
+    def release(self, key: bytes, token: bytes) -> bool:
+        """Release the row; return whether this holder had it."""
+        return self._changes(self._release, key, token)
+
+    def owned(self, key: bytes, token: bytes) -> bool:
+        """Return whether this holder has the row."""
+        return self._scalar(self._owned, key, token) is not None
+
+    def left_ms(self, key: bytes) -> int | None:
+        """Return for how long the row is held, in milliseconds rounded up; None if it is free."""
+        left = self._scalar(self._left, key)
+        return None if left is None or left <= 0 else -(-int(left) // 1000)
+
+    def tick(self) -> None:
+        """Do nothing: rows expire by themselves."""
+
+    # --- statements --------------------------------------------------------------------------------
+
+    def _values(self, key: bytes, token: bytes | None, numbers: dict[str, int]) -> dict[str, Any]:
+        as_text = self._layout.as_text
+        values: dict[str, Any] = {"key": key.decode() if as_text else key, **numbers}
+        if token is not None:
+            values["holder"] = token.decode() if as_text else token
+        return values
+
+    def _scalar(self, statement: Any, key: bytes, token: bytes | None = None, **numbers: int) -> Any:
+        """Return the first value that a statement returns, or None."""
+        values = self._values(key, token, numbers)
+        return self._connection.run(lambda connection: connection.execute(statement, values).scalar())
+
+    def _changes(self, statement: Any, key: bytes, token: bytes | None = None, **numbers: int) -> bool:
+        """Return whether a statement has changed a row."""
+        values = self._values(key, token, numbers)
+
+        def run(connection: sa.Connection) -> bool:
+            result = connection.execute(statement, values)
+            return bool(result.fetchall()) if result.returns_rows else result.rowcount > 0
+
+        return self._connection.run(run)
+
+
+class MySQLRows(Rows):
+    """The locks of a table on MySQL or MariaDB.
+
+    An INSERT takes locks with which others may deadlock. So it runs only for names without a row.
+    """
+
+    _exists: Any
+    _fence_of: Any
+    _insert: Any
+
+    def _begin(self) -> None:
+        layout = self._layout
+        name = layout.name == bindparam("key")
+        update = sa.update(layout.table).where(name, layout.until <= layout.now)
+        self._acquire = update.values(self._taken())
+        nobody: dict[Any, Any] = {layout.name: bindparam("key"), layout.token: bindparam("holder"), **layout.empty}
+        nobody[layout.until] = layout.free
+        if layout.fence is not None:
+            nobody[layout.fence] = 0
+            self._acquire_fenced = update.values({**self._taken(), layout.fence: self._number()})
+            self._fence_of = sa.select(layout.fence).where(name, layout.token == bindparam("holder"))
+        self._exists = sa.select(sa.literal(1)).select_from(layout.table).where(name)
+        self._insert = sa.insert(layout.table).values(nobody).prefix_with("IGNORE")
+
+    def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        return self._take(self._acquire, key, token, ttl_us=1000 * ttl_ms)
+
+    def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        # Some connections count a row only if it is different afterwards.
+        return super().extend(key, token, ttl_ms) or self.owned(key, token)
+
+    def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
+        if not self._take(self._acquire_fenced, key, token, ttl_us=1000 * ttl_ms, first=first, extra=last - first):
+            return 0
+        stored = self._scalar(self._fence_of, key, token)
+        return first if stored == last else -int(stored or 0)
+
+    def _take(self, update: Any, key: bytes, token: bytes, **numbers: int) -> bool:
+        """Take a row that is free, and make it if it does not exist."""
+        if self._changes(update, key, token, **numbers):
+            return True
+        # Asked each time: somebody may have deleted the row.
+        if self._scalar(self._exists, key) is not None or not self._changes(self._insert, key, b""):
+            return False
+        return self._changes(update, key, token, **numbers)

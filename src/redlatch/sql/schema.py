@@ -1,0 +1,54 @@
+"""Making the table of locks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateTable
+
+from redlatch.errors import ConfigurationError, QuorumUnavailable
+from redlatch.sql.backend import code_of
+from redlatch.sql.connection import connect, text_of
+from redlatch.sql.database import Database
+from redlatch.sql.settings import REDLATCH, Settings
+from redlatch.wire.bridge import BackendLost
+
+# What PostgreSQL says if another process makes the table at the same time: its name, its type or a row of its catalogue
+# exists already.
+MADE = {"42P07", "42710", "23505"}
+
+
+def make_table(database: Database, settings: Settings) -> None:
+    """Make the table of locks, unless it exists.
+
+    Raises:
+        ConfigurationError: there is no table of ours.
+        QuorumUnavailable: the database cannot be reached, or refuses.
+    """
+    if settings.table is None or settings.dialect != REDLATCH:
+        raise ConfigurationError("create_table: locks of a session have no table, and ShedLock documents its own")
+    # A driver for asyncio needs an event loop of its own, and the calling thread may run one.
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            thread.submit(_make, database, settings).result()
+        except (BackendLost, DBAPIError) as error:
+            what = f"the table {settings.table.fullname} cannot be made in {database.address}: {text_of(error)}"
+            raise QuorumUnavailable(what) from error
+
+
+def _make(database: Database, settings: Settings) -> None:
+    connection = connect(database.engine)
+    try:
+        table = settings.table
+        assert table is not None
+        statement = CreateTable(table, if_not_exists=True)
+        try:
+            connection.run(lambda raw: raw.execute(statement))
+        except DBAPIError as error:
+            if code_of(error) not in MADE:
+                raise
+            # Another process has just made it. Now it is there.
+            connection.run(lambda raw: raw.execute(statement))
+    finally:
+        connection.close()

@@ -1,0 +1,186 @@
+"""Locks that belong to a connection: advisory locks of PostgreSQL, GET_LOCK of MySQL and MariaDB.
+
+The database frees them when the connection breaks. A ttl is kept on this side: a lock that was not extended in time is
+freed, as in a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import sqlalchemy as sa
+
+from redlatch.sql.connection import OwnConnection
+from redlatch.votes.units import MILLISECOND
+from redlatch.wire.bridge import BackendLost
+from redlatch.wire.net import now_ns
+
+# How often the connection is checked while a lock is held, in seconds.
+LOOK_EVERY = 0.5
+
+# The answer to how long a lock is still held. Nobody knows, so a waiter asks again after this time at the latest.
+ASK_AGAIN_MS = 1000
+
+# MySQL allows names of 64 characters.
+MYSQL_PREFIX, DIGEST_BYTES = "redlatch:", 20
+
+
+class Session:
+    """The locks of one connection.
+
+    Args:
+        connection: to the database.
+    """
+
+    ends_with_connection = True
+    pause = LOOK_EVERY
+
+    _number: str  # asks for the number of the session
+
+    def __init__(self, connection: OwnConnection) -> None:
+        self._connection = connection
+        self._session: int | None = None  # the number of the session in the database
+        self._held: dict[bytes, tuple[bytes, int]] = {}  # the token and the end of each lock in ns, by key
+
+    # --- statements --------------------------------------------------------------------------------
+
+    def _lock(self, key: bytes) -> bool:
+        """Take the lock of this key if it is free."""
+        raise NotImplementedError
+
+    def _unlock(self, key: bytes) -> bool:
+        """Free the lock of this key; return whether this session had it."""
+        raise NotImplementedError
+
+    def _is_locked(self, key: bytes) -> bool:
+        """Return whether any connection has the lock of this key."""
+        raise NotImplementedError
+
+    def _stands(self) -> bool:
+        """Return True if the database answers on this connection.
+
+        Raises:
+            BackendLost: another session has answered, so the locks are somewhere else.
+        """
+        number = self._scalar(self._number)
+        if self._session is not None and number != self._session:
+            raise BackendLost("a pooler has given the connection to another session of the database")
+        self._session = number
+        return True
+
+    def _scalar(self, statement: str, **values: Any) -> Any:
+        text = sa.text(statement)
+        return self._connection.run(lambda connection: connection.execute(text, values).scalar())
+
+    # --- commands ----------------------------------------------------------------------------------
+
+    def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        self.expire()
+        # A database would give the lock to its own connection again.
+        if key in self._held or not self._lock(key):
+            return False
+        self._held[key] = token, now_ns() + ttl_ms * MILLISECOND
+        return True
+
+    def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
+        raise NotImplementedError("locks of a session have no fences")
+
+    def confirm(self, key: bytes, token: bytes, first: int, last: int) -> bool:
+        raise NotImplementedError("locks of a session have no fences")
+
+    def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        if not self.owned(key, token):
+            return False
+        until = max(self._held[key][1], now_ns() + ttl_ms * MILLISECOND)
+        self._held[key] = token, until
+        return True
+
+    def release(self, key: bytes, token: bytes) -> bool:
+        self.expire()
+        if self._held.get(key, (b"", 0))[0] != token:
+            return False
+        had = self._unlock(key)
+        del self._held[key]
+        return had
+
+    def owned(self, key: bytes, token: bytes) -> bool:
+        """Return whether this holder has the lock; asks the database, which shows whether the connection stands."""
+        self.expire()
+        return self._held.get(key, (b"", 0))[0] == token and self._stands()
+
+    def left_ms(self, key: bytes) -> int | None:
+        self.expire()
+        return ASK_AGAIN_MS if key in self._held or self._is_locked(key) else None
+
+    def tick(self) -> None:
+        """Free locks whose time is over. While there are others, check that the connection stands."""
+        self.expire()
+        if self._held:
+            self._stands()
+
+    def expire(self) -> None:
+        """Free locks whose time is over."""
+        now = now_ns()
+        for key in [key for key, (_, until) in self._held.items() if until <= now]:
+            self._unlock(key)
+            del self._held[key]
+
+
+class PostgresSession(Session):
+    """Advisory locks of PostgreSQL.
+
+    Args:
+        channel: on which releases are announced.
+    """
+
+    _number = "SELECT pg_backend_pid()"
+
+    def __init__(self, connection: OwnConnection, channel: str | None) -> None:
+        super().__init__(connection)
+        self._channel = channel
+
+    def _lock(self, key: bytes) -> bool:
+        return bool(self._scalar("SELECT pg_try_advisory_lock(:number)", number=number_of(key)))
+
+    def _unlock(self, key: bytes) -> bool:
+        if self._channel is None:
+            return bool(self._scalar("SELECT pg_advisory_unlock(:number)", number=number_of(key)))
+        # The notice leaves after the statement, when the lock is free.
+        unlocks = "SELECT pg_advisory_unlock(:number), pg_notify(:channel, :name)"
+        return bool(self._scalar(unlocks, number=number_of(key), channel=self._channel, name=key.hex()))
+
+    def _is_locked(self, key: bytes) -> bool:
+        number = number_of(key) & (1 << 64) - 1
+        found = self._scalar(
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid = :high "
+            "AND objid = :low AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            high=number >> 32,
+            low=number & 0xFFFFFFFF,
+        )
+        return found is not None
+
+
+class MySQLSession(Session):
+    """GET_LOCK of MySQL and MariaDB."""
+
+    _number = "SELECT CONNECTION_ID()"
+
+    def _lock(self, key: bytes) -> bool:
+        return bool(self._scalar("SELECT GET_LOCK(:name, 0)", name=name_of(key)))
+
+    def _unlock(self, key: bytes) -> bool:
+        return bool(self._scalar("SELECT RELEASE_LOCK(:name)", name=name_of(key)))
+
+    def _is_locked(self, key: bytes) -> bool:
+        return self._scalar("SELECT IS_USED_LOCK(:name)", name=name_of(key)) is not None
+
+
+def number_of(key: bytes) -> int:
+    """Return the number of an advisory lock: BLAKE2b of its key with a digest of 8 bytes, signed and little-endian."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little", signed=True)
+
+
+def name_of(key: bytes) -> str:
+    """Return the name of a lock of MySQL: a prefix, and BLAKE2b of its key with a digest of 20 bytes in hexadecimal."""
+    return MYSQL_PREFIX + hashlib.blake2b(key, digest_size=DIGEST_BYTES).hexdigest()

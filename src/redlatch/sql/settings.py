@@ -1,0 +1,76 @@
+"""The settings of a client of a database: its table, its mode and its dialect, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from redlatch.errors import ConfigurationError
+from redlatch.sql.shedlock import DEFAULT_SHEDLOCK_TABLE, shedlock_table
+from redlatch.sql.table import DEFAULT_TABLE, named_table
+
+MODES = TABLE, SESSION = "table", "session"
+DIALECTS = REDLATCH, SHEDLOCK = "redlatch", "shedlock"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which locks a client has in its database.
+
+    Attributes:
+        table: the table of locks; None in the mode "session".
+        dialect: whose columns the table has.
+        owner: what the table says of the holder.
+        channel: on which PostgreSQL announces releases.
+    """
+
+    table: sa.Table | None
+    dialect: str
+    owner: str
+
+    @property
+    def by_session(self) -> bool:
+        """Whether a lock belongs to a connection, and ends with it."""
+        return self.table is None
+
+    @property
+    def channel(self) -> str:
+        """The channel on which PostgreSQL announces releases."""
+        if self.table is None:
+            return "redlatch"
+        # PostgreSQL cuts names to 63 bytes, and refuses a longer one in pg_notify.
+        return f"redlatch_{self.table.name}".encode()[:63].decode(errors="ignore")
+
+    @property
+    def has_fences(self) -> bool:
+        """Whether holders can be numbered."""
+        return self.table is not None and self.dialect == REDLATCH
+
+    @classmethod
+    def of(cls, family: str, table: str | None, mode: str, dialect: str, owner: str) -> Settings:
+        """Check the arguments of a client; return its settings.
+
+        Args:
+            family: of the database.
+            table: the name of the table; None is the usual one of the dialect.
+            mode, dialect, owner: as for the client.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid, or two do not fit.
+        """
+        if mode not in MODES:
+            raise ConfigurationError(f"mode: 'table' or 'session' is needed, got {mode!r}")
+        if dialect not in DIALECTS:
+            raise ConfigurationError(f"dialect: 'redlatch' or 'shedlock' is needed, got {dialect!r}")
+        if mode == SESSION:
+            if family == "sqlite":
+                raise ConfigurationError("mode: SQLite has no locks of a session; use mode='table'")
+            if table is not None or dialect != REDLATCH:
+                raise ConfigurationError("mode: locks of a session have no table; leave out table and dialect")
+            return cls(None, dialect, owner)
+        if dialect == SHEDLOCK:
+            if family == "sqlite":
+                raise ConfigurationError("dialect: ShedLock does not support SQLite; use another database")
+            return cls(shedlock_table(table or DEFAULT_SHEDLOCK_TABLE), dialect, owner)
+        return cls(named_table(table or DEFAULT_TABLE), dialect, owner)

@@ -1,0 +1,160 @@
+"""The table of locks: one row for each name, which stays, so that its fence grows for ever."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from redlatch.errors import ConfigurationError
+from redlatch.votes.key import MAX_BYTES
+
+DEFAULT_TABLE = "redlatch_lock"
+
+# A token of ours has 32 bytes.
+TOKEN_BYTES = 64
+OWNER_LENGTH = 255
+
+
+def lock_table(name: str = DEFAULT_TABLE, schema: str | None = None, metadata: sa.MetaData | None = None) -> sa.Table:
+    """Return the table of locks, for `create_table` or for a migration.
+
+    Args:
+        name: its name.
+        schema: its schema; None is the default one.
+        metadata: which it belongs to; None makes a new one.
+    """
+
+    def binary(length: int) -> Any:
+        # Bytes are compared exactly. A collation might take two names for one.
+        return sa.LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
+
+    big: Any = sa.BigInteger()
+    return sa.Table(
+        name,
+        sa.MetaData() if metadata is None else metadata,
+        sa.Column("name", binary(MAX_BYTES), primary_key=True),
+        sa.Column("token", binary(TOKEN_BYTES), nullable=False),
+        sa.Column("fence", big, nullable=False),
+        sa.Column("until_us", big, nullable=False),
+        sa.Column("owner", sa.String(OWNER_LENGTH), nullable=False),
+        sa.Column("since_us", big, nullable=False),
+        schema=schema,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+    )
+
+
+def named_table(table: str) -> sa.Table:
+    """Return the table of locks that a user names, perhaps as "schema.table".
+
+    Raises:
+        TypeError, ConfigurationError: the name is malformed.
+    """
+    if not isinstance(table, str):
+        raise TypeError(f"table: a name as str is needed, not {type(table).__name__}")
+    schema, _, name = table.rpartition(".")
+    if not all([part.isidentifier() for part in table.split(".")]) or "." in schema:
+        raise ConfigurationError(f"table: a name like '{DEFAULT_TABLE}' or 'schema.{DEFAULT_TABLE}' is needed")
+    return lock_table(name, schema or None)
+
+
+class Layout(NamedTuple):
+    """What the columns of a table of locks mean.
+
+    Args:
+        table: the table.
+        name: the column of the lock's name, which is unique.
+        token: the column of the holder's token.
+        until: the column that says until when the lock is held.
+        fence: the column of the highest fence; None if holders have no numbers.
+        now: the server's clock, as `until` has it.
+        later: the same after the parameter `ttl_us`, in microseconds.
+        left_us: for how many microseconds the lock is held.
+        free: what `until` is once the lock was released.
+        taken: what further columns get with each holder.
+        empty: the same for a row of MySQL that nobody holds yet.
+        as_text: whether names and tokens are text.
+    """
+
+    table: sa.Table
+    name: Any
+    token: Any
+    until: Any
+    fence: Any
+    now: Any
+    later: Any
+    left_us: Any
+    free: Any
+    taken: dict[str, Any]
+    empty: dict[str, Any]
+    as_text: bool
+
+
+def layout_of(table: sa.Table, owner: str) -> Layout:
+    """Return what the columns of `lock_table` mean; `owner` is what stands in the column of that name."""
+    columns = table.c
+    return Layout(
+        table=table,
+        name=columns.name,
+        token=columns.token,
+        until=columns.until_us,
+        fence=columns.fence,
+        now=now_us(),
+        later=now_us() + sa.bindparam("ttl_us"),
+        left_us=columns.until_us - now_us(),
+        free=0,
+        taken={"since_us": now_us(), "owner": owner[:OWNER_LENGTH]},
+        empty={"since_us": 0, "owner": ""},
+        as_text=False,
+    )
+
+
+class now_us(FunctionElement[int]):
+    """The server's clock when the expression is evaluated, in microseconds since 1970.
+
+    The standard's CURRENT_TIMESTAMP is the start of the transaction or of the statement. A statement may wait for a row
+    after that.
+    """
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "now_us"
+
+
+@compiles(now_us, "postgresql")
+def _now_of_postgresql(element: now_us, compiler: Any, **_: Any) -> str:
+    return "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint)"
+
+
+@compiles(now_us, "mysql")
+@compiles(now_us, "mariadb")
+def _now_of_mysql(element: now_us, compiler: Any, **_: Any) -> str:
+    # The connection has the time zone UTC, which has no hour twice.
+    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+
+
+@compiles(now_us, "sqlite")
+def _now_of_sqlite(element: now_us, compiler: Any, **_: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
+
+
+class larger(FunctionElement[int]):
+    """The larger of two numbers."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+    name = "larger"
+
+
+@compiles(larger)
+def _greatest(element: larger, compiler: Any, **options: Any) -> str:
+    return f"greatest({compiler.process(element.clauses, **options)})"
+
+
+@compiles(larger, "sqlite")
+def _max(element: larger, compiler: Any, **options: Any) -> str:
+    return f"max({compiler.process(element.clauses, **options)})"

@@ -1,0 +1,1 @@
+"""Tests of `redlatch.sql`: unit tests of its modules, and whole clients on real databases."""

@@ -1,0 +1,266 @@
+"""The translator between the engine's commands and a store of locks, and the codes of errors."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from redlatch.sql import backend
+from redlatch.sql.backend import TRIES, Translator, code_of, is_busy, is_over
+from redlatch.sql.connection import CLOSED
+from redlatch.sql.history import History, Life
+from redlatch.votes.scripts import ACQUIRE_FENCED, EXTEND, LOCKED, OWNED, RELEASE
+from redlatch.wire.bridge import BackendLost
+
+
+def error(*arguments: object, **attributes: object) -> DBAPIError:
+    original = sqlite3.OperationalError(*arguments)
+    vars(original).update(attributes)
+    return OperationalError("a statement", {}, original)
+
+
+BUSY_ERROR = error(1205, "Lock wait timeout exceeded")
+
+
+class Store:
+    """A store with one row, which fails as often as it is told to."""
+
+    ends_with_connection = False
+    pause = 1.0
+
+    def __init__(self) -> None:
+        self.holder: bytes | None = None
+        self.failures: list[Exception] = []
+        self.ticks = self.calls = 0
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop()
+
+    def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        self._call()
+        if self.holder is None:
+            self.holder = token
+        return self.holder == token
+
+    def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
+        return first if self.acquire(key, token, ttl_ms) else 0
+
+    def confirm(self, key: bytes, token: bytes, first: int, last: int) -> bool:
+        return self.owned(key, token)
+
+    def extend(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
+        return self.owned(key, token)
+
+    def release(self, key: bytes, token: bytes) -> bool:
+        owned = self.owned(key, token)
+        if owned:
+            self.holder = None
+        return owned
+
+    def owned(self, key: bytes, token: bytes) -> bool:
+        self._call()
+        return self.holder == token
+
+    def left_ms(self, key: bytes) -> int | None:
+        self._call()
+        return None if self.holder is None else 700
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
+class FakeConnection:
+    """A connection whose clock is right, and that waits for nothing."""
+
+    def __init__(self) -> None:
+        self.engine = sa.create_engine("sqlite://")
+        self.waits: list[float | None] = []
+        self.lost: Exception | None = None
+        self.closed = False
+
+    def run(self, call: Callable[[Any], Any]) -> Any:
+        with self.engine.connect() as connection:
+            return call(connection)
+
+    def listen(self, channel: str) -> None: ...
+
+    def wait(self, sock: object, seconds: float | None) -> None:
+        self.waits.append(seconds)
+        if self.lost is not None:
+            raise self.lost
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.closed = True
+
+
+class FakeNotices:
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    def fileno(self) -> int:
+        return -1
+
+    def read(self) -> None: ...
+
+    def take(self) -> list[str]:
+        taken, self.names = self.names, []
+        return taken
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def connection() -> Any:
+    connection = FakeConnection()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def history() -> History:
+    return History("db", False)
+
+
+@pytest.fixture
+def translator(connection: FakeConnection, store: Store, history: History) -> Translator:
+    return Translator(connection, store, FakeNotices(), history, Life("db", 0.0))
+
+
+def script(translator: Translator, which: Any, *words: bytes) -> bytes:
+    return translator.answer([b"EVALSHA", which.sha, b"1", *words])
+
+
+def test_a_lock_goes_through_its_life(translator: Translator) -> None:
+    assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"]) == b"+OK\r\n"
+    assert translator.answer([b"SET", b"k", b"u", b"NX", b"PX", b"1000"]) == b"_\r\n"
+    assert script(translator, OWNED, b"k", b"t") == b":1\r\n"
+    assert script(translator, LOCKED, b"k") == b":1\r\n"
+    assert script(translator, EXTEND, b"k", b"u", b"1000") == b":0\r\n"
+    assert script(translator, EXTEND, b"k", b"t", b"1000") == b":1\r\n"
+    assert translator.answer([b"PTTL", b"k"]) == b":700\r\n"
+    assert script(translator, RELEASE, b"k", b"t") == b":1\r\n"
+    assert translator.answer([b"PTTL", b"k"]) == b":-2\r\n"
+    assert script(translator, ACQUIRE_FENCED, b"k", b"f", b"t", b"1000", b"7", b"9") == b":7\r\n"
+
+
+def test_an_unknown_script_is_refused(translator: Translator) -> None:
+    assert translator.answer([b"EVALSHA", b"0" * 40, b"0"]).startswith(b"-ERR a database has plain and fenced")
+
+
+def test_an_attempt_on_a_busy_row_is_refused_at_once(translator: Translator, store: Store) -> None:
+    store.failures = [BUSY_ERROR]
+    assert translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"]) == b"_\r\n"
+    assert store.calls == 1
+
+
+def test_a_release_of_a_busy_row_is_tried_again(translator: Translator, store: Store) -> None:
+    store.holder, store.failures = b"t", [BUSY_ERROR] * 3
+    assert script(translator, RELEASE, b"k", b"t") == b":1\r\n"
+
+
+def test_a_release_gives_up_in_the_end(translator: Translator, store: Store) -> None:
+    store.holder, store.failures = b"t", [BUSY_ERROR] * (TRIES + 1)
+    assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
+
+
+@pytest.mark.parametrize("voids", [False, True])
+def test_every_end_says_whether_locks_end_with_it(
+    translator: Translator, connection: FakeConnection, store: Store, voids: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.ends_with_connection = voids
+    for failure in (error("gone"), OSError("gone"), RuntimeError("gone"), BackendLost("gone")):
+        store.failures = [failure]
+        with pytest.raises(BackendLost, match="gone") as lost:
+            translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"1000"])
+        assert lost.value.voids is voids
+    connection.lost = BackendLost(CLOSED)
+    with socket.socket() as sock, pytest.raises(BackendLost) as lost:
+        translator.wait(sock)
+    assert lost.value.voids is voids
+    # Only the one that nobody expects has a traceback.
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+def test_a_row_is_watched_before_it_is_looked_at(translator: Translator, store: Store) -> None:
+    store.holder = b"t"
+    translator.answer([b"CLIENT", b"CACHING", b"YES"])
+    translator.answer([b"PTTL", b"k"])
+    translator.notices = FakeNotices(b"k".hex(), b"other".hex(), "not hex")
+    assert list(translator.changes()) == [b"k"]
+    translator.notices = FakeNotices(b"k".hex())
+    assert list(translator.changes()) == []
+
+
+def test_all_waiters_ask_again_when_too_many_keys_are_watched(
+    translator: Translator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "MOST_WATCHED", 2)
+    store.holder = b"t"
+    translator.notices = FakeNotices()
+    for key in (b"a", b"b"):
+        translator.answer([b"CLIENT", b"CACHING", b"YES"])
+        translator.answer([b"PTTL", key])
+    assert list(translator.changes()) == []
+    translator.answer([b"CLIENT", b"CACHING", b"YES"])
+    translator.answer([b"PTTL", b"c"])
+    translator.notices = FakeNotices(b"a".hex(), b"c".hex())
+    assert list(translator.changes()) == [None, b"c"]
+    assert list(translator.changes()) == []
+
+
+def test_an_idle_connection_without_locks_waits_for_ever(
+    translator: Translator, connection: FakeConnection, store: Store
+) -> None:
+    with socket.socket() as sock:
+        translator.wait(sock)
+        translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"])
+        translator.wait(sock)
+    assert connection.waits == [None, 1.0]
+    assert store.ticks == 1
+
+
+def test_a_clock_that_was_set_forward_voids_locks(
+    translator: Translator, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator.answer([b"SET", b"k", b"t", b"NX", b"PX", b"60000"])
+    monkeypatch.setattr("redlatch.sql.history.READ_EVERY_NS", 0)
+    monkeypatch.setattr("redlatch.sql.history.clock_us", lambda raw: 10**17)
+    with pytest.raises(BackendLost, match="set forward") as lost:
+        script(translator, OWNED, b"k", b"t")
+    assert lost.value.voids
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "busy", "over"),
+    [
+        (error(1213, "deadlock"), 1213, True, False),
+        (error(1205, "timeout", sqlstate="HY000"), 1205, True, False),
+        (error("lock timeout", sqlstate="55P03"), "55P03", True, False),
+        (error("deadlock", pgcode="40P01"), "40P01", True, False),
+        (error("locked", sqlite_errorcode=5), 5, True, False),
+        (error("snapshot", sqlite_errorcode=5 | 2 << 8), 5 | 2 << 8, True, False),
+        (error("standby", sqlstate="25006"), "25006", False, True),
+        (error("no code"), None, False, True),
+        (error(1146, "no table"), 1146, False, False),
+    ],
+)
+def test_what_a_code_means(given: DBAPIError, code: object, busy: bool, over: bool) -> None:
+    assert (code_of(given), is_busy(given), is_over(given)) == (code, busy, over)
+
+
+def test_a_connection_that_broke_is_not_busy() -> None:
+    broken = error(1205, "x")
+    broken.connection_invalidated = True
+    assert not is_busy(broken) and is_over(broken)
