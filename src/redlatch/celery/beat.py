@@ -1,0 +1,187 @@
+"""A scheduler for several processes of ``celery beat``, of which one at a time sends tasks: `RedBeatScheduler`.
+
+RedBeat keeps the schedule in Redis, and the lock, too. This scheduler takes only the schedule from RedBeat. Its lock is
+a lock of redlatch, on one master or on a quorum, which a background thread renews. If the lock is lost, beat sends
+nothing and waits for the lock again. RedBeat ends the process instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery.signals import beat_init
+from redbeat import schedulers
+
+from ..client import Lock
+from ..errors import ClientUnusable, LockError, LockLost, NotOwned, QuorumUnavailable
+from .client import client_of
+
+logger = logging.getLogger("redlatch")
+
+# Seconds that a tick waits for the lock. Between two ticks beat looks whether it must stop.
+WAIT = 5.0
+
+# Seconds until the next try after too many masters have failed.
+PAUSE = 1.0
+
+
+class BeatLock:
+    """The lock, with the methods that RedBeat calls.
+
+    Args:
+        lock: a held lock that is renewed.
+    """
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is still valid; no I/O."""
+        self._lock.check()
+
+    def extend(self, seconds: float) -> None:
+        """Extend the lock by its own ttl. RedBeat's seconds are for a lock that is renewed by ticks alone."""
+        self._lock.extend()
+
+    def owned(self) -> bool:
+        """Ask the masters whether this process still has the lock."""
+        return self._lock.owned()
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+
+class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
+    """RedBeat's scheduler with a lock of redlatch: ``celery beat -S redlatch.celery.RedBeatScheduler``.
+
+    The lock is kept on the servers of the app's setting `redlatch_masters`, by default the broker. The schedule stays
+    where RedBeat's settings say.
+
+    Args:
+        app: the Celery app.
+        lock_key: the name of the lock. Default: RedBeat's setting `redbeat_lock_key`, or ":lock" behind its prefix.
+        lock_timeout: how long the lock lives if this process dies, in seconds. Default: RedBeat's setting
+            `redbeat_lock_timeout`; without it the ttl of the client, 10.
+        options: as for RedBeat's scheduler.
+
+    Raises:
+        ConfigurationError: the app has no servers for locks.
+    """
+
+    lock: BeatLock | None = None
+
+    def __init__(
+        self, app: Any, lock_key: str | None = None, lock_timeout: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(app, lock_key=lock_key, lock_timeout=lock_timeout, **options)
+        self._ttl: float | None = lock_timeout or app.redbeat_conf.lock_timeout or None
+        # What was logged last: why this process sends nothing, or "" while it sends.
+        self._said = ""
+
+    def acquire_lock(self, timeout: float) -> bool:
+        """Acquire the lock if this process does not have it.
+
+        Args:
+            timeout: how long to wait, in seconds.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ConfigurationError: a setting is invalid.
+        """
+        if self.lock is not None:
+            return True
+        client = client_of(self.app)
+        ttl = None if self._ttl is None else client.longest(self._ttl)
+        lock = client.lock(self.lock_key, ttl, auto_renew=True)
+        if not lock.acquire(timeout=timeout):
+            if self._said != "waits":
+                self._said = "waits"
+                logger.info("beat: waiting for the lock %r, which another process has", self.lock_key)
+            return False
+        self.lock = BeatLock(lock)
+        logger.info("beat: acquired the lock %r", self.lock_key)
+        return True
+
+    def tick(self, min: Any = min, **options: Any) -> float:
+        """Send the tasks that are due if this process has the lock; otherwise wait for it.
+
+        Returns:
+            The seconds until the next tick.
+        """
+        if not self.lock_key:
+            return float(super().tick(min=min, **options))
+        try:
+            if not self.acquire_lock(min([WAIT, self.max_interval])):
+                return 0.0
+            # It extends the lock first.
+            seconds = float(super().tick(min=min, **options))
+            self._said = ""
+            return seconds
+        except QuorumUnavailable as error:
+            # The lock may still be held. Without a quorum nothing is sent.
+            if self._said != "no quorum":
+                self._said = "no quorum"
+                logger.warning("beat: nothing is sent until a quorum answers: %s", error)
+            return PAUSE
+        except (LockLost, NotOwned) as error:
+            logger.warning("beat: nothing is sent until the lock is acquired again: %s", error)
+            self._drop_lock()
+            return 0.0
+
+    def maybe_due(self, entry: Any, **options: Any) -> Any:
+        """Send a task if it is due. The lock is checked right before each one."""
+        if self.lock is not None:
+            self.lock.check()
+        return super().maybe_due(entry, **options)
+
+    def close(self) -> None:
+        """Release the lock, and close the schedule."""
+        self._drop_lock()
+        # RedBeat would release a lock that is left.
+        left, self.lock = self.lock, None
+        super().close()
+        self.lock = left
+
+    def _drop_lock(self) -> None:
+        """Release the lock, which may be lost already. This also ends its renewal."""
+        lock = self.lock
+        if lock is None:
+            return
+        try:
+            lock.release()
+        except (LockLost, NotOwned):
+            # There is nothing to release.
+            pass
+        except LockError as error:
+            if type(error) is ClientUnusable:
+                # Celery's signal handler calls this inside a call of the client. Celery closes the scheduler again
+                # after that call.
+                return
+            logger.warning("beat: the lock was not released, and runs out: %s", error)
+        self.lock = None
+
+    @property
+    def info(self) -> str:
+        """The lines about this scheduler in beat's banner."""
+        lines = [line for line in super().info.splitlines() if "lock ->" not in line]
+        return "\n".join([*lines, *([f"       . lock -> `{self.lock_key}` (redlatch)"] if self.lock_key else [])])
+
+
+def acquire_at_start(sender: Any = None, **named: Any) -> None:
+    """Try once to acquire the lock when beat starts. For RedBeat's own scheduler RedBeat's function waits for it."""
+    if isinstance(sender.scheduler, RedBeatScheduler):
+        try:
+            if sender.scheduler.lock_key:
+                sender.scheduler.acquire_lock(0.0)
+        except QuorumUnavailable:
+            # The first tick tries again, and logs it.
+            return
+    else:
+        schedulers.acquire_distributed_beat_lock(sender, **named)
+
+
+# RedBeat's function would acquire a lock of its own for each scheduler, and wait for it for ever.
+beat_init.disconnect(schedulers.acquire_distributed_beat_lock)
+beat_init.connect(acquire_at_start)

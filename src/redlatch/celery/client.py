@@ -1,0 +1,214 @@
+"""The client behind `redlatch.celery`: its settings, one client for each app and process, and the locks of tasks."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import redis.exceptions
+
+from .. import impl
+from ..client import Client, Lock
+from ..errors import ConfigurationError, LockError, NotOwned, QuorumUnavailable
+from ..guard.settings import Guard
+from ..masters.master import Master
+from ..votes.commands import pack
+from ..votes.key import key_as_it_is
+from ..wire.connect import dial
+from .kinds import ending, labelled
+
+# All keys begin with this, unless the options say otherwise. So the guard's settings are separate from those of other
+# clients of the same servers.
+PREFIX = "redlatch:celery:"
+
+# The longest ttl, in seconds. The lock of a published task lives until a worker has taken it over.
+MAX_TTL = 3600.0
+
+# Seconds to connect to a master and to ask which token it has.
+READ_TIMEOUT = 2.0
+
+BROKERS = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
+
+
+class TaskClient(Client):
+    """A client for locks that go from one process to another."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._build = impl.for_clients()
+        super().__init__(*args, **options)
+
+    def longest(self, seconds: float) -> float:
+        """Return the ttl if it is allowed, else the longest one that is. Both are in seconds."""
+        return min(seconds, self._policy.max_ttl_ms / 1000)
+
+    def labelled(self, name: str, ttl: float | None, label: str, former: str = "", *, auto_renew: bool = False) -> Lock:
+        """Make a lock whose tokens end with a label.
+
+        Args:
+            name: the name to lock.
+            ttl: the time to live, in seconds. None takes the ttl of the client.
+            label: says whose lock it is: `holder` returns it.
+            former: the token of a holder that has handed the lock over. The lock counts as free while it has this
+                token. Default none.
+            auto_renew: whether the lock is renewed until it is released. Default False.
+
+        Raises:
+            ConfigurationError: the name, the ttl or the label cannot be used, or the client is to use no scripts.
+        """
+        if self._shared.no_scripts:
+            raise ConfigurationError("redlatch_options: a Singleton needs scripts (EVAL); leave out scripts='watch'")
+        # The longest token of redlatch has 512 bytes, and a random token 32.
+        key_as_it_is(b"%32s:%b" % (b"", label.encode()), "label")
+        kind = labelled(self._build)(label.encode(), former.encode())
+        return self._new(Lock, name, ttl, {"auto_renew": auto_renew}, lambda key: kind)
+
+    def hand_over(self, lock: Lock) -> str:
+        """Give up a lock without releasing it, and return its token. The lock lives on until its ttl is over.
+
+        Raises:
+            NotOwned: the lock is not held.
+        """
+        hold, driver = lock._hold, self._driver
+        token = lock.token
+        if token is None:
+            raise NotOwned(f"cannot hand over {lock.name!r}: this lock object does not hold it", name=lock.name)
+        # Waiters of this client ask the masters from now on. `free` comes last: until then an error leaves a lock that
+        # can be released.
+        hold.token_exposed = True
+        driver.leave_queue(hold)
+        hold.free()
+        return token.decode()
+
+    def free(self, name: str, token: str) -> None:
+        """Release the lock that has this token, in whichever process its holder is. It need not exist.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The lock expires with its ttl.
+        """
+        self._release(name, self._plain, token.encode())
+
+    def end(self, name: str, label: str) -> None:
+        """Release the lock if its token has this label, in whichever process its holder is. It need not exist.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The lock expires with its ttl.
+        """
+        self._release(name, ending(self._build)(label.encode()), b"unknown")
+
+    def _release(self, name: str, kind: Any, token: bytes) -> None:
+        hold = self._hold_of(name, self._key_of(self._prefix, name), kind)
+        hold.borrow(token)
+        try:
+            Lock(self._shared, hold, self._ttl_ms, None).release()
+        except QuorumUnavailable:
+            raise
+        except LockError:
+            # The lock was over already, or another holder has it.
+            return
+
+    def holder(self, name: str) -> str | None:
+        """Ask the masters for the label of a lock's holder. This connects to each master anew.
+
+        Returns:
+            The label of the token that a quorum has. None if no quorum has the same token: the lock is free, or several
+            try to acquire it at once.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+        """
+        key = self._key_of(self._prefix, name)
+        with ThreadPoolExecutor(len(self._masters)) as pool:
+            answers = list(pool.map(lambda master: _value_of(master, key), self._masters))
+        failed = {
+            master.address: answer
+            for master, answer in zip(self._masters, answers, strict=True)
+            if isinstance(answer, Exception)
+        }
+        if len(self._masters) - len(failed) < self._policy.quorum:
+            raise QuorumUnavailable(f"no quorum could say who holds {name!r}", name=name, causes=failed)
+        votes = Counter(answer for answer in answers if isinstance(answer, bytes))
+        for token, count in votes.most_common(1):
+            if count >= self._policy.quorum:
+                return token.partition(b":")[2].decode(errors="replace")
+        return None
+
+
+class _Reading:
+    """The extension of a handshake that reads one key."""
+
+    info_sections: tuple[bytes, ...] = ()
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def commands(self) -> list[bytes]:
+        return [pack(b"GET", self._key)]
+
+    def read(self, replies: list[Any]) -> Any:
+        if isinstance(replies[0], Exception):
+            raise replies[0]
+        return replies[0]
+
+    def report(self, found: Any, info: Mapping[str, str], sent_ns: int, came_ns: int) -> Any:
+        return found
+
+    def repeated(self) -> _Reading:
+        return self
+
+
+def _value_of(master: Master, key: bytes) -> Any:
+    """Return the value of a key on one master, None if there is none, or the error."""
+    try:
+        connection = dial(master, READ_TIMEOUT, False, _Reading(key))
+    except (OSError, redis.exceptions.RedisError) as error:
+        return error
+    connection.sock.close()
+    return connection.traits.report
+
+
+# --- one client for each app and process ---------------------------------------------------------------
+
+_clients: weakref.WeakKeyDictionary[Any, dict[int, TaskClient]] = weakref.WeakKeyDictionary()
+
+
+def client_of(app: Any) -> TaskClient:
+    """Return the client of a Celery app in this process. It connects at its first use.
+
+    Args:
+        app: the Celery app. Its settings `redlatch_masters` and `redlatch_options` are read once in each process.
+
+    Raises:
+        ConfigurationError, TypeError: a setting is invalid; the message names it.
+    """
+    # A pool process is forked, and a client belongs to one process. No lock guards this, because a fork may copy a lock
+    # that another thread holds. A client that loses the race has no connections yet.
+    of_app = _clients.setdefault(app, {})
+    pid = os.getpid()
+    return of_app.get(pid) or of_app.setdefault(pid, new_client(app))
+
+
+def new_client(app: Any) -> TaskClient:
+    """Return a new client with the settings of a Celery app; errors as for `client_of`."""
+    options = {"prefix": PREFIX, "guard": Guard(max_ttl=MAX_TTL)}
+    given = app.conf.get("redlatch_options")
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"redlatch_options: a dict of options of redlatch.Client is needed, not {type(given).__name__}")
+    return TaskClient(_masters(app.conf), **{**options, **(given or {})})
+
+
+def _masters(conf: Any) -> Any:
+    """Return the masters that the settings name; by default the broker, if it is one Redis or Valkey server."""
+    masters = conf.get("redlatch_masters")
+    if masters:
+        return masters
+    broker = conf.get("broker_url")
+    brokers = [broker] if isinstance(broker, str) else list(broker) if isinstance(broker, Iterable) else []
+    if len(brokers) == 1 and brokers[0].startswith(BROKERS) and ";" not in brokers[0]:
+        return brokers
+    raise ConfigurationError(
+        "redlatch_masters: set it to the URLs of Redis or Valkey servers; the broker of this app is not one such server"
+    )

@@ -1,0 +1,121 @@
+"""The locks of tasks: tokens with a label, a lock that replaces a former token, and the end of another process's lock.
+
+A token of a task's lock is a fresh random token, then ":", then a label that says whose it is. The worker replaces the
+token that the publisher has set. Both are one step on each master. So a copy of the message that comes later finds
+another token, and does not get the lock while the first copy runs.
+
+The classes inherit from those of the client's build, so there is one of each for each build.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from .. import impl
+from ..votes.commands import pack
+from ..votes.scripts import Script
+
+# ARGV[1] former token, ARGV[2] token, ARGV[3] ttl in milliseconds. Set the key if it does not exist, or if it holds the
+# former token.
+TAKE_OVER = Script(
+    """local held=redis.call("get",KEYS[1])
+if held and held~=ARGV[1] then return 0 end
+redis.call("set",KEYS[1],ARGV[2],"px",ARGV[3])
+return 1"""
+)
+
+# ARGV[1] label. Delete the key if it holds a token with this label: the label follows the first ":".
+END = Script(
+    """local held=redis.call("get",KEYS[1])
+local colon=held and string.find(held,":",1,true)
+if colon and string.sub(held,colon+1)==ARGV[1] then return redis.call("del",KEYS[1]) end
+return 0"""
+)
+
+
+@cache
+def whole_script(build: impl.Implementation) -> Any:
+    """Return the class of a script that is sent in full, because the handshake does not load it.
+
+    A script that is called by its SHA is sent again if the server does not know it, behind later commands.
+    """
+    command: Any = build.module("votes.commands").Command
+
+    class WholeScript(command):  # type: ignore[misc]
+        """A script about one key.
+
+        Args:
+            key: the key of the lock.
+            lease: the lease that provides the token and `since_ns`.
+            script: the script.
+            arguments: the ARGV of the script.
+            undo: the command that undoes this one; None for a release.
+        """
+
+        def __init__(self, key: bytes, lease: Any, script: Script, arguments: list[bytes], undo: Any) -> None:
+            super().__init__(key, lease.token, lease.since_ns)
+            self.releases = undo is None
+            self._bytes = pack(b"EVAL", script.text, script.keys, key, *arguments)
+            self._undo = undo
+
+        def payload(self, dialect: int) -> bytes:
+            return self._bytes
+
+        def undo(self) -> Any:
+            return self._undo
+
+    return WholeScript
+
+
+@cache
+def labelled(build: impl.Implementation) -> Any:
+    """Return the kind of a lock whose tokens have a label, and which may replace the token of an earlier holder."""
+    new_lease = build.module("quorum.lease").new_lease
+    watching: Any = build.module("quorum.kinds.watching").WatchingKind
+
+    class Labelled(watching):  # type: ignore[misc]
+        """A plain lock with a label.
+
+        Args:
+            label: of each token.
+            former: the token that counts as free, because its holder has handed the lock over; empty for none.
+        """
+
+        def __init__(self, label: bytes, former: bytes = b"") -> None:
+            super().__init__()
+            self._label = label
+            self._former = former
+
+        def lease(self, policy: Any, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Any:
+            return new_lease(policy.tokens.take() + b":" + self._label, since_ns, deadline_ns)
+
+        def acquiring(self, policy: Any, queues: Any, key: bytes, lease: Any, ttl_ms: int) -> Any:
+            if not self._former:
+                return super().acquiring(policy, queues, key, lease, ttl_ms)
+            arguments = [self._former, lease.token, b"%d" % ttl_ms]
+            return whole_script(build)(key, lease, TAKE_OVER, arguments, self.releasing(key, lease))
+
+    return Labelled
+
+
+@cache
+def ending(build: impl.Implementation) -> Any:
+    """Return the kind of a lock that another process has, to be released by its label."""
+    watching: Any = build.module("quorum.kinds.watching").WatchingKind
+
+    class Ending(watching):  # type: ignore[misc]
+        """A lock whose token is not known.
+
+        Args:
+            label: of the token.
+        """
+
+        def __init__(self, label: bytes) -> None:
+            super().__init__()
+            self._label = label
+
+        def releasing(self, key: bytes, lease: Any) -> Any:
+            return whole_script(build)(key, lease, END, [self._label], None)
+
+    return Ending

@@ -1,0 +1,106 @@
+"""What a worker's main process does for the locks of its tasks.
+
+The task runs in a pool process, which has the lock. If that process is killed, by a hard time limit, by a revocation or
+from outside, only the main process can end the lock at once. It waits until the pool process is gone: until then the
+task may still act.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from typing import Any
+
+from celery.worker.request import Request
+
+from ..errors import LockError
+from .client import new_client
+from .headers import DELIVERY, Passed, label, new_delivery
+
+logger = logging.getLogger("redlatch")
+
+# Seconds to wait until a pool process is gone. If it takes longer, the lock runs out after the process.
+GONE_TIMEOUT = 60.0
+
+
+class SingletonRequest(Request):  # type: ignore[misc]
+    """The request of a task with a lock."""
+
+    _lock_ended = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # The pool process gets this with the message.
+        self._request_dict[DELIVERY] = new_delivery()
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """End the lock after a hard time limit. After a soft one the task ends itself."""
+        super().on_timeout(soft, timeout)
+        if not soft:
+            self._end_lock()
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """End the lock of a task whose process has died. A task that has raised an error has released it itself."""
+        try:
+            return super().on_failure(exc_info, send_failed_event, return_ok)
+        finally:
+            if not return_ok:
+                self._end_lock()
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
+        """End the lock of a task that was revoked, or has expired, before it ran."""
+        super()._announce_revoked(reason, terminated, signum, expired)
+        # `on_failure` follows when a running task was terminated.
+        if not terminated:
+            self._end_lock()
+
+    def _end_lock(self) -> None:
+        """End the lock once, in another thread, which may wait for the process and for the masters."""
+        passed = Passed.read(self._request_dict)
+        if passed is not None and not self._lock_ended:
+            # A hard time limit calls both `on_failure` and `on_timeout`.
+            self._lock_ended = True
+            end = (self.app, passed, self.id, self.worker_pid)
+            threading.Thread(target=end_lock, args=end, name="redlatch-end", daemon=True).start()
+
+
+def end_lock(app: Any, passed: Passed, task_id: str, pid: int | None) -> None:
+    """End the lock of a task that waits in the queue, or of one whose process is dead.
+
+    Args:
+        app: the Celery app.
+        passed: the lock that the message has passed on.
+        task_id: the id of the task.
+        pid: the process that has run it; None if none has.
+    """
+    if pid is not None and pid != os.getpid() and not wait_until_gone(pid):
+        return
+    # The main process forks. A client that lives only here leaves no thread and no socket to its children.
+    try:
+        with new_client(app) as client:
+            if passed.token:
+                client.free(passed.name, passed.token)
+            client.end(passed.name, label(passed.delivery, task_id))
+    except LockError as error:
+        logger.warning("the lock of task %s, which does not run any more, stays until it runs out: %s", task_id, error)
+
+
+def wait_until_gone(pid: int) -> bool:
+    """Wait until a child process has ended.
+
+    Returns:
+        Whether it has ended. False after `GONE_TIMEOUT`, or if the system cannot say.
+    """
+    try:
+        opened = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except (AttributeError, OSError):
+        # macOS has no such call. The lock runs out.
+        return False
+    try:
+        return bool(select.select([opened], [], [], GONE_TIMEOUT)[0])
+    finally:
+        os.close(opened)

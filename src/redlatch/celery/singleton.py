@@ -1,0 +1,264 @@
+"""Tasks that run one at a time: the base class `Singleton`.
+
+The lock of a task has one key. `apply_async` acquires it, and sends its token with the message. The worker takes the
+lock over in `before_start`: one step on each master replaces the token by its own. Then the worker renews the lock, and
+releases it when the task has ended. `redlatch.celery.request` ends the lock of a task whose process was killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from celery import Task, states
+from celery.exceptions import Ignore, Reject
+from celery.result import EagerResult
+from celery.signals import task_postrun
+from kombu.utils.json import dumps
+from kombu.utils.uuid import uuid
+
+from ..client import Lock
+from ..errors import ConfigurationError, DuplicateTask, LockBusy, LockError, QuorumUnavailable
+from .client import TaskClient, client_of
+from .headers import QUEUED, Passed, label, new_delivery, seconds_in_queue, task_id_in
+
+logger = logging.getLogger("redlatch")
+
+CHOICES = ("raise", "ignore", "return_existing")
+
+# Seconds that a publisher waits while several publishers try at once, or the holder ends; and how often.
+WAIT, TRIES = 0.5, 5
+
+# The attribute of a request with the lock of the running task.
+HELD = "redlatch_lock"
+
+
+class Singleton(Task):  # type: ignore[misc]
+    """A base class for tasks that run one at a time, and of which one waits in the queue, for each set of arguments.
+
+    Use it as ``@app.task(base=Singleton, unique_on=["user"])``. The lock is kept on the servers of the app's setting
+    `redlatch_masters`, by default the broker. A subclass that defines `before_start` must call `super().before_start`.
+
+    Attributes:
+        unique_on: the names of the arguments that count: a str or a list of str. An empty list makes all calls of the
+            task duplicates of each other. None counts all arguments. Default None.
+        on_duplicate: what `apply_async` does for a duplicate. "raise" raises `DuplicateTask`; "ignore" returns a result
+            with the state IGNORED; "return_existing" returns the result of the task that is there. Default
+            "return_existing".
+        queue_ttl: how long the lock lives while the task waits in the queue, in seconds, from the end of its
+            countdown. Later a duplicate may be published, but they never run at the same time. Default 300.
+        run_ttl: how long the lock lives if the worker dies, in seconds; it is renewed while the task runs. None takes
+            the ttl of the client (10). Default None.
+    """
+
+    abstract = True
+    Request = "redlatch.celery.request:SingletonRequest"
+
+    unique_on: str | Sequence[str] | None = None
+    on_duplicate: str = "return_existing"
+    queue_ttl: float = 300.0
+    run_ttl: float | None = None
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        super().on_bound(app)
+        if cls.on_duplicate not in CHOICES:
+            raise ConfigurationError(f"on_duplicate: one of {', '.join(CHOICES)} is needed, got {cls.on_duplicate!r}")
+
+    @property
+    def lock(self) -> Lock | None:
+        """The lock of the running task; None outside one. Call its `check` right before an act that must be alone."""
+        lock: Lock | None = getattr(self.request, HELD, None)
+        return lock
+
+    @property
+    def _client(self) -> TaskClient:
+        return client_of(self._get_app())
+
+    def lock_name(self, args: Sequence[Any] | None, kwargs: dict[str, Any] | None) -> str:
+        """Return the name of the lock for these arguments; a subclass may choose another one.
+
+        Args:
+            args, kwargs: the arguments of the call.
+
+        Raises:
+            ConfigurationError: `unique_on` names an argument that the task does not have.
+            TypeError: the arguments do not fit the task, or cannot be written as JSON.
+        """
+        bound = inspect.signature(self.run).bind(*(args or ()), **(kwargs or {}))
+        bound.apply_defaults()
+        chosen = dict(bound.arguments)
+        if self.unique_on is not None:
+            wanted = [self.unique_on] if isinstance(self.unique_on, str) else list(self.unique_on)
+            missing = [each for each in wanted if each not in chosen]
+            if missing:
+                raise ConfigurationError(f"unique_on: {self.name} has no argument {', '.join(missing)}")
+            chosen = {each: chosen[each] for each in wanted}
+        text = dumps(chosen, sort_keys=True)
+        return f"{self.name}:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Acquire the lock and publish the task, unless it is a duplicate.
+
+        Args:
+            args, kwargs, task_id, options: as for `celery.Task.apply_async`; all others must be named.
+
+        Returns:
+            The result of the task, as Celery returns it; for a duplicate, see `on_duplicate`.
+
+        Raises:
+            DuplicateTask: a task with these arguments is there already, and `on_duplicate` is "raise".
+            LockBusy: several publishers try at once, and none of them gets the lock. Nothing was published.
+            QuorumUnavailable: too many masters failed. Nothing was published.
+            ConfigurationError, TypeError: a setting or an argument is invalid.
+        """
+        task_id = task_id or uuid()
+        name = self.lock_name(args, kwargs)
+        passed = self._passed_on(task_id, name, options)
+        if passed is None:
+            token, holder = self._acquire_for(task_id, name, self._queue_seconds(options))
+            # After a worker was lost, Celery publishes the task again. Its lock may be there for a while.
+            if not token and not (options.get("retries") and holder == task_id):
+                return self._duplicate_of(holder, task_id, name)
+            passed = Passed(name, token)
+        options["headers"] = passed.headers(options.get("headers"))
+        try:
+            return super().apply_async(args, kwargs, task_id=task_id, **options)
+        except BaseException as error:
+            self._free(passed, error)
+            raise
+
+    def _passed_on(self, task_id: str, name: str, options: dict[str, Any]) -> Passed | None:
+        """Return the lock of the running task if this call is a retry of it, for the message of the retry."""
+        request = self.request_stack.top
+        if request is None or request.id != task_id:
+            return None
+        lock: Lock | None = getattr(request, HELD, None)
+        if lock is None or lock.token is None:
+            # No quorum has answered, so the worker has no lock. The next worker takes over what the message has.
+            passed = Passed.read(request.headers)
+            return passed if passed is not None and passed.name == name else Passed(name)
+        if lock.name != name:
+            return None
+        try:
+            lock.extend(self._queue_seconds(options))
+        except QuorumUnavailable as error:
+            # The message is sent all the same. If the lock runs out before, the next worker acquires it anew.
+            logger.warning("the lock of task %s was not extended for its retry: %s", task_id, error)
+        except LockError:
+            # The lock is lost. The next worker acquires it anew, if no other task has it.
+            return Passed(name)
+        return Passed(name, self._client.hand_over(lock))
+
+    def _queue_seconds(self, options: dict[str, Any]) -> float:
+        """Return how long the lock of a message with these options lives, in seconds."""
+        return self._client.longest(seconds_in_queue(self.queue_ttl, options, self._get_app().timezone))
+
+    def _acquire_for(self, task_id: str, name: str, seconds: float) -> tuple[str, str]:
+        """Acquire the lock of a task to be published.
+
+        Returns:
+            The token and "", or "" and the id of the task that is there already.
+        """
+        client = self._client
+        for attempt in range(TRIES):
+            lock = client.labelled(name, seconds, label(QUEUED, task_id))
+            try:
+                if lock.acquire(timeout=WAIT if attempt else 0.0):
+                    return client.hand_over(lock), ""
+            except BaseException:
+                # An interrupt may come after the lock was acquired.
+                if lock.token is not None:
+                    lock.release(wait=False)
+                raise
+            found = client.holder(name)
+            if found is not None:
+                return "", task_id_in(found)
+        raise LockBusy(
+            f"several publishers try to acquire {name!r} at once, and none gets it; publish again later", name=name
+        )
+
+    def _duplicate_of(self, holder: str, task_id: str, name: str) -> Any:
+        """Return what `apply_async` returns for a duplicate, or raise."""
+        if self.on_duplicate == "raise":
+            raise DuplicateTask(
+                f"{self.name} with these arguments waits or runs already: task {holder}", task_id=holder, name=name
+            )
+        if self.on_duplicate == "ignore":
+            return EagerResult(task_id, None, states.IGNORED, name=self.name)
+        return self.AsyncResult(holder)
+
+    def _free(self, passed: Passed, error: BaseException) -> None:
+        """Release the lock of a message that could not be sent."""
+        if passed.token:
+            try:
+                self._client.free(passed.name, passed.token)
+            except LockError as failure:
+                error.add_note(f"redlatch: {type(failure).__name__} when the lock was released: {failure}")
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Take over the lock that the message passes on; the worker calls this before the task runs."""
+        super().before_start(task_id, args, kwargs)
+        request = self.request
+        passed = Passed.read(request.headers) or Passed(self.lock_name(args, kwargs))
+        mine = label(passed.delivery or new_delivery(), task_id)
+        lock = self._client.labelled(passed.name, self.run_ttl, mine, passed.token, auto_renew=True)
+        # From here on `release_after_run` releases what was acquired, also after an interrupt.
+        setattr(request, HELD, lock)
+        try:
+            holder = self._take_over(lock, task_id)
+        except QuorumUnavailable as error:
+            raise self.retry(exc=error, countdown=max(1.0, error.retry_after)) from error
+        if holder is not None:
+            self._give_up(request, task_id, holder)
+
+    def _take_over(self, lock: Lock, task_id: str) -> str | None:
+        """Acquire the lock for the worker; return None, or the id of the task that has it."""
+        if lock.acquire(blocking=False):
+            return None
+        name = str(lock.name)
+        found = self._client.holder(name)
+        # A copy of this message may have the lock: its worker runs the task, or is dead, and the lock runs out.
+        if (found is None or task_id_in(found) == task_id) and lock.acquire(timeout=lock.ttl):
+            return None
+        found = self._client.holder(name)
+        return task_id if found is None else task_id_in(found)
+
+    def _give_up(self, request: Any, task_id: str, holder: str) -> None:
+        """Do not run the task, because another one has the lock."""
+        if holder == task_id:
+            # The result belongs to the copy that runs. The broker keeps this message, in case that the copy dies.
+            if self.acks_late:
+                raise Reject("another worker runs this task", requeue=True)
+            raise Ignore()
+        logger.info("task %s is not run: task %s with the same arguments has the lock", task_id, holder)
+        store = not request.ignore_result
+        self.backend.mark_as_revoked(task_id, f"duplicate of task {holder}", request=request, store_result=store)
+        raise Ignore()
+
+
+def release_after_run(sender: Any = None, **_: Any) -> None:
+    """Release the lock of a task that has ended, after its result was stored. A retry has taken it with it."""
+    lock: Lock | None = getattr(sender.request, HELD, None) if isinstance(sender, Singleton) else None
+    if lock is None or lock.token is None:
+        return
+    try:
+        lock.release()
+    except LockError as error:
+        logger.warning("the lock of task %s was not released: %s", sender.request.id, error)
+
+
+task_postrun.connect(release_after_run)

@@ -1,0 +1,85 @@
+"""The client of an app: its settings, and one for each process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from redlatch import ConfigurationError, Guard
+from redlatch.celery.client import MAX_TTL, client_of, new_client
+
+
+def app_with(**settings: Any) -> Celery:
+    app = Celery("settings", broker=settings.pop("broker", "redis://10.0.0.9"))
+    app.conf.update(settings)
+    return app
+
+
+def test_the_settings_name_the_masters_and_the_options() -> None:
+    masters = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]
+    client = new_client(app_with(redlatch_masters=masters, redlatch_options={"ttl": 5.0, "prefix": "p:"}))
+    assert "10.0.0.1:6379, 10.0.0.2:6379, 10.0.0.3:6379" in repr(client)
+    assert client.lock("x").ttl == 5.0
+
+
+def test_the_settings_may_have_djangos_names() -> None:
+    app = Celery("settings")
+    app.config_from_object(
+        {"CELERY_BROKER_URL": "memory://", "CELERY_REDLATCH_MASTERS": "redis://10.0.0.1"}, namespace="CELERY"
+    )
+    assert "10.0.0.1:6379" in repr(new_client(app))
+
+
+def test_the_broker_is_the_master_by_default_if_it_is_one_server() -> None:
+    assert "10.0.0.9:6379" in repr(new_client(app_with()))
+
+
+@pytest.mark.parametrize("broker", ["memory://", "amqp://u:secret@h", "redis://a;redis://b", "sentinel://a:26379"])
+def test_another_broker_is_no_master(broker: str) -> None:
+    with pytest.raises(ConfigurationError, match="redlatch_masters: set it to the URLs") as raised:
+        new_client(app_with(broker=broker))
+    assert "secret" not in str(raised.value)
+
+
+def test_options_that_are_no_dict_are_refused() -> None:
+    with pytest.raises(TypeError, match="redlatch_options: a dict of options"):
+        new_client(app_with(redlatch_options=["ttl"]))
+
+
+def test_a_client_without_scripts_is_refused_before_a_task_is_published() -> None:
+    client = new_client(app_with(redlatch_options={"scripts": "watch"}))
+    with pytest.raises(ConfigurationError, match="redlatch_options: a Singleton needs scripts"):
+        client.labelled("a", 1.0, "queued:1")
+
+
+def test_the_guard_limits_the_ttl() -> None:
+    assert new_client(app_with()).longest(10_000.0) == MAX_TTL
+    assert new_client(app_with()).longest(5.0) == 5.0
+    assert new_client(app_with(redlatch_options={"guard": Guard(max_ttl=60.0)})).longest(10_000.0) == 60.0
+    assert new_client(app_with(redlatch_options={"guard": None})).longest(10_000.0) == 10_000.0
+
+
+def test_an_app_has_one_client_in_each_process(three: list[str], name: str) -> None:
+    app = app_with(redlatch_masters=three)
+    client = client_of(app)
+    assert client_of(app) is client
+    assert client_of(app_with(redlatch_masters=three)) is not client
+    with client.labelled(name, 10.0, "here") as lock:
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                other = client_of(app)
+                found = other is not client and not other.labelled(name, 10.0, "there").acquire(blocking=False)
+                os.write(writes, b"yes" if found and other.holder(name) == "here" else b"no")
+            finally:
+                os._exit(0)
+        os.close(writes)
+        assert os.read(reads, 3) == b"yes"
+        os.close(reads)
+        os.waitpid(child, 0)
+        assert lock.owned()
+    client.close()
