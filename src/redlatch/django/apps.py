@@ -1,0 +1,212 @@
+"""The Django app ``redlatch.django`` and its system checks.
+
+::
+
+    INSTALLED_APPS = [..., "redlatch.django"]
+
+``manage.py check`` looks at the settings. ``manage.py check --deploy`` also asks the masters, as a client of the
+project does:
+
+* redlatch.E001: the setting REDLATCH is malformed, or a cache names an alias that it lacks.
+* redlatch.E002: no quorum votes, or the masters serve clients with another list or guard.
+* redlatch.W001: a master does not vote.
+* redlatch.W002: several masters, but no guard.
+* redlatch.W003: a master may evict locks.
+* redlatch.W004: two masters; a quorum needs both.
+* redlatch.W005: `cache.clear()` deletes locks, because they are in the database of a cache.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core import checks
+from django.core.cache import caches
+from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
+
+from ..client import Client
+from ..errors import ConfigurationError
+from ..health import Health
+from ..masters.listed import masters_of
+from . import conf
+from .clients import new_client
+
+# Seconds to wait for all masters. A new master votes after a handshake, so this is for slow networks.
+PATIENCE = 2.0
+
+# Seconds between two looks.
+PAUSE = 0.02
+
+TAG = "redlatch"
+
+
+class RedlatchConfig(AppConfig):  # type: ignore[misc]
+    """The app; Django finds it by the name ``redlatch.django``."""
+
+    name = "redlatch.django"
+    label = "redlatch"
+
+    def ready(self) -> None:
+        """Register the system checks."""
+        checks.register(check_settings, TAG)
+        checks.register(check_masters, TAG, deploy=True)
+        checks.register(check_caches, TAG, deploy=True)
+
+
+def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """Return an error for each entry of the setting REDLATCH that cannot work; no I/O."""
+    found = []
+    for alias in [None, *_aliases()]:
+        try:
+            if alias is None:
+                conf.aliases()
+            else:
+                new_client(Client, alias).close()
+        except ImproperlyConfigured as error:
+            hint = "docs/frameworks.md of redlatch describes the setting."
+            found.append(checks.Error(str(error), hint=hint, id="redlatch.E001"))
+    for cache, entry in getattr(settings, "CACHES", {}).items():
+        alias = entry.get("REDLATCH")
+        if alias is not None and alias not in _aliases():
+            problem = f"settings.CACHES[{cache!r}] names the alias {alias!r}, which settings.REDLATCH does not have."
+            found.append(checks.Error(problem, hint="Add the alias, or name another one.", id="redlatch.E001"))
+    return found
+
+
+def check_masters(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """Return what is wrong with the masters of each alias, as a client finds them."""
+    found: list[checks.CheckMessage] = []
+    for alias in _aliases():
+        try:
+            client = new_client(Client, alias)
+        except ImproperlyConfigured:
+            # `check_settings` reports it.
+            continue
+        where = f"settings.REDLATCH[{alias!r}]"
+        found += _of_health(look(client), where)
+        guarded = conf.arguments_of(alias)[1].get("guard", True) is not None
+        found += _of_list(len(client.health().masters), guarded, where)
+    return found
+
+
+def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """Return a warning for each cache whose `clear` deletes locks, and ask the servers of caches that have locks."""
+    found: list[checks.CheckMessage] = []
+    masters = {name for alias in _aliases() for name in _names_of(alias)}
+    for name in getattr(settings, "CACHES", {}):
+        cache = caches[name]
+        server = _server_of(cache)
+        if server is None:
+            continue
+        where = f"settings.CACHES[{name!r}]"
+        if _has_own_locks(cache):
+            found.append(_cleared(where, "its locks are in its own database"))
+            found += _of_health(look(Client(server, guard=None)), where)
+        elif masters_of(server)[0].name in masters:
+            found.append(_cleared(where, "its database is one of a master in settings.REDLATCH"))
+    return found
+
+
+def look(client: Client) -> Health:
+    """Connect a client, and close it when all masters vote or the time is over. Return what it found."""
+    end = time.monotonic() + PATIENCE
+    try:
+        try:
+            client.connect()
+        except ConfigurationError:
+            # The health says why.
+            return client.health()
+        while not (health := client.health()).ready and time.monotonic() < end:
+            time.sleep(PAUSE)
+        return health
+    finally:
+        client.close()
+
+
+def _of_health(health: Health, where: str) -> Iterator[checks.CheckMessage]:
+    """Yield what is wrong with the masters."""
+    missing = "; ".join(f"{master.address}: {master.why}" for master in health.masters if not master.voting)
+    if health.refused:
+        yield checks.Error(f"{where}: {health.refused}", id="redlatch.E002")
+    elif not health.available:
+        hint = "No lock can be acquired. Start the masters, or name others."
+        problem = f"{where}: fewer masters vote than the {health.quorum} that must agree: {missing}"
+        yield checks.Error(problem, hint=hint, id="redlatch.E002")
+    elif missing:
+        hint = "Locks can be acquired, but the loss of another master may stop that."
+        yield checks.Warning(f"{where}: not every master votes: {missing}", hint=hint, id="redlatch.W001")
+    for master in health.masters:
+        if master.evicts:
+            yield checks.Warning(
+                f"{where}: {master.address} may evict keys before their time, and with them locks "
+                f"(maxmemory-policy {master.evicts}).",
+                hint="Set maxmemory-policy noeviction there, or put the locks on other servers.",
+                id="redlatch.W003",
+            )
+
+
+def _of_list(masters: int, guarded: bool, where: str) -> Iterator[checks.CheckMessage]:
+    """Yield what is wrong with the number of masters and their guard."""
+    if masters > 1 and not guarded:
+        yield checks.Warning(
+            f"{where}: guard=None lets a master vote that was restarted and has forgotten its locks.",
+            hint="Remove guard from OPTIONS, or give a redlatch.Guard.",
+            id="redlatch.W002",
+        )
+    if masters == 2:
+        yield checks.Warning(
+            f"{where}: a quorum of two masters needs both, so they fail more often than one.",
+            hint="Use one master, or three.",
+            id="redlatch.W004",
+        )
+
+
+def _cleared(where: str, why: str) -> checks.CheckMessage:
+    return checks.Warning(
+        f"{where}: cache.clear() deletes locks that are held, because {why}.",
+        hint="Name masters in settings.REDLATCH that are no cache, or another database of the server.",
+        id="redlatch.W005",
+    )
+
+
+def _aliases() -> list[str]:
+    """Return the aliases of the setting; none if it is malformed, which `check_settings` reports."""
+    try:
+        return conf.aliases()
+    except ImproperlyConfigured:
+        return []
+
+
+def _names_of(alias: str) -> list[str]:
+    """Return the name of each master of an alias: its address and database."""
+    try:
+        return [master.name for master in masters_of(conf.arguments_of(alias)[0])]
+    except (ImproperlyConfigured, ConfigurationError):
+        # `check_settings` reports it.
+        return []
+
+
+def _has_own_locks(cache: Any) -> bool:
+    """Return whether the locks of a cache are on its own server."""
+    from .cache import LockMixin
+
+    return isinstance(cache, LockMixin) and cache.lock_alias is None
+
+
+def _server_of(cache: Any) -> Any:
+    """Return a redis-py client of the server to which a cache writes; None for a cache of another kind."""
+    if isinstance(cache, RedisCache):
+        return cache._cache.get_client(None, write=True)
+    # A cache of django-redis, which need not be installed. One that is sharded has no single server.
+    client = getattr(cache, "client", None)
+    if client is None or not hasattr(client, "get_client"):
+        return None
+    try:
+        return client.get_client(write=True)
+    except NotImplementedError:
+        return None

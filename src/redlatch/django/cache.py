@@ -1,0 +1,167 @@
+"""Django's cache backend for Redis, with locks.
+
+::
+
+    CACHES = {
+        "default": {"BACKEND": "redlatch.django.cache.RedisCache", "LOCATION": "redis://10.0.0.9"},
+    }
+
+    with cache.lock("report", timeout=10.0, blocking_timeout=2.0): ...
+    async with cache.alock("report", timeout=10.0): ...
+
+The locks are on the masters of settings.REDLATCH. Without that setting they are on the cache's own server, and then
+`cache.clear()` frees them all. For django-redis see `redlatch.django.django_redis_cache`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import redis
+from django.core.cache.backends.redis import RedisCache as PlainRedisCache
+
+from ..compat.clients import RENEWED_MS, async_client_of, encoder_of, home_of
+from ..compat.redis_py import Lock
+from ..compat.shared import redis_error_of
+from . import conf
+from .clients import get_async_client, get_client
+from .locks import AsyncCacheLock, CacheLock
+
+# The servers of caches. Django makes a cache object for each thread and for each request under ASGI, with its own
+# connection pool. Without these references the drop-in's client of a server would end with the last pool, and connect
+# again in the next request.
+_servers: set[Any] = set()
+
+
+class LockMixin:
+    """Gives a cache of Redis `lock` and `alock`. Put it before the cache's class in the list of bases."""
+
+    def __init__(self, server: Any, params: dict[str, Any]) -> None:
+        super().__init__(server, params)  # type: ignore[call-arg]
+        self._params_of_locks = params
+
+    @property
+    def lock_alias(self) -> str | None:
+        """The alias in settings.REDLATCH that has the masters of the locks; None if they are on the cache's server.
+
+        The entry "REDLATCH" of the cache in settings.CACHES names it. Without such an entry it is "default", if
+        settings.REDLATCH has that alias.
+        """
+        default = conf.DEFAULT_ALIAS if conf.DEFAULT_ALIAS in conf.aliases() else None
+        alias: str | None = self._params_of_locks.get("REDLATCH", default)
+        return alias
+
+    def lock(
+        self,
+        key: str,
+        version: int | None = None,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        client: redis.Redis | None = None,
+        thread_local: bool = True,
+    ) -> Lock | CacheLock:
+        """Make a lock with the interface of redis-py's `Lock`; nothing is sent yet.
+
+        Args:
+            key, version: the name, from which the cache makes a key, as for its values.
+            timeout: how long the lock lives, in seconds. None is for ever: it is renewed until it is released, and free
+                soon after its process has died. Default None.
+            sleep: a shorter `blocking_timeout` means one attempt; on the masters of settings.REDLATCH it has no effect.
+                Waiters do not poll. Default 0.1.
+            blocking: whether `acquire` and ``with`` wait. Default True.
+            blocking_timeout: how long they wait, in seconds. None is for ever. Default None.
+            client: a redis-py client of another server; not with settings.REDLATCH. Default the cache's own.
+            thread_local: whether only the thread that acquired the lock can release it. Default True.
+
+        Returns:
+            The drop-in for redis-py's `Lock`, on the cache's own server. On the masters of settings.REDLATCH a
+            `CacheLock`, whose methods are the same.
+
+        Raises:
+            ImproperlyConfigured: settings.REDLATCH is malformed, or lacks the alias of the cache.
+            TypeError: `client` is given, although settings.REDLATCH has the masters.
+        """
+        alias = self.lock_alias
+        if alias is None:
+            server, made = self._server_and_key(key, version, client)
+            return Lock(_kept(server), made, timeout, sleep, blocking, blocking_timeout, thread_local)
+        _refuse(client, alias)
+        name = self._key_of_lock(key, version)
+        make = partial(_lock, get_client(alias), name, timeout)
+        return CacheLock(make, name, timeout, sleep, blocking, blocking_timeout, thread_local)
+
+    def alock(
+        self,
+        key: str,
+        version: int | None = None,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        client: redis.Redis | None = None,
+        thread_local: bool = True,
+    ) -> AsyncCacheLock:
+        """Make a lock for asyncio; nothing is sent yet. It excludes those of `lock`, which also explains the arguments.
+
+        Args:
+            thread_local: whether only the task that acquired the lock can release it. Default True.
+            key, version, timeout, sleep, blocking, blocking_timeout, client: as for `lock`.
+
+        Raises:
+            ImproperlyConfigured, TypeError: as for `lock`.
+        """
+        alias = self.lock_alias
+        if alias is not None:
+            _refuse(client, alias)
+            name = self._key_of_lock(key, version)
+
+            def lock() -> Any:
+                return _lock(get_async_client(alias), name, timeout)
+
+            return AsyncCacheLock(lock, name, timeout, sleep, blocking, blocking_timeout, thread_local)
+        server, name = self._server_and_key(key, version, client)
+        make = partial(_own_lock, _kept(server), name, timeout)
+        return AsyncCacheLock(
+            make, name, timeout, sleep, blocking, blocking_timeout, thread_local, error_of=redis_error_of
+        )
+
+    def _key_of_lock(self, key: str, version: int | None) -> str:
+        """Return the key for a name."""
+        return str(self.make_and_validate_key(key, version=version))  # type: ignore[attr-defined]
+
+    def _server_and_key(self, key: str, version: int | None, client: Any) -> tuple[Any, str]:
+        """Return a redis-py client of the server for a name, and its key."""
+        made = self._key_of_lock(key, version)
+        return (self._cache.get_client(made, write=True) if client is None else client), made  # type: ignore[attr-defined]
+
+
+class RedisCache(LockMixin, PlainRedisCache):  # type: ignore[misc]
+    """Django's own cache for Redis, with `lock` and `alock`."""
+
+
+def _refuse(client: Any, alias: str) -> None:
+    if client is not None:
+        raise TypeError(f"client: the masters of settings.REDLATCH[{alias!r}] have the locks; give no client")
+
+
+def _lock(client: Any, name: str, timeout: float | None) -> Any:
+    """Make a lock on the masters of settings.REDLATCH."""
+    return client.lock(name, timeout or None, auto_renew=not timeout)
+
+
+def _own_lock(server: Any, name: str, timeout: float | None) -> Any:
+    """Make a lock for asyncio on the cache's own server, with the key and the ttl of the drop-in."""
+    client = async_client_of([server])
+    ttl_ms = int(timeout * 1000) if timeout else RENEWED_MS
+    return client.foreign(name, encoder_of(server)(name), ttl_ms, None, not timeout)
+
+
+def _kept(server: Any) -> Any:
+    """Return a redis-py client, after noting its server for the life of the process."""
+    home = home_of(server)
+    if home is not None:
+        _servers.add(home.server)
+    return server

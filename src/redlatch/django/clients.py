@@ -1,0 +1,131 @@
+"""The clients of the setting REDLATCH: one for each alias and process, and for asyncio one for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from ..aio import AsyncClient
+from ..client import Client
+from ..errors import ConfigurationError
+from ..locks.factory import BaseClient
+from . import conf
+
+AnyClient = TypeVar("AnyClient", bound=BaseClient)
+
+
+def get_client(alias: str = conf.DEFAULT_ALIAS) -> Client:
+    """Return the client of this process for an alias of settings.REDLATCH.
+
+    The first call makes it. It connects at its first use, and is never closed. A forked child makes its own.
+
+    Args:
+        alias: the alias. Default "default".
+
+    Raises:
+        ImproperlyConfigured: the setting has no such alias, or an argument in it is invalid.
+    """
+    return _registry[0].client(alias)
+
+
+def get_async_client(alias: str = conf.DEFAULT_ALIAS) -> AsyncClient:
+    """Return the client of the running event loop for an alias of settings.REDLATCH.
+
+    The first call in a loop makes it. It connects at its first use. Its connections are closed after the end of the
+    loop, when another loop needs a client.
+
+    Args:
+        alias: the alias. Default "default".
+
+    Raises:
+        ImproperlyConfigured: the setting has no such alias, or an argument in it is invalid.
+        RuntimeError: no event loop is running.
+    """
+    return _registry[0].async_client(alias, asyncio.get_running_loop())
+
+
+def new_client(kind: Callable[..., AnyClient], alias: str) -> AnyClient:
+    """Make a client of an alias.
+
+    Raises:
+        ImproperlyConfigured: as for `get_client`.
+    """
+    masters, options = conf.arguments_of(alias)
+    try:
+        return kind(masters, **options)
+    except (ConfigurationError, TypeError) as error:
+        raise ImproperlyConfigured(f"settings.REDLATCH[{alias!r}]: {error}") from error
+
+
+class Registry:
+    """The clients of one process."""
+
+    def __init__(self) -> None:
+        # Re-entrant, because a signal handler may ask for a client while its thread makes one.
+        self._one_at_a_time = threading.RLock()
+        self._clients: dict[str, Client] = {}
+        self._of_loops: dict[tuple[str, asyncio.AbstractEventLoop], AsyncClient] = {}
+
+    def client(self, alias: str) -> Client:
+        """Return the client for threads."""
+        client = self._clients.get(alias)
+        if client is None:
+            with self._one_at_a_time:
+                client = self._clients.get(alias) or new_client(Client, alias)
+                client = self._clients.setdefault(alias, client)
+        return client
+
+    def async_client(self, alias: str, loop: asyncio.AbstractEventLoop) -> AsyncClient:
+        """Return the client of an event loop."""
+        client = self._of_loops.get((alias, loop))
+        if client is None:
+            with self._one_at_a_time:
+                # `async_to_sync` makes a loop for each call, so closed loops would add up.
+                for key in [key for key in self._of_loops if key[1].is_closed()]:
+                    _abandon(self._of_loops.pop(key))
+                client = self._of_loops[alias, loop] = new_client(AsyncClient, alias)
+        return client
+
+    def close(self) -> None:
+        """Close all clients and forget them. That of a running loop goes on until it is collected."""
+        with self._one_at_a_time:
+            clients, of_loops = list(self._clients.values()), dict(self._of_loops)
+            self._clients.clear()
+            self._of_loops.clear()
+        for client in clients:
+            client.close()
+        for (_, loop), async_client in of_loops.items():
+            if loop.is_closed():
+                _abandon(async_client)
+
+
+def _abandon(client: AsyncClient) -> None:
+    """Close the connections of a client whose event loop cannot run its `close`."""
+    client._driver.drop()
+
+
+_registry = [Registry()]
+
+
+def _begin_anew() -> None:
+    """Make a new registry in a forked child, which cannot use its parent's clients."""
+    _registry[0] = Registry()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    """Close the clients when a test overrides the setting."""
+    if setting == "REDLATCH":
+        _registry[0].close()
+
+
+setting_changed.connect(_forget)

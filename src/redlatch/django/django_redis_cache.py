@@ -1,0 +1,38 @@
+"""The cache backend of django-redis, with the locks of redlatch.
+
+::
+
+    CACHES = {
+        "default": {"BACKEND": "redlatch.django.django_redis_cache.RedisCache", "LOCATION": "redis://10.0.0.9"},
+    }
+
+`cache.lock` takes the arguments of django-redis, so code that uses it does not change. See `redlatch.django.cache` for
+the setting REDLATCH, which puts the locks on a quorum of masters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_redis.cache import RedisCache as PlainRedisCache
+from django_redis.client import ShardClient
+
+from .cache import LockMixin
+
+__all__ = ["RedisCache"]
+
+
+class RedisCache(LockMixin, PlainRedisCache):  # type: ignore[misc]
+    """django-redis' cache, whose `lock` is redlatch's, with `alock`."""
+
+    def _key_of_lock(self, key: str, version: int | None) -> str:
+        return str(self.client.make_key(key, version=version))
+
+    def _server_and_key(self, key: str, version: int | None, client: Any) -> tuple[Any, str]:
+        made = self._key_of_lock(key, version)
+        if client is not None:
+            return client, made
+        own = self.client
+        if isinstance(own, ShardClient):
+            return own.get_server(made), made
+        return own.get_client(write=True), made

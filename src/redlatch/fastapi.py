@@ -1,0 +1,213 @@
+"""Locks for the requests of FastAPI and Starlette.
+
+::
+
+    app = FastAPI(lifespan=lifespan(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]))
+
+    @app.post("/orders/{order_id}/pay", dependencies=[Depends(lock("order:{order_id}"))])
+    async def pay(order_id: int): ...
+
+A lock that another request holds is answered with 423 and Retry-After; missing masters and a lost lock with 503. This
+module needs Starlette only. Starlette has no dependencies, so its endpoints use `RequestLock.held`.
+"""
+
+# FastAPI cannot resolve postponed annotations of a callable object, so this module has no `annotations` import.
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Unpack
+
+from starlette.exceptions import HTTPException, WebSocketException
+from starlette.requests import HTTPConnection
+
+from .aio import AsyncClient, AsyncLock
+from .config import seconds_of
+from .errors import ConfigurationError, LockBusy, LockLost, LockTimeout, QuorumUnavailable
+from .locks.decorate import check_template, fields_of
+from .locks.options import AsyncPlainOptions, Masters
+
+__all__ = ["STATE", "RequestLock", "client_of", "lifespan", "lock"]
+
+logger = logging.getLogger("redlatch")
+
+# The name of the client in the state of the application: ``request.state.redlatch``.
+STATE = "redlatch"
+
+# The WebSocket close code "Try Again Later" of the IANA registry.
+TRY_AGAIN_LATER = 1013
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
+
+
+def lifespan(masters: Masters, *, inner: Callable[[Any], Any] | None = None, **options: Any) -> Lifespan:
+    """Make a lifespan that opens an `AsyncClient` when the application starts and closes it when it ends.
+
+    The application also starts while no master can be reached. Until they can, its locked requests are answered with
+    503.
+
+    Args:
+        masters: as for `AsyncClient`.
+        inner: another lifespan of the application, which runs while the client is open. Its state is kept. Default
+            none.
+        options: the other arguments of `AsyncClient`.
+
+    Returns:
+        The argument `lifespan` of `FastAPI` or `Starlette`.
+    """
+
+    @asynccontextmanager
+    async def run(app: Any) -> AsyncIterator[Mapping[str, Any]]:
+        async with AsyncClient(masters, **options) as client:
+            if inner is None:
+                yield {STATE: client}
+                return
+            async with inner(app) as state:
+                yield {**(state or {}), STATE: client}
+
+    return run
+
+
+def client_of(connection: HTTPConnection) -> AsyncClient:
+    """Return the client of the application.
+
+    Args:
+        connection: the request or WebSocket.
+
+    Raises:
+        ConfigurationError: the lifespan of the application has put no client into its state.
+    """
+    client = getattr(connection.state, STATE, None)
+    if not isinstance(client, AsyncClient):
+        raise ConfigurationError(
+            "the application has no redlatch client: give it lifespan=redlatch.fastapi.lifespan(masters), or let its "
+            f"own lifespan yield {{{STATE!r}: client}} with an AsyncClient; under a test client, run the lifespan"
+        )
+    return client
+
+
+def lock(
+    name: str | Callable[[HTTPConnection], str],
+    ttl: float | None = None,
+    *,
+    busy: int = 423,
+    retry_after: float = 1.0,
+    **options: Unpack[AsyncPlainOptions],
+) -> "RequestLock":
+    """Make a dependency: the request holds a lock from here on until its dependencies end.
+
+    Dependencies end in the reverse order. So name the lock before the database session: it is then released after the
+    commit. FastAPI ends dependencies with ``scope="function"`` before it sends the response, and all others after it.
+    So a lock with that scope needs a session with that scope, too.
+
+    Args:
+        name: the name of the lock, with path parameters in braces: "order:{order_id}". Or a function that makes it from
+            the request.
+        ttl: the time to live, in seconds. None takes the ttl of the client.
+        busy: the status of the answer if another holder has the lock. Default 423 (Locked); 409 (Conflict) is usual,
+            too.
+        retry_after: the seconds that Retry-After has in that answer. Default 1.
+        options: as for `AsyncClient.lock`. Here the default of `timeout`, how long a request waits, is 1 second.
+
+    Raises:
+        ConfigurationError, TypeError: the name, the status or a time is invalid.
+    """
+    if not callable(name):
+        check_template(name)
+        for field in fields_of(name):
+            if not field.partition(".")[0].partition("[")[0].isidentifier():
+                raise ConfigurationError(f"name: {name!r} needs the name of a path parameter in {{{field}}}")
+    if not 400 <= busy <= 599:
+        raise ConfigurationError(f"busy: a status of 400 to 599 is needed, such as 423 or 409; got {busy}")
+    seconds_of("timeout", options.setdefault("timeout", 1.0))
+    return RequestLock(name, ttl, busy, seconds_of("retry_after", retry_after) or 0.0, options)
+
+
+class RequestLock:
+    """The lock of a request; made by `lock`. FastAPI's `Depends` takes it, and gets an `AsyncLock` that is held."""
+
+    def __init__(
+        self,
+        name: str | Callable[[HTTPConnection], str],
+        ttl: float | None,
+        busy: int,
+        retry_after: float,
+        options: AsyncPlainOptions,
+    ) -> None:
+        self._name = name
+        self._ttl = ttl
+        self._busy = busy
+        self._retry_after = retry_after
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    async def __call__(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
+        """Hold the lock, as a dependency of FastAPI."""
+        async with self.held(connection) as held:
+            yield held
+
+    @asynccontextmanager
+    async def held(self, connection: HTTPConnection) -> AsyncIterator[AsyncLock]:
+        """Hold the lock in an ``async with``, in an endpoint of Starlette or anywhere else.
+
+        An answer never names a master or another holder; the error that it comes from has them. If the masters cannot
+        be reached at the end, the work is done and its answer stands: the failed release is logged.
+
+        Args:
+            connection: the request or WebSocket.
+
+        Raises:
+            HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed or the lock was lost;
+                400, if the path makes no valid name. The lock errors of the body count, too. For a WebSocket a
+                WebSocketException "try again later" (or "policy violation" for the name).
+            ConfigurationError: the application has no client, or the path has no such parameter.
+        """
+        own, done = self._lock_of(connection), False
+        try:
+            async with own:
+                yield own
+                done = True
+        except (LockTimeout, LockBusy) as error:
+            raise _refusal(connection, self._busy, "locked by another request", self._retry_after) from error
+        except QuorumUnavailable as error:
+            if done:
+                logger.warning("the release of lock %r failed, so it stays until its ttl is over: %s", own.name, error)
+                return
+            raise _refusal(connection, 503, "the lock service is not available", error.retry_after) from error
+        except LockLost as error:
+            raise _refusal(connection, 503, "the lock was lost meanwhile", self._retry_after) from error
+
+    def _lock_of(self, connection: HTTPConnection) -> AsyncLock:
+        client = client_of(connection)
+        name = self._name(connection) if callable(self._name) else _filled(self._name, connection.path_params)
+        try:
+            return client.lock(name, self._ttl, **self._options)
+        except ConfigurationError as error:
+            # Only an error about the name has a name. The name may come from the path, so the answer is 400.
+            if error.name is None:
+                raise
+            raise _refusal(connection, 400, "the path makes no valid name of a lock") from error
+
+
+def _filled(template: str, parameters: Mapping[str, Any]) -> str:
+    """Return a template with the path parameters filled in."""
+    try:
+        return template.format_map(parameters)
+    except KeyError as error:
+        known = ", ".join(parameters) or "none"
+        raise ConfigurationError(
+            f"name: {template!r} needs a path parameter {error}, but the parameters of this path are: {known}"
+        ) from error
+
+
+def _refusal(
+    connection: HTTPConnection, status: int, detail: str, retry_after: float | None = None
+) -> HTTPException | WebSocketException:
+    """Return the exception that answers the request; `retry_after` has seconds, of which at least one is sent."""
+    if connection.scope["type"] == "websocket":
+        return WebSocketException(1008 if retry_after is None else TRY_AGAIN_LATER, detail)
+    headers = None if retry_after is None else {"Retry-After": str(max(1, math.ceil(retry_after)))}
+    return HTTPException(status, detail, headers)
