@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ClientForked,
         ClientUnusable,
         ConfigurationError,
+        DuplicateTask,
         LockBusy,
         LockError,
         LockLost,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     )
     from .guard.settings import Guard
     from .health import Health, MasterHealth
+    from .locks.condition import AsyncCondition, Condition
+    from .locks.latch import AsyncLatch, Latch
     from .locks.multi import AsyncMultiLock, MultiLock
     from .locks.readwrite import RWLock
     from .locks.reentrant import AsyncRLock, RLock
@@ -43,10 +46,14 @@ _HOMES = {
     "Client": "client",
     "Lock": "client",
     "AsyncClient": "aio",
+    "AsyncCondition": "locks.condition",
+    "AsyncLatch": "locks.latch",
     "AsyncLock": "aio",
     "AsyncMultiLock": "locks.multi",
     "AsyncRLock": "locks.reentrant",
     "AsyncSemaphore": "aio",
+    "Condition": "locks.condition",
+    "Latch": "locks.latch",
     "MultiLock": "locks.multi",
     "RLock": "locks.reentrant",
     "RWLock": "locks.readwrite",
@@ -61,6 +68,7 @@ _HOMES = {
     "ClientForked": "errors",
     "ClientUnusable": "errors",
     "ConfigurationError": "errors",
+    "DuplicateTask": "errors",
     "LockBusy": "errors",
     "LockError": "errors",
     "LockLost": "errors",
@@ -76,6 +84,8 @@ __all__ = [
     "IMPL",
     "AlreadyHeld",
     "AsyncClient",
+    "AsyncCondition",
+    "AsyncLatch",
     "AsyncLock",
     "AsyncMultiLock",
     "AsyncRLock",
@@ -84,10 +94,13 @@ __all__ = [
     "ClientClosed",
     "ClientForked",
     "ClientUnusable",
+    "Condition",
     "ConfigurationError",
+    "DuplicateTask",
     "Guard",
     "Handoff",
     "Health",
+    "Latch",
     "Lock",
     "LockBusy",
     "LockError",

@@ -8,13 +8,15 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from .config import seconds_of, timeout_of
+from .config import closing_of, seconds_of, timeout_of
 from .errors import LockError, LockLost
 from .guard.settings import DEFAULT_GUARD, Guard
 from .locks.batch import Batch
+from .locks.condition import AsyncCondition
 from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
+from .locks.latch import AsyncLatch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
 from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits
@@ -23,6 +25,7 @@ from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
 from .locks.scope import LossScope
 from .quorum.policy import Handoff, Retry
+from .wire.scripting import Scripts
 
 # At run time `impl` provides the driver of the chosen build.
 if TYPE_CHECKING:
@@ -140,6 +143,18 @@ class AsyncLock(BaseLock):
         driver = self._shared.driver
         return bool(await driver.run(driver.owned(self._hold, self._ttl_ms)))
 
+    def condition(self, name: str | bytes = "") -> AsyncCondition:
+        """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
+
+        Args:
+            name: the name of the condition, if the lock has several. Default: the one without a name.
+
+        Raises:
+            ConfigurationError: several holders may have this lock at a time.
+            TypeError: the name is neither str nor bytes.
+        """
+        return AsyncCondition(self, name)
+
     async def __aenter__(self) -> Self:
         upkeep = self.upkeep
         # This is made first: an interrupt between the acquire and this would leave the lock held.
@@ -228,6 +243,12 @@ class AsyncClient(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
+        owner: a name for this application, which others read when their lists of masters overlap with this one.
+            Default: the host's name.
+        scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
+            uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
+            plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and
+            scripts on the others. Default "auto".
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -252,6 +273,8 @@ class AsyncClient(BaseClient):
         refuse_late: bool = False,
         guard: Guard | None = DEFAULT_GUARD,
         next: Masters | None = None,
+        owner: str | None = None,
+        scripts: Scripts = "auto",
     ) -> None:
         super().__init__(
             "aio",
@@ -269,6 +292,8 @@ class AsyncClient(BaseClient):
             refuse_late,
             guard,
             next,
+            owner,
+            scripts,
         )
         self._driver.stands_for(self._shared)
 
@@ -362,6 +387,7 @@ class AsyncClient(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
+        self._need_scripts()
         return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._readwrite, running_task)
 
     def semaphore(
@@ -381,6 +407,20 @@ class AsyncClient(BaseClient):
         check_permits(permits)
         kind = partial(self._slot, permits=permits)
         return self._new(AsyncSemaphore, name, ttl, options, kind, b"\0slots")
+
+    def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> AsyncLatch:
+        """Make a latch: it opens after `count` calls of `AsyncLatch.count_down`, by any processes, and stays open.
+
+        Args:
+            name: the name of the latch, 1 to 512 bytes. A lock may have the same name.
+            count: how many counts open it, 1 to 10,000. All users of the name must give the same number.
+            ttl: for how long the masters keep the latch after the last count or wait, in seconds. Then it is new again.
+                None takes 60, or the `max_ttl` of the guard if that is less.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+        return AsyncLatch(self._shared, self._latch_hold(name), count, self._latch_ttl(ttl))
 
     def multi_lock(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
@@ -505,12 +545,22 @@ class AsyncClient(BaseClient):
         """
         await self._driver.connect()
 
-    async def close(self) -> None:
-        """Wait up to 1 s for releases under way, then close all connections. It may be called again.
+    async def close(self, release: bool = False, timeout: float = 1.0) -> None:
+        """Wait for releases under way, then close all connections. A later call changes nothing.
 
-        Locks that are still held stay on the masters until their ttl is over.
+        From now on every call raises `ClientClosed`, also one that waits for a lock.
+
+        Args:
+            release: whether to release the locks of this client that are still held, of every kind. Before a release is
+                sent, `check` of its holder raises LockLost. `lost` is set, and `on_lost` is called. Default False: they
+                stay on the masters until their ttl is over.
+            timeout: how long to wait for the answers to releases, in seconds. Default 1. Releases that a master has not
+                read by then may be lost; its keys stay until their ttl is over.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid. Nothing was closed.
         """
-        await self._driver.close()
+        await self._driver.close(*closing_of(release, timeout))
 
     async def __aenter__(self) -> Self:
         try:

@@ -8,13 +8,15 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from .config import seconds_of, timeout_of
+from .config import closing_of, seconds_of, timeout_of
 from .errors import LockError
 from .guard.settings import DEFAULT_GUARD, Guard
 from .locks.batch import Batch, resend_release
+from .locks.condition import Condition
 from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
+from .locks.latch import Latch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import MultiLock, distinct
 from .locks.options import Masters, Options, PlainOptions, Wakeups, check_permits
@@ -23,6 +25,7 @@ from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
 from .quorum.policy import Handoff, Retry
 from .votes.units import SECOND
+from .wire.scripting import Scripts
 
 # At run time `impl` provides the driver of the chosen build.
 if TYPE_CHECKING:
@@ -164,6 +167,18 @@ class Lock(BaseLock):
         driver = self._shared.driver
         return bool(driver.run(driver.owned(self._hold, self._ttl_ms)))
 
+    def condition(self, name: str | bytes = "") -> Condition:
+        """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
+
+        Args:
+            name: the name of the condition, if the lock has several. Default: the one without a name.
+
+        Raises:
+            ConfigurationError: several holders may have this lock at a time.
+            TypeError: the name is neither str nor bytes.
+        """
+        return Condition(self, name)
+
     def __enter__(self) -> Self:
         if not self.acquire():
             raise self._not_won()
@@ -226,6 +241,12 @@ class Client(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
+        owner: a name for this application, which others read when their lists of masters overlap with this one.
+            Default: the host's name.
+        scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
+            uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
+            plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and
+            scripts on the others. Default "auto".
         gil_patience: how long a thread of the compiled build keeps the GIL while it waits for replies, in seconds. It
             keeps the GIL only while no other thread uses this client and another thread computes: then releasing the
             GIL costs 5 ms each time. Default: about the usual time of a reply, or 0 if that is more than 0.5 ms.
@@ -254,6 +275,8 @@ class Client(BaseClient):
         refuse_late: bool = False,
         guard: Guard | None = DEFAULT_GUARD,
         next: Masters | None = None,
+        owner: str | None = None,
+        scripts: Scripts = "auto",
         gil_patience: float | None = None,
     ) -> None:
         patience = seconds_of("gil_patience", gil_patience)
@@ -273,6 +296,8 @@ class Client(BaseClient):
             refuse_late,
             guard,
             next,
+            owner,
+            scripts,
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
@@ -360,6 +385,7 @@ class Client(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
+        self._need_scripts()
         return RWLock(partial(self._new, Lock, name, ttl, options), self._readwrite, of_threads())
 
     def semaphore(
@@ -379,6 +405,20 @@ class Client(BaseClient):
         check_permits(permits)
         kind = partial(self._slot, permits=permits)
         return self._new(Semaphore, name, ttl, options, kind, b"\0slots")
+
+    def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> Latch:
+        """Make a latch: it opens after `count` calls of `Latch.count_down`, by any processes, and stays open.
+
+        Args:
+            name: the name of the latch, 1 to 512 bytes. A lock may have the same name.
+            count: how many counts open it, 1 to 10,000. All users of the name must give the same number.
+            ttl: for how long the masters keep the latch after the last count or wait, in seconds. Then it is new again.
+                None takes 60, or the `max_ttl` of the guard if that is less.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid; the message names it.
+        """
+        return Latch(self._shared, self._latch_hold(name), count, self._latch_ttl(ttl))
 
     def multi_lock(
         self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
@@ -509,12 +549,22 @@ class Client(BaseClient):
         """
         self._driver.connect()
 
-    def close(self) -> None:
-        """Wait up to 1 s for releases under way, then close all connections. It may be called again.
+    def close(self, release: bool = False, timeout: float = 1.0) -> None:
+        """Wait for releases under way, then close all connections. A later call changes nothing.
 
-        Locks that are still held stay on the masters until their ttl is over.
+        From now on every call raises `ClientClosed`, also one that waits for a lock.
+
+        Args:
+            release: whether to release the locks of this client that are still held, of every kind. Before a release is
+                sent, `check` of its holder raises LockLost. `lost` is set, and `on_lost` is called. Default False: they
+                stay on the masters until their ttl is over.
+            timeout: how long to wait for the answers to releases, in seconds. Default 1. Releases that a master has not
+                read by then may be lost; its keys stay until their ttl is over.
+
+        Raises:
+            ConfigurationError, TypeError: an argument is invalid. Nothing was closed.
         """
-        self._driver.close()
+        self._driver.close(*closing_of(release, timeout))
 
     def __enter__(self) -> Self:
         try:

@@ -6,6 +6,7 @@
     └── LockError                       every error below; name, elapsed and causes on each
         ├── LockTimeout                 timeout= passed while another holder had the lock   (also TimeoutError)
         ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock, or a full queue
+        │   └── DuplicateTask           a task with the same arguments waits or runs already  (`redlatch.celery`)
         ├── LockLost                    the lease has expired, or a quorum no longer has our token
         ├── NotOwned                    release or extend of a lock that this object does not hold
         ├── AlreadyHeld                 acquire of a lock object that holds its lock already
@@ -87,6 +88,18 @@ class LockBusy(LockError):
     def __init__(self, message: str = "", *, depth: int = 0, **named: Any) -> None:
         super().__init__(message, **named)
         self.depth = depth
+
+
+class DuplicateTask(LockBusy):
+    """A task of `redlatch.celery.Singleton` with the same arguments waits in the queue or runs already.
+
+    Attributes:
+        task_id: the id of that task.
+    """
+
+    def __init__(self, message: str = "", *, task_id: str = "", **named: Any) -> None:
+        super().__init__(message, **named)
+        self.task_id = task_id
 
 
 class LockLost(LockError):

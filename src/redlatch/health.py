@@ -20,6 +20,8 @@ class MasterHealth:
         horizon: the longest ttl that is in use on it, in seconds; 0.0 if that is not known.
         marked: when its marker was written, in seconds since 1970 by its own clock; 0.0 if that is not known. That was
             when the masters were new, or when this one was last found to have forgotten.
+        evicts: its maxmemory-policy, if that may evict keys, and with them locks, before their time; else empty. It is
+            known while the master is connected.
     """
 
     address: str
@@ -29,6 +31,7 @@ class MasterHealth:
     masters: tuple[str, ...] = ()
     horizon: float = 0.0
     marked: float = 0.0
+    evicts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

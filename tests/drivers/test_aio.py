@@ -12,8 +12,8 @@ from support.faces import PATIENCE, ask
 from support.proxy import Proxy
 
 from redlatch import AsyncClient, impl
-from redlatch.config import masters_of
 from redlatch.errors import ClientClosed, WrongLoop
+from redlatch.masters.listed import masters_of
 from redlatch.wire.connect import dial
 
 FOR_EVER = 1 << 62

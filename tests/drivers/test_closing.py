@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.crew import Crew
-from support.faces import ask
+from support.faces import ask, await_true
 
 from redlatch.drivers import closing
 from redlatch.errors import ClientClosed
@@ -107,3 +107,68 @@ def test_at_exit_a_thread_that_leads_is_left_alone(crew: Crew) -> None:
     with crew.led_by_another():
         crew.closing.linger(crew.boot.now() + 10**10)
         assert crew.leader.role
+
+
+def held(crew: Crew, url: str, name: str) -> Any:
+    """Return a hold of the crew with a key on the master."""
+    hold = crew.play.holds.Hold(name, name.encode(), crew.play.plain)
+    hold.claim(object())
+    assert crew.queues.become_head(hold, crew.boot.now())
+    now = crew.boot.now()
+    hold.ask(crew.play.build.module("quorum.lease").new_lease(b"token", now, now + 60 * 10**9))
+    hold.keep(0)
+    ask(url).set(name, "token", px=60_000)
+    return hold
+
+
+def test_held_locks_are_released_only_if_that_is_wanted(crew: Crew, url: str, name: str) -> None:
+    held(crew, url, name)
+    crew.closing.close()
+    assert ask(url).exists(name)
+
+
+def test_held_locks_are_released(crew: Crew, url: str, name: str) -> None:
+    hold = held(crew, url, name)
+    crew.closing.close(True)
+    assert not ask(url).exists(name)
+    assert not hold.held(crew.boot.now())
+
+
+def test_held_locks_are_released_although_another_thread_leads(crew: Crew, short: None, url: str, name: str) -> None:
+    held(crew, url, name)
+    with crew.led_by_another():
+        crew.closing.close(True)
+        assert crew.closing.overdue
+        assert ask(url).exists(name)
+    # The leader sends what is in the inbox when it leaves.
+    await_true(lambda: not ask(url).exists(name))
+
+
+@pytest.mark.parametrize("readings", range(4))
+def test_held_locks_are_released_although_the_close_is_interrupted(
+    crew: Crew, url: str, name: str, readings: int
+) -> None:
+    hold = held(crew, url, name)
+    crew.strike_once(after=readings)
+    with pytest.raises(KeyboardInterrupt):
+        crew.closing.close(True)
+    crew.closing.close_late()
+    assert crew.hung_up()
+    assert not hold.held(crew.boot.now())
+    await_true(lambda: not ask(url).exists(name))
+
+
+def test_a_lock_that_is_kept_while_the_client_closes_is_released(
+    crew: Crew, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_later: list[Any] = []
+    asking = crew.closing._asking
+
+    def keep_meanwhile() -> bool:
+        if not held_later:
+            held_later.append(held(crew, url, name))
+        return asking()
+
+    monkeypatch.setattr(crew.closing, "_asking", keep_meanwhile)
+    crew.closing.close(True)
+    assert held_later and not ask(url).exists(name)

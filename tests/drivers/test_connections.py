@@ -7,17 +7,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hiredis import ProtocolError
+from redis.exceptions import ResponseError
 
-from redlatch.config import masters_of
 from redlatch.drivers.connections import Connections
-from redlatch.errors import ConfigurationError
+from redlatch.errors import ConfigurationError, MasterQuarantined
 from redlatch.guard.admission import Admissions
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
+from redlatch.masters.group import Found
+from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
 from redlatch.wire.connect import Connection, dial
 from redlatch.wire.engine import Fleet
 from redlatch.wire.net import BootClock
+from redlatch.wire.switches import Switch
+
+OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +65,103 @@ def test_nobody_sees_all_masters_tried_before_the_last_verdict_stands(url: str) 
         connections.close()
 
 
-@pytest.mark.parametrize("how", ["close", "disown"])
-def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: str) -> None:
+def test_a_connection_may_say_that_leases_are_in_doubt(url: str) -> None:
     masters = masters_of([url])
     connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None)
     connections.muster()
     try:
-        connections.arrive(0, dial(masters[0], 10.0))
-        connections.fleet.torn = True
-        connections.fleet.mend()
-        [(_, sock)] = connections.fleet.fallen
-        getattr(connections, how)()
-        assert sock.fileno() == -1
+        first, second = dial(masters[0], 10.0), dial(masters[0], 10.0)
+        assert not connections.arrive(0, first)
+        connections.fleet.drop(0, ConnectionResetError())
+        second.traits.doubted_ns = 1234
+        # Returns that leases must be verified.
+        assert connections.arrive(0, second)
+        assert connections._doubts.cover(1233) and not connections._doubts.cover(1234)
     finally:
         connections.close()
+
+
+class Sentinel:
+    """A master whose sentinels the test plays, and what is dialled."""
+
+    def __init__(self, url: str) -> None:
+        [self.master] = masters_of("redis+sentinel://127.0.0.1:1/g")
+        [direct] = masters_of(url)
+        self.dialled: list[int] = []
+        self.hurried: list[int] = []
+        self.connections = Connections(
+            [self.master], 1, BootClock(), Fleet, lambda index, outcome: None, dialler=lambda *_: self
+        )
+        self.connections._switches.listen = lambda index: None
+        self.connections.muster()
+        self.direct = direct
+
+    def start(self, index: int, *_: Any) -> None:
+        self.dialled.append(index)
+
+    def hurry(self, index: int) -> None:
+        self.hurried.append(index)
+
+    def close(self) -> None:
+        """Nothing is dialled."""
+
+    def connection(self) -> Connection:
+        """Return a connection as if the sentinels had just named the server."""
+        assert self.master.group is not None
+        connection = dial(self.direct, 10.0)
+        connection.found = Found(OLD, self.master.group.number_question())
+        return connection
+
+    def switch(self, address: tuple[str, int]) -> Switch:
+        """Note what the listener has found, and return what it reports."""
+        group = self.master.group
+        assert group is not None
+        return Switch(address, group.note(Found(address, group.number_question())))
+
+
+@pytest.fixture
+def sentinel(url: str) -> Iterator[Sentinel]:
+    sentinel = Sentinel(url)
+    yield sentinel
+    sentinel.connections.close()
+
+
+def test_the_connection_to_a_former_master_is_closed_and_another_one_made(sentinel: Sentinel) -> None:
+    connections = sentinel.connections
+    connections.arrive(0, sentinel.connection())
+    assert connections.fleet.links[0].up
+    connections.arrive(0, sentinel.switch(NEW))
+    assert not connections.fleet.links[0].up
+    [(link, sock)] = connections.fleet.fallen
+    sock.close()
+    connections.fleet.fallen.clear()
+    connections.redial(link)
+    assert (sentinel.dialled, sentinel.hurried) == ([0], [0])
+
+
+def test_a_switch_to_the_master_that_is_connected_changes_nothing(sentinel: Sentinel) -> None:
+    connections = sentinel.connections
+    connections.arrive(0, sentinel.connection())
+    for _ in range(3):
+        connections.arrive(0, sentinel.switch(OLD))
+    assert connections.fleet.links[0].up
+    # A repeated answer is no reason to dial a master sooner.
+    assert (sentinel.dialled, sentinel.hurried) == ([], [0])
+
+
+@pytest.mark.parametrize("heard_first", [False, True])
+def test_a_switch_and_a_connection_may_arrive_in_any_order(sentinel: Sentinel, heard_first: bool) -> None:
+    connections = sentinel.connections
+    connection = sentinel.connection()
+    switch = sentinel.switch(NEW)
+    arrivals: list[Any] = [switch, connection] if heard_first else [connection, switch]
+    for arrival in arrivals:
+        connections.arrive(0, arrival)
+    assert not connections.fleet.links[0].up
+    assert connection.sock.fileno() == -1
+    assert sentinel.dialled == [0]
+    assert not connections.untried
+    connections.check()
 
 
 class Interrupted(Admissions):
@@ -104,3 +193,70 @@ def test_a_connection_that_is_judged_while_the_client_closes_is_closed_without_a
     connections.arrive(0, connection)
     assert connection.sock.fileno() == -1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+UNEXPECTED = ConnectionError("a:1 answered with 'WHAT'; the connection was closed")
+REFUSED = ResponseError("NOREPLICAS Not enough good replicas to write.")
+
+
+class NoDialler:
+    """A dialler that notes the pauses before it would dial."""
+
+    def __init__(self, *_: Any) -> None:
+        self.pauses: list[float] = []
+
+    def start(self, index: int, pause: float = 0.0, extension: Any = None) -> None:
+        self.pauses.append(pause)
+
+    def close(self) -> None:
+        pass
+
+
+def broken_again(url: str, causes: list[BaseException], seconds: float) -> list[float]:
+    """Have each new connection break for a cause, so many seconds after it was adopted; return the pauses after it."""
+    [master], made = masters_of([url]), list[NoDialler]()
+    clock, now = BootClock(), 0
+
+    class Clock:
+        def now(self) -> int:
+            return now
+
+    def dialler(*given: Any) -> Any:
+        made.append(NoDialler())
+        return made[0]
+
+    def muster(addresses: list[str], quorum: int, _: Any, guarded: bool, room: int) -> Any:
+        return Fleet(addresses, quorum, clock, guarded, room)
+
+    its_clock: Any = Clock()
+    connections = Connections([master], 1, its_clock, muster, lambda index, outcome: None, dialler=dialler)
+    connections.muster()
+    try:
+        for cause in causes:
+            connections.arrive(0, dial(master, 10.0))
+            now += int(seconds * 10**9)
+            connections.fleet.torn = True
+            connections.fleet.mend()
+            [(link, sock)] = connections.fleet.fallen
+            connections.fleet.fallen.clear()
+            sock.close()
+            link.cause = cause
+            connections.redial(link)
+    finally:
+        connections.close()
+    return made[0].pauses
+
+
+@pytest.mark.parametrize("cause", [UNEXPECTED, REFUSED, ProtocolError("no RESP")])
+def test_a_master_that_soon_ends_each_connection_by_a_reply_is_dialled_after_growing_pauses(
+    url: str, cause: Exception
+) -> None:
+    """Found by an attack: it was dialled hundreds of times a second."""
+    assert broken_again(url, [cause] * 7, 0.1) == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_a_connection_that_lasted_or_that_the_network_broke_is_made_again_at_once(url: str) -> None:
+    assert broken_again(url, [UNEXPECTED] * 2, 1.0) == [0.0] * 2
+    quarantined = MasterQuarantined("it was flushed", doubted_ns=1)
+    assert broken_again(url, [ConnectionResetError(), quarantined, TimeoutError()], 0.1) == [0.0] * 3
+    assert broken_again(url, [UNEXPECTED, ConnectionResetError(), UNEXPECTED], 0.1) == [0.05, 0.0, 0.05]

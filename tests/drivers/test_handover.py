@@ -13,13 +13,13 @@ import pytest
 from operate.test_mover import TTL, mover, use
 
 from redlatch import Client, ConfigurationError
-from redlatch.config import masters_of
 from redlatch.drivers.arrivals import DIAL_TIMEOUT
 from redlatch.drivers.handover import STRIDE, MovingConnections, Scout, offset
 from redlatch.guard.handover import Successor
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import DEFAULT_GUARD
+from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
 from redlatch.wire.connect import Connection, dial
 from redlatch.wire.engine import Fleet
@@ -46,10 +46,10 @@ class Dials:
         self.closed = True
 
 
-def scout_of(old: list[str], new: list[str]) -> Any:
+def scout_of(old: list[str], new: list[str], postpone: Callable[[], None] = lambda: None) -> Any:
     previous, names = (tuple(sorted(url.removeprefix("redis://") for url in urls)) for urls in (old, new))
     successor = Successor(masters_of(new), lambda set_back: None, MARKER, previous, names)
-    return Scout(successor, lambda index, outcome: None, Dials)
+    return Scout(successor, lambda index, outcome: None, Dials, postpone)
 
 
 def look(url: str) -> Connection:
@@ -72,6 +72,22 @@ def test_a_scout_looks_once_and_again_only_if_it_is_needed(urls: list[str]) -> N
     assert scout._dialler.started[4][1] > 0
     assert not scout.finds(0, ConnectionRefusedError(), True)
     assert len(scout._dialler.started) == 5
+
+
+def test_a_scout_looks_later_if_no_thread_can_start(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by an attack: the error left the driver in the middle of its work."""
+    postponed: list[bool] = []
+    scout = scout_of(urls[:2], urls[2:4], lambda: postponed.append(True))
+
+    def fail(*given: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Dials, "start", fail)
+        scout.start()
+    assert postponed == [True, True]
+    scout.start()
+    assert [index for index, _ in scout._dialler.started] == [0, 1]
 
 
 def test_masters_that_came_by_no_handover_are_not_gone_over_to(urls: list[str]) -> None:
@@ -161,3 +177,5 @@ def test_next_must_be_other_masters_and_needs_a_guard(urls: list[str]) -> None:
         Client(urls[:2], next=urls[2:], guard=None)
     with pytest.raises(ConfigurationError, match="masters"):
         Client(urls[:2], next=[])
+    with pytest.raises(ConfigurationError, match="next: sentinel:g is in both lists"):
+        Client("redis+sentinel://127.0.0.1:1/g", next="redis+sentinel://127.0.0.1:2/g")

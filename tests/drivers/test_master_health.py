@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from redlatch.config import masters_of
 from redlatch.drivers.master_health import health_of
 from redlatch.errors import MasterQuarantined
+from redlatch.masters.listed import masters_of
 from redlatch.votes.units import SECOND
 
 NOW = 1000 * SECOND
 [MASTER] = masters_of(["redis://user:secret@10.0.0.1:6380"])
 
 
-def link(up: bool, cause: BaseException | None = None) -> Any:
-    return SimpleNamespace(up=up, cause=cause)
+def link(up: bool, cause: BaseException | None = None, evicts: str = "") -> Any:
+    return SimpleNamespace(up=up, cause=cause, traits=SimpleNamespace(evicts=evicts))
 
 
 @pytest.mark.parametrize("tried", [None, link(False)])
@@ -40,3 +40,8 @@ def test_a_master_that_is_kept_out_says_how_much_is_left_now() -> None:
 def test_a_master_that_is_kept_out_for_a_time_that_is_not_known_yet() -> None:
     health = health_of(MASTER, link(False, MasterQuarantined("it was flushed")), None, NOW)
     assert (health.why, health.kept_out) == ("it was flushed", 0.0)
+
+
+@pytest.mark.parametrize(("up", "evicts"), [(True, "allkeys-lru"), (False, "")])
+def test_a_master_that_may_evict_locks_says_so_while_it_is_connected(up: bool, evicts: str) -> None:
+    assert health_of(MASTER, link(up, evicts="allkeys-lru"), None, NOW).evicts == evicts

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from redlatch.config import masters_of
 from redlatch.drivers.master_log import MOST_SHOWN, MasterLog, report_set_back
+from redlatch.masters.listed import masters_of
+from redlatch.wire.scriptless import TraitsWithoutScripts
 from redlatch.wire.traits import Traits
 
 MASTERS = masters_of(["redis://one:6379", "redis://two:6379", "redis://three:6379"])
@@ -85,6 +86,17 @@ def test_one_master_that_does_not_push_is_reported_for_all(log: MasterLog, told:
     assert message.startswith("master one:6379 does not say when a key changes")
     MasterLog(MASTERS, 2, False).report_server(0, traits_of(tracking=False), None, True)
     assert told() == []
+
+
+def test_each_master_without_scripts_is_reported_once(log: MasterLog, caplog: pytest.LogCaptureFixture) -> None:
+    without = TraitsWithoutScripts({"run_id": "a", "role": "master"}, 3, True)
+    with caplog.at_level("INFO", logger="redlatch"):
+        for index in (0, 1, 0):
+            log.report_server(index, without, None, True)
+        log.report_server(2, traits_of(), None, True)
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.partition(":6379")[0] for text in told] == ["master one", "master two"]
+    assert "WATCH" in told[0]
 
 
 def test_each_master_that_may_evict_keys_is_reported_once(log: MasterLog, told: Any) -> None:

@@ -10,8 +10,8 @@ from support.forked import in_child
 from support.scripted_votes import KEY, NAME, SECOND, TTL_MS, Play
 
 from redlatch import Client, impl
-from redlatch.config import masters_of
-from redlatch.errors import LockError, LockLost
+from redlatch.errors import ClientClosed, LockError, LockLost
+from redlatch.masters.listed import masters_of
 from redlatch.wire.connect import Dialler
 
 
@@ -185,3 +185,20 @@ def test_the_state_says_whether_the_client_can_be_used(implementation: impl.Impl
     in_child(look)
     client.close()
     assert driver.state == "closed"
+
+
+def test_a_release_of_a_lock_that_the_closed_client_has_released_says_so(sessions: Sessions, world: World) -> None:
+    hold = world.holder()
+    ticket, session = hold.ticket, sessions.session
+    # Before it has released its locks, the error of the closed client is all that the caller gets.
+    session.resend_release(hold, ticket, ClientClosed("client: it is closed"))
+    assert hold.state == world.claims.HELD
+    session.held_locks.end()
+    # Another claim, or another error, is not about this lock.
+    session.resend_release(hold, object(), ClientClosed("client: it is closed"))
+    session.resend_release(hold, ticket, LockError("no quorum"))
+    with pytest.raises(LockLost, match=r"released by close\(release=True\)"):
+        session.resend_release(hold, ticket, ClientClosed("client: it is closed"))
+    assert hold.state == world.claims.FREE
+    session.resend_release(hold, ticket, ClientClosed("client: it is closed"))
+    assert sessions.sent == []

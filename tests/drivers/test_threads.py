@@ -11,8 +11,8 @@ from support.effects import EffectRig
 from support.faces import PATIENCE, ask, await_true, in_thread
 
 from redlatch import Client, impl
-from redlatch.config import masters_of
 from redlatch.errors import ClientClosed
+from redlatch.masters.listed import masters_of
 from redlatch.wire.connect import dial
 
 FOR_EVER = 1 << 62

@@ -25,7 +25,7 @@ START_US = 1_800_000_000_000_000
 class Rig:
     """A guard for three masters, whose clocks agree with ours, and the reports of handshakes with them."""
 
-    def __init__(self, guard: Guard | None = None, addresses: tuple[str, ...] = ADDRESSES) -> None:
+    def __init__(self, guard: Guard | None = None, addresses: tuple[str, ...] = ADDRESSES, owner: str = "") -> None:
         self.now = 1000 * SECOND
         self.behind: list[int] = []
         self.since_us: list[int] = []  # of each marker that was noted
@@ -45,6 +45,7 @@ class Rig:
             lambda: 0.5,
             self.since_us.append,
             lambda index, ns: self.behind.append(index),
+            owner,
         )
 
     def clock_us(self) -> int:

@@ -26,6 +26,7 @@ def test_a_master_that_was_restarted_is_kept_out_for_the_longest_ttl(keeps: bool
     rig.now += OUT_NS - 200 * MILLISECOND
     assert kept_out_for(rig.decide(0)) > 0
     rig.now += 200 * MILLISECOND
+    rig.pulse(1)
     assert rig.decide(0).admitted
 
 
@@ -87,6 +88,7 @@ def test_being_dialled_again_and_again_prolongs_nothing() -> None:
         rig.decide(0)
         rig.now += SECOND // 2
     rig.now += 200 * MILLISECOND
+    rig.pulse(1)
     assert rig.decide(0).admitted
 
 
@@ -200,6 +202,21 @@ def test_trust_persistence_admits_restarted_masters_that_kept_their_keys() -> No
     rig.restart(1, keeps=False)  # it has not kept everything after all
     assert is_marked(rig.decide(1))
     assert kept_out_for(rig.decide(1)) > MAX_TTL - 1
+
+
+@pytest.mark.parametrize("process", ["process-0", "replica"])
+def test_trust_persistence_does_not_trust_a_replica_that_was_promoted(process: str) -> None:
+    """Found by an attack: a lagging replica voted at once, and two clients had the lock."""
+    rig = Rig(Guard(max_ttl=MAX_TTL, trust_persistence=True))
+    rig.persists = True
+    rig.run_ids = ["process-0 history", "process-1 history", "process-2 history"]
+    rig.found()
+    rig.run_ids[0], rig.promoted = f"{process} another", True
+    assert is_marked(rig.decide(0))
+    assert kept_out_for(rig.decide(0)) > MAX_TTL - 1
+    rig.now += OUT_NS
+    rig.pulse(1)
+    assert rig.decide(0).admitted
 
 
 def test_trust_persistence_refuses_masters_without_an_append_only_file() -> None:

@@ -47,7 +47,7 @@ def standing_still(rig: Rig) -> Any:
 
 
 def other_options(rig: Rig) -> Any:
-    return rig.found().again(guard=Guard(max_ttl=2 * MAX_TTL)).decide(0)
+    return rig.found().again(guard=Guard(max_ttl=MAX_TTL, trust_persistence=True)).decide(0)
 
 
 def left_for_others(rig: Rig) -> Any:
@@ -163,6 +163,7 @@ def older_marker(rig: Rig) -> Any:
     rig.decide(0)
     rig.decide(0)
     rig.now += OUT_NS
+    rig.pulse(1)
     assert rig.decide(0).admitted
     rig.markers[0] = first
     return rig.decide(0)
@@ -176,7 +177,7 @@ def as_it_was(rig: Rig) -> Any:
 ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]] = [
     ("another use of the key", other_use, (False, SECOND, "a:1 has a marker that is not ours", False)),
     ("a clock that stands still", standing_still, (False, SECOND, "its clock stands still", False)),
-    ("another list, other options", other_options, (False, SECOND, "max_ttl=10 by others, not 20", False)),
+    ("another list, other options", other_options, (False, SECOND, "trust_persistence=False by others", False)),
     ("left for other masters", left_for_others, (True, 0, "a:1 was left for d:1", False)),
     ("waiting for a handover", awaiting_handover, (False, LOOK_AGAIN_NS, "a:1 waits for the handover", False)),
     ("joining by a handover", joining_by_handover, (False, 0, "", True)),
@@ -192,8 +193,8 @@ ROWS: list[tuple[str, Callable[[Rig], Any], tuple[bool, int, str, bool] | None]]
     ("a jump of our own clock", jump_of_ours, (True, 0, "", False)),
     ("trusted, without a file", without_a_file, (False, SECOND, "appendonly yes is needed there", False)),
     ("restarted", restarted, (False, 0, "it was restarted, or is another server now", True)),
-    ("renamed", renamed, (False, 0, "", True)),
     ("an older marker is back", older_marker, (False, 0, "it has an older marker again", True)),
+    ("renamed", renamed, (False, 0, "", True)),
     (
         "forgot a while ago",
         forgot_a_while_ago,
@@ -297,7 +298,8 @@ def test_with_a_marker_first_the_clock_decides_and_then_the_process(marker: Any,
     if clock in FINAL:
         expected = [FINAL[clock]]
     else:
-        expected = [*FIRST[clock], SAME[marker] if process is ProcessState.SAME else PROCESS[process]]
+        of_marker = process & ProcessState.REMEMBERS and marker is MarkerState.OLDER
+        expected = [*FIRST[clock], SAME[marker] if of_marker or process is ProcessState.SAME else PROCESS[process]]
     assert [row.name for row in rows_of(case_of(marker, process, clock))] == expected
 
 
@@ -331,12 +333,50 @@ def test_an_older_marker_is_seen_by_a_client_that_knew_only_the_later_one() -> N
     rig.decide(0)
     rig.now += OUT_NS
     later = rig.again()
+    assert later.decide(1).admitted
+    assert not later.decide(0).admitted
+    later.now += ASK_OTHERS_NS
+    later.pulse(1)
     assert later.decide(0).admitted
     later.now += OUT_NS
     later.pulse(0)
     later.markers[0] = first
     assert not later.decide(0).admitted
     assert later.decide(0).cause is not None
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_a_trusted_master_that_was_restarted_with_an_older_file_is_kept_out(renames: bool) -> None:
+    """Found by an attack: the older marker was renamed, and locks of the time after it had a second holder."""
+    guard = Guard(max_ttl=MAX_TTL, trust_persistence=True)
+    rig = Rig(guard)
+    rig.persists = True
+    rig.found()
+    if renames:
+        rig.restart(0, keeps=True)
+        rig.decide(0)
+        assert rig.decide(0).admitted
+    older = rig.markers[0]
+    other = rig.again(guard=guard)
+    other.persists, other.run_ids = True, rig.run_ids
+    for index in range(3):
+        assert other.decide(index).admitted
+    other.now += SECOND
+    other.markers[0] = None
+    other.decide(0)
+    other.decide(0)
+    rig.now = other.now = other.now + OUT_NS
+    for client in (other, rig):
+        client.decide(0)
+        client.now += ASK_OTHERS_NS
+        client.pulse(1)
+    assert [client.decide(0).admitted for client in (other, rig)] == [True, True]
+    for client in (rig, other):
+        rig.restart(0, keeps=True)
+        rig.markers[0] = older
+        admission = client.decide(0)
+        assert "older marker" in str(admission.cause)
+        assert not client.decide(0).admitted
 
 
 def test_a_marker_that_this_client_wrote_after_the_clock_was_set_back_is_no_older_one() -> None:

@@ -118,6 +118,16 @@ def test_with_trusted_persistence_a_restart_with_all_keys_puts_nothing_in_doubt(
     assert (admission.admitted, admission.forgot) == (True, False)
 
 
+def test_with_trusted_persistence_a_fail_over_puts_locks_in_doubt() -> None:
+    guard = Guard(max_ttl=MAX_TTL, trust_persistence=True)
+    rig = Rig(guard, addresses=("a:1",))
+    rig.persists = True
+    rig.found().restart(0, keeps=True)
+    rig.promoted = True
+    assert rig.decide(0).forgot
+    assert rig.decide(0).admitted
+
+
 def test_a_pulse_finds_that_the_master_has_forgotten() -> None:
     rig = alone()
     cause = rig.pulse(0, server_us=0)

@@ -12,7 +12,7 @@ from redlatch.guard.evidence import AWAITED_NS, SECOND_LOOK_NS
 from redlatch.guard.handover import final_marker, left_marker, pending_marker
 from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker
 
-from .rig import ADDRESSES, Rig, refused
+from .rig import ADDRESSES, Rig, is_marked, refused
 
 NEW = "d:1", "e:1", "f:1"
 MIXED = "b:1", "d:1"
@@ -213,3 +213,22 @@ def test_a_left_marker_of_another_process_is_that_of_a_forgetful_master() -> Non
     rig.restart(0, keeps=True)
     left = left_marker(rig.marker(0), rig.report(0), NEW, NUMBER)
     assert (left.run_id, left.sure, left.out) == ("run-a:1+", False, left.max_ttl)
+
+
+def test_a_marker_of_the_list_that_was_replaced_is_that_of_a_forgetful_master() -> None:
+    """Found by an attack: an old client marked a shared master again, and no new client could use it any more."""
+    rig = Rig().found()
+    for index in range(3):
+        new = replace(rig.marker(index), attempt=1 << 120, previous=("a:1",))
+        rig.markers[index] = new.text()
+    old = replace(rig.marker(0), attempt=0, masters=("a:1",), previous=())
+    rig.markers[0] = old.text()
+    fresh = rig.again()
+    assert fresh.decide(0) is None
+    reports = [fresh.report(index) for index in range(3)]
+    assert is_marked(fresh.decide(0, reports))
+    fresh.decide(0, reports)
+    assert (rig.marker(0).masters, rig.marker(0).sure) == (ADDRESSES, False)
+    later = replace(old, attempt=1 << 121)
+    rig.markers[0] = later.text()
+    refused(rig.again().decide(0, reports), "all clients must have the same list")

@@ -86,3 +86,35 @@ def test_an_interrupted_attempt_shows_no_deadline_while_it_is_undone(play: Play)
     attempt.begin(BEGINNING)
     assert play.hold.undoing(play.ticket) is not None
     assert play.hold.deadline_ns == 0
+
+
+def test_a_quorum_in_doubt_is_asked_once_more_although_the_time_is_over(play: Play) -> None:
+    """Found by an attack: a single attempt on a master that was just flushed said that the free lock was held."""
+    play.hold.claim(play.ticket)
+    attempt = play.new_attempt(play.policy, play.queues, play.hold, TTL_MS, 0, BEGINNING)
+    for over in (False, True):
+        ballot = attempt.begin(play.now)
+        ballot.yes, ballot.decided = 3, True
+        play.policy.doubts.add(play.now + 1)
+        assert not attempt.keep_if_won()
+        attempt.reopen_for_all()
+        assert attempt.judge().command.releases
+        assert (bool(attempt.over), bool(attempt.waits)) == (over, over)
+        play.now += 1
+
+
+@pytest.mark.parametrize(("cause", "attempts"), [(ConnectionResetError, 3), (ConnectionRefusedError, 2)])
+def test_a_third_attempt_follows_if_another_connection_broke_during_the_second(
+    play: Play, cause: type[OSError], attempts: int
+) -> None:
+    attempt = attempt_of(play)
+    over = []
+    for _ in range(attempts):
+        ballot = attempt.begin(play.now)
+        ballot.failed, ballot.decided = 2, True
+        ballot.causes = dict.fromkeys(range(2), cause())
+        assert not attempt.keep_if_won()
+        attempt.reopen_for_all()
+        attempt.judge()
+        over.append(bool(attempt.over))
+    assert over == [False] * (attempts - 1) + [True]

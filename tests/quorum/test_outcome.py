@@ -98,6 +98,12 @@ def test_a_release_of_a_lost_lock_frees_the_hold_and_says_why_it_was_lost(
     assert held.hold.state == held.claims.FREE
 
 
+def test_a_release_that_comes_after_that_of_the_closed_client_says_so(held: Play, outcome: ModuleType) -> None:
+    held.policy.released_ns = held.now
+    with pytest.raises(LockLost, match=r"released by close\(release=True\)"):
+        end(held, outcome, "nnn")
+
+
 def test_a_release_that_failed_for_the_first_time_is_sent_again(held: Play, outcome: ModuleType) -> None:
     assert not end(held, outcome, "!!!")
     assert held.hold.state == held.claims.RELEASING
@@ -110,6 +116,16 @@ def test_a_release_without_a_verdict_can_be_called_again(
     with pytest.raises(QuorumUnavailable, match=f"release of '{NAME}'"):
         end(held, outcome, votes, resent=resent)
     assert held.hold.state == held.claims.UNCONFIRMED
+
+
+def test_the_error_of_a_ballot_that_was_held_counts_the_masters_that_it_waited_for(
+    play: Play, outcome: ModuleType
+) -> None:
+    ballot = ballot_of(play, "!")
+    ballot.silent = (0, 2)
+    error = outcome.no_quorum("acquire", play.policy, play.hold, ballot, SECOND // 4)
+    assert "of 5 masters 1 failed and 1 did not answer within 0.250 s" in str(error)
+    assert [str(cause) for cause in error.causes.values()] == ["broken 0", "no answer within 0.250 s"]
 
 
 def test_the_error_names_each_master_that_failed_or_was_silent(play: Play, outcome: ModuleType) -> None:
@@ -166,3 +182,13 @@ def test_the_text_has_the_time_that_is_left_now(play: Play, outcome: ModuleType)
     assert "kept out for 5.0 s more: it was restarted" in str(error)
     play.now = BEGINNING + 10 * SECOND
     assert "kept out for 0.0 s more" in str(outcome.no_quorum("acquire", play.policy, play.hold, ballot, 0))
+
+
+@pytest.mark.parametrize(("later", "released"), [(-1, True), (0, True), (1, False)])
+def test_only_a_lease_that_had_not_run_out_was_ended_by_the_client(
+    held: Play, outcome: ModuleType, later: int, released: bool
+) -> None:
+    assert not outcome.was_released(held.policy, held.hold)
+    held.now = held.hold.deadline_ns + later
+    held.policy.released_ns = held.now
+    assert outcome.was_released(held.policy, held.hold) is released

@@ -175,6 +175,30 @@ def test_fences_go_up_over_a_loss_of_the_counter(build: ModuleType, data: st.Dat
     assert other.propose() > highest
 
 
+@given(data=st.data(), passed=st.integers(1_000_000, 4 * HOUR))
+def test_fences_that_were_proposed_before_a_forgetting_go_up(
+    build: ModuleType, data: st.DataObject, passed: int
+) -> None:
+    """The same if the number was proposed first, and then checked as a second round does."""
+    clocks = Clocks(build)
+    error = st.integers(0, min(HOUR, passed // 2) - 1)
+    before, after = clocks.client(data.draw(error)), clocks.client(data.draw(error))
+    since = clocks.now + data.draw(error)
+    before.mark(since)
+    if data.draw(st.booleans()):
+        after.mark(since)
+    proposed, acquired = sorted(data.draw(st.lists(st.integers(0, passed), min_size=2, max_size=2)))
+    clocks.now += proposed
+    number = after.propose()
+    clocks.now += acquired - proposed
+    highest = before.propose()
+    clocks.now += passed - acquired
+    after.mark(clocks.now + data.draw(error))
+    if number < after.marked_floor:
+        number = max(number, after.floor())
+    assert number > highest
+
+
 def test_fences_of_one_client_go_up_whatever_its_clock_does(policies: ModuleType) -> None:
     clocks = Clocks(policies)
     fences, last = clocks.client(0), 0
@@ -184,6 +208,22 @@ def test_fences_of_one_client_go_up_whatever_its_clock_does(policies: ModuleType
         assert number > last
         fences.note(number)
         last = number
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_blocks_of_fences_do_not_run_ahead_of_the_clock(policies: ModuleType, marked: bool) -> None:
+    """Found by an attack: with hand-offs, or many names, the lead over a forgetful master was soon lost."""
+    clocks = Clocks(policies)
+    fences = clocks.client(0)
+    if marked:
+        fences.mark(clocks.now - HOUR)
+    beginning = fences.propose()
+    for _ in range(100):
+        fences.note(fences.last_of_block(fences.propose(), 1000))
+    assert fences.propose() == beginning + 1000 + 100
+    clocks.now += 5000
+    first = fences.propose()
+    assert fences.last_of_block(first, 1000) == first + 1000
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from support.upkeep_play import NOW, TTL_MS, Lock, Play
 from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum import upkeep, upkeep_schedule
-from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT
+from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT, RELEASED
 from redlatch.quorum.upkeep import Term
 from redlatch.votes.units import MILLISECOND, SECOND
 
@@ -197,3 +197,31 @@ def test_a_lock_that_is_collected_is_not_looked_at_again(play: Play) -> None:
     del play.lock
     assert (play.schedule.due(NOW), list(play.schedule.lost)) == ([], [])
     assert play.schedule.next_ns(NOW) == 0
+
+
+def test_all_locks_are_lost_at_once_when_the_client_releases_them(play: Play) -> None:
+    play.schedule.add(play.term)
+    assert play.lost_at(NOW) == []
+    assert not play.schedule.settled()
+    play.policy.released_ns = NOW
+    play.policy.doubts.add(1 << 62)
+    assert play.schedule.next_ns(NOW) <= NOW
+    assert play.lost_at(NOW) == [(RELEASED, play.term)]
+    assert play.lock.marked == [play.term, play.term]
+    assert play.schedule.settled()
+    assert play.schedule.next_ns(NOW + SECOND) == 0
+
+
+def test_a_lock_that_ran_out_before_the_client_released_the_others_keeps_its_reason(play: Play) -> None:
+    play.schedule.add(play.term)
+    play.policy.released_ns = NOW + 2 * SECOND
+    ((reason, _),) = play.lost_at(NOW + 2 * SECOND)
+    assert reason.startswith(RAN_OUT)
+
+
+def test_a_schedule_is_settled_when_its_locks_are_released_or_lost(play: Play) -> None:
+    assert play.schedule.settled()
+    play.schedule.add(play.term)
+    assert not play.schedule.settled()
+    play.released()
+    assert play.schedule.settled()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,55 +13,18 @@ import pytest
 import redis.exceptions
 from hiredis import Reader
 from support.dialling import PATIENCE, dialled, master_of, refusal
+from support.scripted import scripted
 
 from redlatch.errors import MasterRefused
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MarkerWrite
 from redlatch.votes.commands import pack
 from redlatch.votes.scripts import MARK
-from redlatch.wire import connect
+from redlatch.wire import scripting
 from redlatch.wire.connect import HandshakeExtension, dial
 from redlatch.wire.net import now_ns
 
 PASSWORD = "s3cr3tpw"
-
-Answer = Callable[[list[bytes]], bytes]
-
-
-@contextlib.contextmanager
-def scripted(answer: Answer) -> Iterator[str]:
-    """Serve `answer(command)` for every command on one connection after another; yield the URL."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
-
-        def serve() -> None:
-            while True:
-                try:
-                    sock, _ = listener.accept()
-                except OSError:
-                    return
-                if over.is_set():
-                    sock.close()
-                    return
-                with sock, contextlib.suppress(OSError):
-                    reader = Reader()
-                    while data := sock.recv(65536):
-                        reader.feed(data)
-                        while (command := reader.gets()) is not False:
-                            reply = answer(command)
-                            if reply == b"":
-                                raise ConnectionError
-                            sock.sendall(reply)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        host, port = listener.getsockname()
-        try:
-            yield f"redis://{host}:{port}"
-        finally:
-            over.set()
-            socket.create_connection((host, port)).close()
-            thread.join()
 
 
 def bulk(*lines: str) -> bytes:
@@ -115,7 +77,8 @@ def test_the_scripted_server_is_accepted_while_it_answers_correctly() -> None:
 def test_the_whole_introduction_leaves_in_one_round_trip(
     extension: HandshakeExtension | None, given: list[bytes]
 ) -> None:
-    last = [b"CONFIG", b"GET"] if given else [b"INFO", b"memory"]
+    last = [b"CONFIG", b"GET"] if given else [b"EVAL", b"return 1"]
+    persistence = len(given[:1])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         failures: list[BaseException] = []
 
@@ -139,11 +102,13 @@ def test_the_whole_introduction_leaves_in_one_round_trip(
         b"CLIENT SETNAME",
         b"CLIENT TRACKING",
         b"CLIENT CACHING",
-        *[b"SCRIPT LOAD"] * len(connect.SCRIPTS),
         b"INFO server",
         b"INFO replication",
         b"INFO memory",
-        *given,
+        *given[:persistence],
+        *[b"SCRIPT LOAD"] * len(scripting.SCRIPTS),
+        b"EVAL return 1",
+        *given[persistence:],
     ]
     assert isinstance(failures[0], ConnectionResetError)
 
@@ -329,14 +294,12 @@ def test_a_server_without_a_role_is_refused() -> None:
 
 
 def test_row_43_the_error_of_a_sentinel_login_repeats_no_password() -> None:
-    master = master_of("redis://127.0.0.1:1")
-    said = "unknown command 'AUTH', with args beginning with: 's3cr3t'"
-    for kind in (redis.exceptions.ResponseError, redis.exceptions.AuthenticationError):
-        master.connect = lambda timeout, kind=kind: (_ for _ in ()).throw(kind(said))  # type: ignore[method-assign,misc]
-        with pytest.raises(redis.exceptions.ResponseError) as caught:
-            dial(master, PATIENCE)
-        assert "s3cr" not in f"{caught.value!r} {caught.value.__cause__!r}"
-        assert caught.value.__context__ is None
+    said = f"-ERR unknown command 'AUTH', with args beginning with: '{PASSWORD}'\r\n".encode()
+    with scripted(lambda command: said) as url:
+        host = url.removeprefix("redis://")
+        error = refusal(f"redis+sentinel://{host}/group?sentinel_password={PASSWORD}")
+    assert "unknown command" in str(error)
+    assert PASSWORD[:4] not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
 
 
 def test_a_tls_url_sends_nothing_in_plain_text() -> None:

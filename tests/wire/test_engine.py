@@ -434,6 +434,26 @@ def test_a_reply_that_is_no_answer_to_an_acquire_closes_its_connection_and_is_no
     assert list(ballot.causes) == [1]
 
 
+YEAR = 365 * 86_400_000_000
+
+
+@pytest.mark.parametrize("answer", [2, -(101 * YEAR), -(1 << 62), -(10**30)])
+def test_a_counter_that_is_nonsense_closes_its_connection_and_is_not_kept(rig: Rig, answer: int) -> None:
+    """Found by an attack: one such number went to all masters, and the lock could not be acquired any more."""
+    ballot = fenced(rig, b"mine")
+    rig.reply(1, b":%d\r\n" % answer)
+    assert rig.fallen() == [1]
+    assert (rig.votes(ballot), ballot.answers) == ((0, 0, 1), None)
+
+
+@pytest.mark.parametrize("answer", [1, -1, -(99 * YEAR)])
+def test_a_counter_in_the_century_after_the_proposal_is_kept(rig: Rig, answer: int) -> None:
+    ballot = fenced(rig, b"mine")
+    rig.reply(1, b":%d\r\n" % answer)
+    assert rig.fallen() == []
+    assert ballot.answers == {1: answer}
+
+
 @pytest.mark.parametrize("reply", WRONG_FOR_RELEASE + AGGREGATES)
 def test_a_reply_that_is_no_answer_to_a_release_closes_its_connection_and_is_no_vote(rig: Rig, reply: bytes) -> None:
     ballot = rig.submit("Release")
@@ -1387,3 +1407,15 @@ def test_the_repr_of_a_link_shows_its_address_and_state(rig: Rig) -> None:
     assert repr(rig.fleet.links[1]) == "<Link master-1:1 dialling>"
     rig.fleet.fail(1, OSError())
     assert repr(rig.fleet.links[1]) == "<Link master-1:1 down>"
+
+
+def test_a_link_whose_master_was_replaced_is_closed_with_the_cause(rig: Rig) -> None:
+    ballot = rig.submit()
+    cause = ConnectionAbortedError("another one is the master")
+    rig.fleet.drop(1, cause)
+    assert rig.votes(ballot) == (0, 0, 1)
+    assert ballot.causes == {1: cause}
+    assert rig.fallen() == [1]
+    # A repeated announcement changes nothing.
+    rig.fleet.drop(1, cause)
+    assert rig.fallen() == []

@@ -27,6 +27,9 @@ class Monitor:
     def pulse(self) -> tuple[bytes, bytes, int]:
         return b"marker", b"identity", DEFAULT
 
+    def refusal(self, ttl_ms: int) -> None:
+        """Every ttl is allowed."""
+
     def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
         assert sent_ns <= came_ns
         return None if server_us else MasterQuarantined("its marker was changed or is gone")
@@ -217,6 +220,9 @@ def test_an_attempt_whose_time_is_over_is_not_sent(rig: Rig) -> None:
         rig.reply(index, rig.beat(index, LONG))
     assert rig.names(0) == ["PULSE"]
     assert not rig.fleet.held
+    # The driver may ask again, after the ballot was given up.
+    rig.fleet.record_silent(ballot)
+    assert ballot.silent == (1, 2)
 
 
 def test_a_quorum_that_refuses_to_store_a_ttl_fails_the_attempt_and_says_why(rig: Rig) -> None:
@@ -251,6 +257,17 @@ def test_a_master_whose_raise_fails_does_not_hold_up_the_others(rig: Rig) -> Non
     assert ballot.failed == 1
 
 
+def test_a_ballot_goes_on_when_the_master_that_it_waits_for_breaks_during_a_flush(rig: Rig) -> None:
+    ballot = rig.acquire(LONG)
+    for index in range(2):
+        rig.reply(index, rig.beat(index, LONG))
+    rig.far[2].close()
+    rig.submit(rig.commands.Owned(b"key", b"t", rig.now_ns()))
+    assert not rig.fleet.links[2].up
+    assert [rig.names(index)[-1] for index in range(2)] == ["SET", "SET"]
+    assert (ballot.failed, ballot.decided) == (1, False)
+
+
 TOO_LOW = b"+1800000000000000 %d\r\n" % (LONG - 1)
 
 
@@ -280,6 +297,15 @@ def test_no_byte_leaves_before_a_quorum_is_connected(dialling: Rig) -> None:
     dialling.adopt(2)
     assert [dialling.names(index)[-1] for index in (0, 2)] == ["SET", "SET"]
     assert (ballot.failed, ballot.decided) == (1, False)
+
+
+def test_a_pulse_goes_ahead_of_an_attempt_that_waited_for_connections(dialling: Rig) -> None:
+    """Without it, votes would count although the marker may expire at any moment."""
+    dialling.acquire()
+    dialling.acquire()
+    dialling.adopt(0)
+    dialling.adopt(2)
+    assert [dialling.names(index) for index in (0, 2)] == [["PULSE", "SET", "SET"]] * 2
 
 
 def test_an_attempt_fails_when_a_quorum_cannot_be_connected(dialling: Rig) -> None:

@@ -20,8 +20,9 @@ from typing import Any
 from .. import impl
 from ..aio import AsyncClient
 from ..client import Client
-from ..config import masters_of, ttl_ms_of
+from ..config import ttl_ms_of
 from ..locks.factory import BaseClient
+from ..masters.listed import masters_of
 from ..quorum.claim import HELD
 from ..quorum.policy import Policy
 from ..votes.key import key_as_it_is
@@ -37,9 +38,8 @@ PATIENCE = 5.0
 # The ttl of a lock that the original would keep for ever. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
 
-# The connection options that identify the server and the user, besides all options that begin with "ssl".
+# The options that identify the server and the user, besides all that begin with "ssl"; redis-py's values for them.
 _TELLING = frozenset({"host", "port", "path", "db", "username", "password", "credential_provider", "socket_timeout"})
-# redis-py's values for options that are not given.
 _DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": PATIENCE}
 
 

@@ -21,19 +21,19 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from redlatch.config import Master
 from redlatch.drivers.arrivals import (
     DIAL_TIMEOUT,
     GRACE,
+    Arrival,
     MakeDialler,
     MakeGuard,
-    Outcome,
     turn_away,
 )
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
 from redlatch.drivers.upkeep import Renewal, report_losses
 from redlatch.errors import LockError, WrongLoop
 from redlatch.guard.handover import Successor
+from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
@@ -209,6 +209,8 @@ class Driver(Session):
         """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
+            if not self._connections.usable and effect[0].command.undo() is not None:
+                self._connections.check()  # a client that closes has undone them
         elif isinstance(effect, QueueEntry):
             now = self._clock.now()
             self._attend_by(now + LONGEST_NS, now)
@@ -306,8 +308,12 @@ class Driver(Session):
         else:
             self._flush()
 
-    async def close(self) -> None:
+    async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection.
+
+        Args:
+            release: whether to release the locks that are held.
+            drain_ns: for how long to wait; None is 1 s.
 
         Raises:
             WrongLoop: the client was used in another event loop.
@@ -323,18 +329,45 @@ class Driver(Session):
         self._quorate.set()  # no call goes on waiting for masters
         self._complete.set()
         try:
-            self._fleet.abandon()
-            self._handle_events()
-            self._wake_waiters()  # they leave the queues on the masters
-            for future in list(self._pauses):
-                future.wake_soon()
-            await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
-            await asyncio.sleep(0)  # the undos are sent
-            until = self._clock.now() + DRAIN_NS
-            while self._fleet.owing() and self._clock.now() < until:
-                await asyncio.sleep(0.001)
+            if release:
+                self._release_held()
+            await self._drain(DRAIN_NS if drain_ns is None else drain_ns)
         finally:  # also after a cancellation, because a second call of `close` does nothing
-            self._disconnect()
+            try:
+                if release:  # once more, because an interrupt may have struck before
+                    self.held_locks.end()
+                    self._send_releases()
+            finally:
+                self._disconnect()
+
+    async def _drain(self, drain_ns: int) -> None:
+        """Undo what is under way, and wait a bounded time for the answers to releases."""
+        self._fleet.abandon()
+        self._handle_events()
+        self._wake_waiters()  # they leave the queues on the masters
+        for future in list(self._pauses):
+            future.wake_soon()
+        await asyncio.sleep(0)  # tasks that were woken in this turn go on, and undo what they have not won
+        await asyncio.sleep(0)  # the undos are sent
+        until = self._clock.now() + drain_ns
+        while (self._send_releases() or self._fleet.owing()) and self._clock.now() < until:
+            await asyncio.sleep(0.001)
+        self.held_locks.report()
+
+    def _release_held(self) -> None:
+        """End all leases, tell the holders, and send the releases before anything else runs."""
+        self.held_locks.end()
+        try:
+            self._attend()  # an `on_lost` may raise CancelledError
+        finally:
+            self._send_releases()
+
+    def _send_releases(self) -> bool:
+        """Send the releases of locks that were not released yet; return whether there were any."""
+        sent: bool = self.held_locks.release(self._submit)
+        if sent:
+            self._flush()
+        return sent
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
@@ -435,6 +468,9 @@ class Driver(Session):
                 self._watch_room(link.index)
             elif link.index in self._writing:
                 self._unwatch_room(link.index)
+        # A ballot may wait for a silent master although no byte was sent.
+        if fleet.silence.due_ns < self._hurry_ns:
+            self._hurry_at(fleet.silence.due_ns)
 
     def _readable(self, index: int) -> None:
         fleet = self._fleet
@@ -470,6 +506,8 @@ class Driver(Session):
         fleet = self._fleet
         fleet.hurry()
         self._handle_events()
+        if fleet.staged:  # ballots that were held go on
+            self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
 
@@ -524,7 +562,10 @@ class Driver(Session):
     def _listen(self, index: int) -> None:
         if self._loop is not None:
             readable = self._callback(self._readable, _call_readable)
-            self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
+            try:
+                self._loop.add_reader(self._fleet.wires.fileno(index), readable, index)
+            except RuntimeError:  # uvloop has given the descriptor up, because the connection broke: read that
+                self._loop.call_soon(readable, index)
 
     def _callback(self, method: Callable[..., None], weakly: Callable[..., None]) -> Callable[..., None]:
         """Return a callback for the loop: the bound method, or for a forgotten client one with a weak reference."""
@@ -657,8 +698,8 @@ class Driver(Session):
 
     # --- dialling ----------------------------------------------------------------------------------
 
-    def deliver(self, index: int, outcome: Outcome) -> None:
-        """Take the outcome of a dialling thread, in that thread, to the loop."""
+    def deliver(self, index: int, outcome: Arrival) -> None:
+        """Take what a dialling thread or a listener delivers, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
             if self._loop is not None and not self._connections.closed:

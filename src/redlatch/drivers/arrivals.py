@@ -1,4 +1,7 @@
-"""What a dialling thread delivers to a driver, a connection or why there is none; and what the drivers dial with."""
+"""What other threads deliver to a driver, and what the drivers dial with.
+
+A dialling thread delivers a connection, or why there is none. A listener delivers that a master was replaced.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..config import Master
+import redis.exceptions as redis_errors
+from hiredis import HiredisError
+
+from ..errors import MasterQuarantined
 from ..guard.admission import Admissions
-from ..votes.units import Clock
-from ..wire.connect import Connection
+from ..masters.master import Master
+from ..votes.units import SECOND, Clock
+from ..wire.connect import Connection, longer
+from ..wire.switches import Switch
 
 # Seconds for one connect and for one handshake.
 DIAL_TIMEOUT = 2.0
@@ -19,36 +27,50 @@ DIAL_TIMEOUT = 2.0
 GRACE = 0.25
 
 Outcome = Connection | Exception
-Deliver = Callable[[int, Outcome], None]
+Arrival = Outcome | Switch
+Deliver = Callable[[int, Arrival], None]
 MakeDialler = Callable[[list[Master], float, Deliver, Deliver, bool], Any]
 MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 Muster = Callable[[list[str], int, Clock, bool, int], Any]
 
 
-def turn_away(outcome: Outcome) -> None:
+class Backoff:
+    """How long to wait before masters are dialled again whose connections broke.
+
+    A master that cannot write, or answers with nonsense, would otherwise be dialled after every command.
+    """
+
+    def __init__(self) -> None:
+        self._adopted_ns: dict[int, int] = {}  # when the last connection of a master was adopted
+        self._pauses: dict[int, float] = {}  # the last pauses of masters whose connections end soon
+
+    def note_adopted(self, index: int, now_ns: int) -> None:
+        """Note that a connection is used from now on."""
+        self._adopted_ns[index] = now_ns
+
+    def pause_after(self, index: int, cause: BaseException | None, now_ns: int) -> float:
+        """Return the pause in seconds; 0 unless a reply of the master has ended the connection within a second."""
+        soon = now_ns - self._adopted_ns.get(index, 0) < SECOND
+        by_reply = type(cause) is ConnectionError or isinstance(cause, (redis_errors.RedisError, HiredisError))
+        # The guard decides about a master that may have forgotten locks, and needs its next handshake at once.
+        if not (soon and by_reply) or isinstance(cause, MasterQuarantined):
+            self._pauses.pop(index, None)
+            return 0.0
+        self._pauses[index] = pause = longer(self._pauses.get(index, 0.0))
+        return pause
+
+
+def turn_away(outcome: Arrival) -> None:
     """Close a connection that came too late; harmless when repeated."""
     if isinstance(outcome, Connection):
         outcome.sock.close()
-
-
-def twin_of(masters: list[Master], index: int, run_id: str, seen: dict[int, str]) -> int | None:
-    """Return the index of another master that is the same server as this one; None if there is none.
-
-    Args:
-        seen: the run_id of each other master that was reached.
-    """
-    me = masters[index]
-    for other, theirs in seen.items():
-        if theirs == run_id and not (me.by_db and me.db != masters[other].db):
-            return other
-    return None
 
 
 def weakly(driver: Any) -> Deliver:
     """Return a `deliver` with a weak reference: a dialling thread does not keep a client alive."""
     reference = weakref.ref(driver)
 
-    def deliver(index: int, outcome: Outcome) -> None:
+    def deliver(index: int, outcome: Arrival) -> None:
         driver = reference()
         if driver is not None:
             driver.deliver(index, outcome)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
+from redlatch.drivers.held_locks import TOLD_NS, HeldLocks
 from redlatch.drivers.lifetime import DRAIN_NS, nested
-from redlatch.quorum.claim import ASKING
+from redlatch.quorum.claim import ASKING, UNDOING, WAITING
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.votes.units import MILLISECOND, Clock
 
 if TYPE_CHECKING:  # at run time they are of the driver's build
@@ -38,6 +40,8 @@ class Closing:
         connections: Connections,
         background: BackgroundThread,
         clock: Clock,
+        schedule: UpkeepSchedule,
+        held_locks: HeldLocks,
     ) -> None:
         self._leader = leader
         self._chain = chain
@@ -46,13 +50,24 @@ class Closing:
         self._connections = connections
         self._background = background
         self._clock = clock
+        self._schedule = schedule
+        self._held_locks = held_locks
+        self._releases = False
+        self._drain_ns = DRAIN_NS
         self.overdue = False  # `close` could not close the sockets in time; the background thread does
         self._hung_up = False  # `close` has come to its end
 
-    def close(self) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
+    def close(self, release: bool = False, drain_ns: int | None = None) -> None:
+        """Undo what is under way, wait a bounded time for the answers, then close every connection.
+
+        Args:
+            release: whether to release the locks that are held.
+            drain_ns: for how long to wait; None is `DRAIN_NS`.
+        """
         if self._hung_up:
             return
+        self._releases = self._releases or release
+        self._drain_ns = DRAIN_NS if drain_ns is None else drain_ns
         if self._leader.has_role():
             if self._connections.closing and nested():  # the outer call closes it
                 return
@@ -62,6 +77,8 @@ class Closing:
             self._connections.retire()
             self._watchers.notify()
             if self._leader.fleet is not None and not self._connections.forked:
+                if release:
+                    self._release_held()
                 drain_ns = self._await_role()
         finally:
             try:
@@ -71,6 +88,24 @@ class Closing:
                 raise
         if self._leader.fleet is not None and not self._connections.forked:
             self._connections.notify_lost()
+
+    def _release_held(self) -> None:
+        """End all leases, report the losses, and send the releases. They leave even if another thread leads."""
+        self._held_locks.end()
+        until = self._clock.now() + min(TOLD_NS, self._drain_ns)
+        try:
+            self._attend()
+            while not self._schedule.settled() and self._clock.now() < until and not sys.is_finalizing():
+                time.sleep(0.0005)
+        finally:
+            self._held_locks.release(self._leader.send)
+
+    def _attend(self) -> None:
+        """Have the background thread attend to held locks at once. It ends when no lock is held."""
+        try:
+            self._background.attend_by(0)
+        except RuntimeError:
+            pass  # no thread can start at interpreter shutdown
 
     def _hang_up(self, drain_ns: int) -> None:
         """Close the connections, or have the background thread do it if another one leads. May be repeated."""
@@ -92,7 +127,7 @@ class Closing:
         Returns:
             How long to wait for answers before the sockets are closed.
         """
-        until = self._clock.now() + DRAIN_NS
+        until = self._clock.now() + self._drain_ns
         while not self._leader.take_role() and self._clock.now() < until:
             if sys.is_finalizing():
                 # No other thread runs now. A daemon thread has died with the role, perhaps in the middle of an
@@ -102,7 +137,7 @@ class Closing:
                 return 0
             self._leader.fleet.wires.wake()  # the leader sees that the client is closing, and leaves
             time.sleep(0.0005)
-        return DRAIN_NS
+        return self._drain_ns
 
     def _disconnect(self, drain_ns: int) -> None:
         """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
@@ -110,30 +145,42 @@ class Closing:
         try:
             if self._connections.closed:  # an earlier call closed them, and was interrupted after that
                 return
+            if self._releases:  # once more, because an interrupt may have struck before
+                self._held_locks.end()
+                self._held_locks.release(leader.inbox.extend)
             leader.take_all()
             leader.fleet.abandon()
             self._wake_waiters()  # they leave the masters' queues
             until = self._clock.now() + drain_ns
-            while (owing := leader.fleet.owing()) or self._queues.everybody() or self._asking() or leader.inbox:
+            while (owing := leader.fleet.owing()) or self._busy():
                 left = until - self._clock.now()
                 if left <= 0:
                     break
                 leader.polling = True
                 leader.await_replies(left if owing else min(left, MILLISECOND))
                 leader.take_all()
+            self._held_locks.report()
         finally:
             self._connections.close()  # if an interrupt strikes here, `_hang_up` finds the role and closes again
             leader.role.clear()
             self._wake_everybody()
-            self._background.read_later()  # the background thread ends once no lock is held
-            try:
-                self._background.attend_by(0)
-            except RuntimeError:
-                pass  # no thread can start at interpreter shutdown
+            self._background.read_later()
+            self._attend()
+
+    def _busy(self) -> bool:
+        """Return whether a thread or the inbox has something to send; put the releases of new holders there."""
+        if self._queues.everybody() or self._asking():
+            return True
+        # After all calls: each of them either holds its lock now, or has undone its attempt.
+        self._held_locks.release(self._leader.inbox.extend)
+        return bool(self._leader.inbox)
 
     def _asking(self) -> bool:
-        """Return whether a thread is between two steps of an acquire, and still has something to undo."""
-        return any([head.state == ASKING for head in list(self._queues.heads.values())])
+        """Return whether a thread is between two steps of an acquire, and may still have something to undo.
+
+        A waiter at the head may have been handed a lease that it has not found yet.
+        """
+        return any([hold.state in (WAITING, ASKING, UNDOING) for hold in self._queues.holds()])
 
     def _wake_everybody(self) -> None:
         """Wake every thread that is in a call, so that it sees that the client is closed."""
@@ -153,7 +200,7 @@ class Closing:
         if not self.overdue or self._connections.closed:
             return
         if self._leader.take_role():
-            self._disconnect(DRAIN_NS)
+            self._disconnect(self._drain_ns)
         else:
             self._leader.fleet.wires.wake()
             self._background.read_later()

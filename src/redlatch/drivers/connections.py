@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import logging
-import socket
-from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..config import Master
 from ..errors import ClientClosed, ClientForked, ConfigurationError, LockError, MasterQuarantined, MasterRefused
 from ..guard.actions import Admission
 from ..guard.handshake import HandshakeReport
 from ..health import Health
+from ..masters.master import Master
 from ..quorum.policy import Doubts
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
-from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away, twin_of
-from .lifetime import FORGOTTEN_NS, disown_at_fork
+from ..wire.switches import Switch
+from .arrivals import DIAL_TIMEOUT, Arrival, Backoff, Deliver, MakeDialler, MakeGuard, Muster, Outcome
+from .belongings import Belongings
+from .lifetime import disown_at_fork
 from .master_health import health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
+from .refusals import refuse_list, refuse_twin, twin_of
+from .switches import Switches
 from .upkeep import report_lost_releases
 
 logger = logging.getLogger("redlatch")
 
 
-class Connections:
+class Connections(Belongings):
     """One client's masters: which are connected, which are dialled, and what is wrong with the list.
 
     Only one thread may call it at a time: the leader, or the thread of the event loop. `deliver` is the exception: the
-    dialling threads call it.
+    dialling threads and the listeners call it.
 
     Args:
         muster: makes the engine's Fleet from addresses, a quorum, a clock and whether there is a guard.
-        deliver: takes (index, Connection or exception) from a dialling thread.
+        deliver: takes (index, Connection, exception or Switch) from another thread.
         tracking: whether the masters push changes of watched keys.
         dialler: makes the dialler.
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
@@ -54,30 +55,23 @@ class Connections:
         guard: MakeGuard | None = None,
         doubts: Doubts | None = None,
     ) -> None:
-        # Before `muster` nothing is shared with a forked child. So the child may use such a client.
-        self.fleet: Any = None
+        super().__init__(clock)
         self.quorum = quorum
         self.room = 0  # for how many masters the fleet must have room, if they are more
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
-        self.closing = False  # whether calls are refused
-        self.closed = False  # whether the sockets are closed
-        self.forked = False
-        self.usable = True  # whether `check` raises nothing; for the hot path
         self._misconfigured: dict[int, ConfigurationError] = {}  # by master
-        self._clock = clock
         self._muster = muster
         self._masters = masters
         self._dialled: list[int] = []
         self._log = MasterLog(masters, quorum, tracking)
         # The guard keeps no reference to this object.
         self._guard = None if guard is None else guard(partial(report_set_back, masters))
-        self.arrivals: deque[tuple[int, Outcome]] = deque()  # from the dialling threads; the driver takes them
-        self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
         self._doubts = Doubts() if doubts is None else doubts
         self.undialled: dict[int, int] = {}  # masters for which no thread could start, and when to try again
-        self.dismiss: Callable[[socket.socket], None] = socket.socket.close  # closes the sockets of a forgotten client
+        self._backoff = Backoff()
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
+        self._switches = Switches(masters, deliver)
 
     def muster(self) -> Any:
         """Make the fleet, without connections, and return it."""
@@ -101,6 +95,7 @@ class Connections:
         handshake = None if self._guard is None else self._guard.handshake(index)
         self.undialled.pop(index, None)
         try:
+            self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
         except RuntimeError as error:  # no thread can start
             self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
@@ -110,8 +105,9 @@ class Connections:
     def dial_again(self) -> None:
         """Dial masters again for which no thread could start a second ago."""
         now = self._clock.now()
-        for index in [index for index, due_ns in self.undialled.items() if due_ns <= now]:
-            self._dial(index)
+        for index, due_ns in list(self.undialled.items()):
+            if due_ns <= now and index < len(self._masters):
+                self._dial(index)
 
     def is_quorate(self) -> bool:
         """Return whether a quorum is connected, every master has been tried, or the client closes."""
@@ -120,10 +116,6 @@ class Connections:
     def is_complete(self) -> bool:
         """Return whether every master has been tried, or the client closes."""
         return not self.untried or self.closing
-
-    def is_closing(self) -> bool:
-        """Return whether calls are refused from now on."""
-        return self.closing
 
     def check(self) -> None:
         """Raise an error if this client cannot be used here.
@@ -161,8 +153,8 @@ class Connections:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
         report_lost_releases(self.fleet.lost)
 
-    def arrive(self, index: int, outcome: Outcome) -> bool:
-        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote.
+    def arrive(self, index: int, outcome: Arrival) -> bool:
+        """Take the outcome of dialling a master: adopt its connection, or note why it has no vote; or take a switch.
 
         The guard may let a connection wait until it has seen the other masters. An error in here becomes the cause for
         which this master has no vote.
@@ -172,7 +164,10 @@ class Connections:
         """
         doubted_ns = self._doubts.until_ns
         try:
-            self._take(index, outcome)
+            if isinstance(outcome, Switch):
+                self._switch(index, outcome)
+            else:
+                self._take(index, outcome)
         except Exception as error:
             logger.exception("master %s cannot be used", self._masters[index].address)
             self._waiting.pop(index, None)
@@ -182,8 +177,24 @@ class Connections:
             self._note_outcome(index, error)
         return self._doubts.until_ns != doubted_ns
 
+    def _switch(self, index: int, switch: Switch) -> None:
+        """Close the connection to a master that the sentinels have replaced."""
+        if switch.moved:
+            self._dialler.hurry(index)
+        cause = self._switches.cause_to_leave(index)
+        if cause is not None:
+            self.fleet.drop(index, cause)
+        if index in self._waiting:
+            self._take(index, self._waiting[index])
+
     def _take(self, index: int, outcome: Outcome) -> None:
         self._tried.add(index)
+        cause = self._switches.cause_to_leave(index, outcome) if isinstance(outcome, Connection) else None
+        if isinstance(outcome, Connection) and cause is not None:
+            outcome.sock.close()
+            self._dial(index)
+            self._waiting.pop(index, None)
+            outcome = cause
         if self._guard is None or not isinstance(outcome, Connection):
             self._note_outcome(index, outcome)
         else:
@@ -212,6 +223,8 @@ class Connections:
             self._doubts.add(self.fleet.links[index].lost_ns + 1, index)
         if admission.admitted:
             if admission.votes:
+                if admission.kept:
+                    self._doubts.clear(index)
                 self._note_outcome(index, connection)
             else:
                 self._leave(index, connection, admission)
@@ -229,6 +242,7 @@ class Connections:
         """Let a master that was left for another list only take releases (see `guard.handover`)."""
         assert admission.cause is not None
         self.fleet.adopt(index, connection.sock, connection.traits, connection.traits.dialect)
+        self._switches.adopt(index, connection)
         self.fleet.links[index].cause = admission.cause
         if admission.kept:
             self._doubts.clear(index)
@@ -255,14 +269,9 @@ class Connections:
                 return
             outcome.sock.close()
             self._dial(index, LONGEST_PAUSE)
-            outcome = MasterRefused(
-                f"{self._masters[index].address} is the same server as masters[{twin}] "
-                f"({self._masters[twin].address}): they have one run_id; a quorum needs independent servers"
-            )
+            outcome = refuse_twin(index, twin, self._masters)
         if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
-            address = self._masters[index].address
-            where = f"masters[{index}]" if address in str(outcome) else f"masters[{index}] ({address})"
-            self._misconfigured[index] = ConfigurationError(f"{where}: {outcome}")
+            self._misconfigured[index] = refuse_list(index, outcome, self._masters)
             self.usable = False
         self._log.report_unusable(index, outcome, self._connected(), len(self.untried) > 1)
         if not self.fleet.links[index].up:
@@ -272,7 +281,11 @@ class Connections:
         traits = connection.traits
         self._log.report_server(index, traits, self.fleet.links[index].traits, self._guard is not None)
         monitor = None if self._guard is None else self._guard.monitor(index)
+        if traits.doubted_ns:
+            self._doubts.add(traits.doubted_ns, index)
+        self._backoff.note_adopted(index, self._clock.now())
         self.fleet.adopt(index, connection.sock, traits, traits.dialect, monitor)
+        self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())
         if self._misconfigured.pop(index, None) is not None:  # the configuration is right now
             self.usable = not (self.closing or self.forked or self._misconfigured)
@@ -284,64 +297,14 @@ class Connections:
         return bool(link.up) and (self._guard is None or link.monitor is not None)
 
     def _twin(self, index: int, run_id: str) -> int | None:
-        seen = {link.index: link.traits.run_id for link in self.fleet.links if link.index != index and link.up}
-        seen |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
-        return twin_of(self._masters, index, run_id, seen)
+        there = {link.index: link.traits.run_id for link in self.fleet.links if link.up}
+        there |= {other: connection.traits.run_id for other, connection in list(self._waiting.items()) if other < index}
+        return twin_of(index, run_id, there, self._masters)
 
     def redial(self, link: Any) -> bool:
         """Dial the master of a link that broke; return whether leases are in doubt because its votes may be void."""
         doubted_ns = link.cause.doubted_ns if isinstance(link.cause, MasterQuarantined) else 0
         self._doubts.add(doubted_ns, link.index)
         logger.info("connection to master %s broke: %s", link.address, shown(link.cause, MOST_SHOWN))
-        self._dial(link.index)
+        self._dial(link.index, self._backoff.pause_after(link.index, link.cause, self._clock.now()))
         return doubted_ns > 0
-
-    def retire(self) -> None:
-        """Refuse every new call from now on; calls that are under way may still undo what they did."""
-        self.closing = True
-        self.usable = False
-
-    def close(self) -> None:
-        """Stop dialling and close every socket; harmless when repeated.
-
-        A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
-        """
-        self.retire()
-        self.closed = True
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        self._dialler.close()
-        self._turn_away()
-        if self.fleet is not None:
-            self.fleet.wires.close()
-            for sock in self._fallen():
-                sock.close()
-
-    def _fallen(self) -> list[socket.socket]:
-        """Take the sockets of connections that broke since the driver last looked."""
-        fallen, self.fleet.fallen = self.fleet.fallen, []
-        return [sock for _, sock in fallen if sock is not None]
-
-    def _turn_away(self) -> None:
-        """Close the connections that wait for a decision, and those that no driver has taken."""
-        while self._waiting:
-            self._waiting.popitem()[1].sock.close()
-        for _, outcome in list(self.arrivals):
-            turn_away(outcome)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_dialler"):
-            if self.fleet is not None and not self.closed and not self.forked:
-                self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
-                there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
-                for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
-                    if sock is not None:
-                        self.dismiss(sock)
-            self.close()
-
-    def disown(self) -> None:
-        """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
-        self.forked = True
-        self.usable = False
-        self._hang_up()  # closes the child's descriptors only; nothing is sent

@@ -7,20 +7,23 @@ one when it finds a final marker there that names the old one (M1).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..config import Master
+from ..errors import MasterRefused
 from ..guard.actions import Admission
-from ..guard.handover import Successor
+from ..guard.founding import read_quietly
+from ..guard.handover import Successor, has_moved
 from ..guard.handshake import GuardHandshake
-from ..guard.marker import FINAL, Marker
+from ..masters.master import Master
 from ..quorum.policy import Policy
-from ..votes.units import MILLISECOND, SECOND, quorum_of
+from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, quorum_of
 from ..wire.connect import Connection
-from .arrivals import DIAL_TIMEOUT, Deliver, MakeDialler, MakeGuard, Muster, Outcome, turn_away
+from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeGuard, Muster, turn_away
 from .connections import Connections
 from .master_log import MasterLog, report_set_back
+from .switches import Switches
 
 logger = logging.getLogger("redlatch")
 
@@ -34,13 +37,17 @@ PAUSE = 0.25
 # For how long failed attempts wait for a handover, besides the longest ttl. The mover may have to wait twice.
 LONGEST_NS = 30 * SECOND
 
+# For how long they wait after a connection broke, or the client went over: a handover may be the reason, and the new
+# masters are dialled.
+LOOK_NS = 2 * SECOND
+
 
 def offset(deliver: Deliver, by: int) -> Deliver:
     """Return a `deliver` that adds a number to the indexes."""
     return partial(_deliver, deliver, by)
 
 
-def _deliver(deliver: Deliver, by: int, index: int, outcome: Outcome) -> None:
+def _deliver(deliver: Deliver, by: int, index: int, outcome: Arrival) -> None:
     deliver(index + by, outcome)
 
 
@@ -51,10 +58,14 @@ class Scout:
         successor: the new masters.
         deliver: takes the outcomes from dialling threads.
         dialler: makes the dialler.
+        postpone: called when no thread could start. `start` must be called again later.
     """
 
-    def __init__(self, successor: Successor, deliver: Deliver, dialler: MakeDialler) -> None:
+    def __init__(
+        self, successor: Successor, deliver: Deliver, dialler: MakeDialler, postpone: Callable[[], None]
+    ) -> None:
         self.successor = successor
+        self._postpone = postpone
         self._resting = set(range(len(successor.masters)))
         delivered = offset(deliver, STRIDE)
         self._dialler: Any = dialler(successor.masters, DIAL_TIMEOUT, delivered, delivered, False)
@@ -62,14 +73,14 @@ class Scout:
     def start(self) -> None:
         """Look at every new master, unless that is under way."""
         for index in sorted(self._resting):
-            self._look(index, 0.0)
             self._resting.discard(index)
+            self._look(index, 0.0)
 
     def close(self) -> None:
         """Stop looking; harmless when repeated."""
         self._dialler.close()
 
-    def finds(self, index: int, outcome: Outcome, again: bool) -> bool:
+    def finds(self, index: int, outcome: Arrival, again: bool) -> bool:
         """Return whether a look has found that the handover is over.
 
         Args:
@@ -78,7 +89,7 @@ class Scout:
         turn_away(outcome)
         if not isinstance(outcome, Connection):
             return False  # the dialler tries again
-        if self._is_final(outcome):
+        if has_moved(read_quietly(outcome.traits.report), self.successor.previous, self.successor.names):
             return True
         if again:
             self._look(index, PAUSE)
@@ -87,20 +98,17 @@ class Scout:
         return False
 
     def _look(self, index: int, pause: float) -> None:
-        self._dialler.start(index, pause, GuardHandshake(self.successor.key))
-
-    def _is_final(self, connection: Connection) -> bool:
         try:
-            marker = Marker.read(connection.traits.report.marker)
-        except (ValueError, TypeError, RecursionError):
-            return False
-        successor = self.successor
-        return (
-            marker is not None
-            and marker.stage == FINAL
-            and marker.masters == successor.names
-            and marker.previous == successor.previous
-        )
+            self._dialler.start(index, pause, GuardHandshake(self.successor.key))
+        except RuntimeError as error:  # no thread can start
+            logger.info("cannot look at %s: %s", self.successor.masters[index].address, error)
+            self._resting.add(index)
+            self._postpone()
+
+
+def _postpone(undialled: dict[int, int], clock: Clock) -> None:
+    """Have the new masters looked at in a second."""
+    undialled[STRIDE] = clock.now() + SECOND
 
 
 class MovingConnections(Connections):
@@ -126,19 +134,35 @@ class MovingConnections(Connections):
         self.room = len(successor.masters)
         self._policy = policy
         self._base = 0  # the index that the first master has in `arrive`
-        self._scout: Scout | None = Scout(successor, deliver, dialler)
+        # A bound method would keep this object alive.
+        postpone = partial(_postpone, self.undialled, self._clock)
+        self._scout: Scout | None = Scout(successor, deliver, dialler, postpone)
         later = offset(deliver, 2 * STRIDE)
         self._make_new_dialler = partial(dialler, successor.masters, DIAL_TIMEOUT, later, later, tracking)
+        self._make_new_switches = partial(Switches, successor.masters, later)
         self._new_log = MasterLog(successor.masters, quorum_of(len(successor.masters)), tracking)
 
     def start(self) -> None:
         """Begin to dial every master that is not dialled yet, and to look at the new masters."""
         super().start()
+        self._look_ahead(LOOK_NS)
+
+    def dial_again(self) -> None:
+        """Dial masters again for which no thread could start a second ago, and look at the new masters."""
+        if self.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
+            del self.undialled[STRIDE]
+            if self._scout is not None:
+                self._scout.start()
+        super().dial_again()
+
+    def _look_ahead(self, patience_ns: int) -> None:
+        """Look at the new masters, unless the client has gone over. Failed attempts wait for the result."""
         if self._scout is not None:
+            self._policy.moving_ns = max(self._policy.moving_ns, self._clock.now() + patience_ns)
             self._scout.start()
 
-    def arrive(self, index: int, outcome: Outcome) -> bool:
-        """Take the outcome of dialling a master of any list (see `STRIDE`)."""
+    def arrive(self, index: int, outcome: Arrival) -> bool:
+        """Take what was delivered for a master of any list (see `STRIDE`)."""
         own = index - self._base
         if 0 <= own < len(self._masters):
             return super().arrive(own, outcome)
@@ -154,22 +178,25 @@ class MovingConnections(Connections):
         if link not in self.fleet.links:
             return False
         doubted = super().redial(link)
-        if self._scout is not None and self._connected() < self.quorum:
-            self._scout.start()
+        self._look_ahead(LOOK_NS)
         return doubted
 
     def _leave(self, index: int, connection: Connection, admission: Admission) -> None:
+        if self._scout is not None and self._guard is not None and self._guard.left is not None:
+            if self._guard.left.successors == self._scout.successor.names:
+                address = self._masters[index].address
+                cause = MasterRefused(f"{address} was left, and the new masters wait for the end of the handover")
+                admission = admission._replace(cause=cause)
         super()._leave(index, connection, admission)
-        if self._scout is not None:
-            self._policy.moving_ns = self._clock.now() + self._policy.max_ttl_ms * MILLISECOND + LONGEST_NS
-            self._scout.start()
+        longest_ms = self._policy.max_ttl_ms if self._guard is None else self._guard.longest_ms
+        self._look_ahead(longest_ms * MILLISECOND + LONGEST_NS)
 
     def _go_over(self, scout: Scout) -> None:
         """Use the new masters from now on. After an interrupt this may be repeated."""
         masters, guard, *_ = scout.successor
         addresses = [master.address for master in masters]
-        for dialler in (scout, self._dialler):
-            dialler.close()
+        for left in (scout, self._dialler, self._switches):
+            left.close()
         while self._waiting:
             self._waiting.popitem()[1].sock.close()
         self._policy.use(tuple(addresses))
@@ -181,9 +208,10 @@ class MovingConnections(Connections):
         self.untried, self._tried, self._dialled = set(range(len(masters))), set(), []
         self.undialled, self._misconfigured = {}, {}
         self.usable = not (self.closing or self.forked)
-        self._dialler = self._make_new_dialler()
+        self._dialler, self._switches = self._make_new_dialler(), self._make_new_switches()
         self._base = 2 * STRIDE
         super().start()
+        self._policy.moving_ns = self._clock.now() + LOOK_NS
         self._scout = None  # last: until then an interrupt makes the next try repeat all of this
         logger.info("the handover has ended; the masters are %s now", ", ".join(addresses))
 

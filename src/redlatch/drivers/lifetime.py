@@ -23,9 +23,12 @@ _OUR_FRAMES = (
     "redlatch.locks.",
     "redlatch.drivers.",
     "redlatch.wire.",
+    "redlatch.masters.",
     "redlatch.quorum.",
     "redlatch.guard.",
     "redlatch.votes.",
+    "redlatch.sql.",
+    "redlatch.celery.kinds",
 )
 
 _DECORATORS = "redlatch.locks.decorate"  # they call the user's function, which is not a part of their own call

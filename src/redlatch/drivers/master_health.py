@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..config import Master
 from ..errors import MasterQuarantined
 from ..guard.master import GuardedMaster
 from ..health import Health, MasterHealth
+from ..masters.master import Master
 from ..votes.said import shown
 from .master_log import MOST_SHOWN
 
@@ -47,6 +47,8 @@ def health_of(master: Master, link: Any, guarded: GuardedMaster | None, now_ns: 
     """
     votes = link is not None and link.up and (guarded is None or link.monitor is not None)
     found = MasterHealth(master.address, votes)
+    if link is not None and link.up:
+        found = replace(found, evicts=link.traits.evicts)
     if not found.voting:
         found = replace(found, **_why_not(None if link is None else link.cause, now_ns))
     marker = None if guarded is None else guarded.marker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..config import Master
+from ..masters.master import Master
 from ..votes.said import shown
 from ..votes.units import SECOND
 
@@ -30,6 +30,7 @@ class MasterLog:
         self._down: dict[int, type] = {}  # masters that were reported as unusable, with the type of the cause
         self._reported_polling = False
         self._reported_eviction: set[int] = set()
+        self._reported_scripts: set[int] = set()
 
     def report_unusable(self, index: int, cause: Exception, connected: int, so_far: bool) -> None:
         """Report why a master has no vote, and again when the type of the cause changes.
@@ -70,6 +71,9 @@ class MasterLog:
                 "where a quorum does not, those who wait for a lock poll",
                 address,
             )
+        if not traits.scripts and index not in self._reported_scripts:
+            self._reported_scripts.add(index)
+            logger.info("master %s is used without scripts: WATCH, MULTI and EXEC release and extend there", address)
         if traits.evicts and index not in self._reported_eviction:
             self._reported_eviction.add(index)
             logger.warning(

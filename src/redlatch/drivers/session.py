@@ -7,26 +7,30 @@ and a release goes on without its caller.
 
 from __future__ import annotations
 
-from redlatch.config import Master
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
-from redlatch.errors import LockError
+from redlatch.drivers.held_locks import HeldLocks
+from redlatch.errors import ClientClosed, LockError
 from redlatch.guard.handover import Successor
 from redlatch.health import Health
+from redlatch.masters.master import Master
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 
 from ..quorum import batch, inquiry
 from ..quorum.acquire import acquire
-from ..quorum.claim import RELEASING, UNCONFIRMED
+from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
+from ..quorum.condition import CallQueue, Waiter
 from ..quorum.effects import Steps
 from ..quorum.extend import extend
 from ..quorum.hold import Hold
+from ..quorum.latch import Counts
+from ..quorum.outcome import RAN_OUT, RELEASED, loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.release import release, release_nowait
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
-from ..votes.units import SECOND
+from ..votes.units import SECOND, UNBOUNDED
 from ..wire.engine import Fleet
 
 
@@ -35,6 +39,7 @@ class Session:
 
     Attributes:
         queues: the waiters of this client, by key.
+        held_locks: ends the leases when the client is closed with ``release=True``.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Session:
         else:
             self._connections = MovingConnections(masters, policy, Fleet, deliver, tracking, dialler, guard, successor)
         self._schedule = UpkeepSchedule(policy)
+        self.held_locks = HeldLocks(policy, self.queues)
 
     @property
     def forked(self) -> bool:
@@ -120,6 +126,22 @@ class Session:
         """Return the steps that ask the masters whether this holder has the lock."""
         return inquiry.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
 
+    def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
+        """Return the waiters of the condition with this key, for the lock of a hold."""
+        return CallQueue(self._policy, self.queues, hold, key, ttl_ms)
+
+    def awaiting_call(self, waiter: Waiter, timeout: float | None) -> Steps:
+        """Return the steps that wait for a call; `timeout` is in seconds, None is for ever."""
+        return waiter.awaiting(self._until_ns(timeout))
+
+    def counts(self, hold: Hold, count: int, ttl_ms: int) -> Counts:
+        """Return one use of a latch that opens after `count` counts."""
+        return Counts(self._policy, self.queues, hold, count, ttl_ms)
+
+    def awaiting_counts(self, counts: Counts, timeout: float | None) -> Steps:
+        """Return the steps that wait until a latch is open; `timeout` is as for `awaiting_call`."""
+        return counts.awaiting(self._until_ns(timeout))
+
     def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
         """Return the steps that try once to win each of many locks."""
         return batch.acquire_many(self._policy, self.queues, holds, ticket, ttl_ms)
@@ -143,6 +165,10 @@ class Session:
     def _give_up_ns(self, timeout: float | None) -> int | None:
         """Return until when to try: None for ever, 0 once."""
         return None if timeout is None else self._clock.now() + int(timeout * SECOND) if timeout else 0
+
+    def _until_ns(self, timeout: float | None) -> int:
+        """Return until when to wait."""
+        return UNBOUNDED if timeout is None else self._clock.now() + int(timeout * SECOND)
 
     # --- recovery ----------------------------------------------------------------------------------
 
@@ -168,7 +194,14 @@ class Session:
             ticket: of the claim that is released. The lock object may have been acquired again since then.
             error: what ended the release. After a `LockError` nothing is left to do, unless the client can no longer be
                 used (`_cuts_short`).
+
+        Raises:
+            LockLost: the client was closed and has released the lock.
         """
+        if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
+            gone = loss(RELEASED if was_released(self._policy, hold) else RAN_OUT, hold)
+            hold.free()
+            raise gone
         if isinstance(error, LockError) and not self._cuts_short(hold):
             return
         if hold.ticket is ticket:
@@ -178,6 +211,25 @@ class Session:
                     self.send([again])
             finally:  # others may wait behind this hold
                 self.leave_queue(hold)
+
+    def leave_condition(self, waiter: Waiter, used: int) -> None:
+        """Have a waiter leave its condition, without waiting. If interrupted, this may be repeated.
+
+        Args:
+            used: the number of the call that the waiter has used; 0 passes all of its calls on to other waiters.
+        """
+        if waiter.entered:
+            try:
+                self.send([waiter.leaving(used)])
+            finally:  # the masters push nothing to other waiters of this client
+                if not used:
+                    self.queues.watches.notify(waiter.key)
+                    self.wake_called()
+
+    def take_back(self, counts: Counts) -> None:
+        """Take back the count of a call that failed or was interrupted. If interrupted, this may be repeated."""
+        if counts.mine:
+            self.send([counts.undoing()])
 
     def _cuts_short(self, hold: Hold) -> bool:
         """Return whether a release has ended in the middle because this client cannot be used."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import threading
 
-from redlatch.config import Master
 from redlatch.drivers.arrivals import (
     DIAL_TIMEOUT,
     GRACE,
+    Arrival,
     MakeDialler,
     MakeGuard,
-    Outcome,
     turn_away,
 )
 from redlatch.drivers.background import BackgroundThread, run_aside
@@ -25,6 +24,7 @@ from redlatch.drivers.lifetime import linger_at_exit
 from redlatch.drivers.upkeep import Renewal, ReportThreads
 from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
+from redlatch.masters.master import Master
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
@@ -62,7 +62,9 @@ class Driver(Session):
         chain = WakeChain(clock)
         self._leader = leader = Leader(connections, queues, policy, chain, watchers, background, gil_patience_ns)
         self._followers = Followers(leader, chain, connections, background, clock)
-        self._closing = Closing(leader, chain, watchers, queues, connections, background, clock)
+        self._closing = Closing(
+            leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
+        )
         self._reports = ReportThreads(self._schedule.lost, run_aside)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
@@ -178,9 +180,14 @@ class Driver(Session):
         """Wake threads whose queue entry was called, and threads that watch a key that has changed."""
         self._leader.wake_called()
 
-    def close(self) -> None:
-        """Undo what is under way, wait a bounded time for the answers, then close every connection."""
-        self._closing.close()
+    def close(self, release: bool = False, drain_ns: int | None = None) -> None:
+        """Undo what is under way, wait a bounded time for the answers, then close every connection.
+
+        Args:
+            release: whether to release the locks that are held.
+            drain_ns: for how long to wait; None is 1 s.
+        """
+        self._closing.close(release, drain_ns)
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends."""
@@ -260,8 +267,8 @@ class Driver(Session):
 
     # --- dialling ----------------------------------------------------------------------------------
 
-    def deliver(self, index: int, outcome: Outcome) -> None:
-        """Take the outcome of a dialling thread, in that thread."""
+    def deliver(self, index: int, outcome: Arrival) -> None:
+        """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
         if self._connections.closed:
             turn_away(outcome)

@@ -19,7 +19,8 @@ How the guard detects this:
     in a suspended virtual machine. Then no master is quarantined, and the locks that are held are in doubt.
   * If all masters can be read and none has a marker, they are new, and all may vote (see `founding`). Masters that lost
     their memory all at once look the same; only clients that knew them can tell. If some cannot be read, one of them
-    may have a marker, so the others wait for them. After `Guard.max_ttl` they count as masters that have forgotten.
+    may have a marker, so the others wait for them. After the largest `max_ttl` they count as masters that have
+    forgotten.
   * A marker that no client asks for expires after an hour, or after twice its horizon.
 
 For how long a master is kept out:
@@ -28,11 +29,16 @@ For how long a master is kept out:
   * G2. A pulse raises the horizon to at least the ttl that it names. The horizon of an identity never falls.
   * G3. A vote for a ttl counts only from a master that had stored the ttl in its horizon, on the same connection,
     before the first byte of the attempt left for any master (see `wire.horizon`).
-  * G4. A master that has forgotten gets an unsure marker, which keeps it out for `Guard.max_ttl`. When the marker is
+  * G4. A master that has forgotten gets an unsure marker, which keeps it out for the largest `max_ttl`. When it is
     there, the other masters are asked. A witness is a master whose marker and process are as they were, and that is not
     itself kept out by an unsure marker. With N - q + 1 witnesses of N masters and a quorum of q, the marker becomes
-    sure: it keeps the master out for the longest horizon of the witnesses, from when its unsure marker was seen.
-    Each write of a marker compares the whole text, so that a horizon that was raised meanwhile forces another look.
+    sure: it keeps the master out for the longest horizon of the witnesses, from when its unsure marker was seen. Each
+    write of a marker compares the whole text, so that a horizon that was raised meanwhile forces another look.
+  * G5. The largest `max_ttl` of any client counts for all. A client with a larger one writes it into each marker, first
+    as `raised`. It becomes `max_ttl` when all masters had it at one moment, or when the marker of another master has
+    it. Until a marker has it, no client uses a longer ttl. When a new marker allows less, what a client remembers
+    counts only once another marker has said so again. A master with an unsure marker also stays out until as many
+    others as a quorum needs were read after this client first saw that marker, because they may know of a larger one.
 
 Why that is enough: let a lock with a ttl stand on a quorum, one of which forgets it. Every other master of that quorum
 had stored the ttl before the first vote. Any N - q + 1 masters without the forgetful one contain one of them.
@@ -52,11 +58,13 @@ The package does no I/O and reads no clock. It stands on `votes` only; the drive
     clock        how a master's clock relates to ours
     handshake    what a handshake asks for the guard, and how the replies become a report
     founding     how masters without a marker come to be new
+    handover     how the clients of one list move to another one
     membership   whether the clients of these masters agree on the list and on the options
     master       what is known of one master, and its pulses
     state        what is known of all of them
     evidence     what a report says about a marker, a process and a clock
     admission    the table that decides whether a master may vote
     actions      what each of its decisions does
+    unsure       for how long a master stays out that has forgotten
     alone        the same for a single master that has forgotten
 """

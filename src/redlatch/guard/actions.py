@@ -121,7 +121,7 @@ def found(state: GuardState, case: Case) -> Admission | None:
         draft = state.new_marker(master, report, attempt=founding.number)
         master.write_marker(draft, report, DRAFT_KEPT_MS)
     elif step is Step.PREPARE:
-        master.write_marker(replace(_seen(case), stage=PREPARED), report)
+        master.write_marker(replace(seen_marker(case), stage=PREPARED), report)
     elif step is Step.FINISH:
         return finish_founding(state, case)
     elif step is Step.GIVE_WAY:
@@ -134,7 +134,7 @@ def found(state: GuardState, case: Case) -> Admission | None:
 def finish_founding(state: GuardState, case: Case) -> Admission:
     """Make the marker of a prepared master final."""
     case.master.why = ""
-    case.master.write_marker(replace(_seen(case), stage=FINAL), case.report)
+    case.master.write_marker(replace(seen_marker(case), stage=FINAL), case.report)
     return Admission(False)
 
 
@@ -152,62 +152,36 @@ def replace_lost_marker(state: GuardState, case: Case) -> Admission:
 
 
 def accept_marker(state: GuardState, case: Case) -> Admission:
-    """Accept the marker as it is; a quarantine that began earlier still counts."""
-    state.note_marker(case.master, _seen(case), case.report)
-    return admission(state, case)
-
-
-def quarantine_rest(state: GuardState, case: Case) -> Admission:
-    """Quarantine the master for the rest of the time since a client saw that it forgot (G4).
-
-    Two clocks measure that time, the master's and ours, and the smaller result counts: one of them may have been set
-    forward, but hardly both by as much. A sure marker says for how long; an unsure one is made sure if the other
-    masters can tell.
-    """
-    master, marker, report = case.master, _seen(case), case.report
-    forgot = *marker.origin(), marker.sure
-    if master.quarantine != forgot:
-        waited_us = max(0, min(report.server_us - marker.since, state.wall_us() - marker.wall))
-        until_ns = report.came_ns + state.out_ns(marker.out or state.longest_ms) - waited_us * 1000
-        # A shorter time counts if it is about what this client knows of, or about what the master forgot afterwards.
-        same = master.quarantine[:2] == forgot[:2] or marker.since > master.found_us
-        if until_ns > master.until_ns or (same and marker.sure and marker.out):
-            master.until_ns = until_ns
-            master.why = master.why or "it may have forgotten locks"
-        master.quarantine, master.found_us = forgot, max(master.found_us, marker.since)
-        if marker.sure or not state.may_be_sure():
-            master.settles_ns = 0
-    if not marker.sure and state.may_be_sure() and master.until_ns > report.came_ns:
-        return _make_sure(state, case)
-    return accept_marker(state, case)
-
-
-def _make_sure(state: GuardState, case: Case) -> Admission:
-    """Ask the other masters for the longest ttl in use; with enough answers, write it into the marker (G4)."""
-    master, marker, report = case.master, _seen(case), case.report
-    if master.unsure is None or master.unsure[0] != marker.origin():
-        master.unsure = marker.origin(), report.came_ns
-    found_ns = master.unsure[1]
-    horizon = state.horizon_for(master, found_ns, report.came_ns)
-    # The marker counts from its writing, the horizon from when this client had seen it.
-    since_ms = -(-(report.server_us - marker.since) // 1000)
-    if horizon is not None and 0 <= since_ms < marker.out - horizon:
-        sure = replace(marker, out=horizon + since_ms, sure=True, horizon=max(marker.horizon, horizon))
-        master.write_marker(sure, report)
-        return accept_marker(state, case)
-    wait_ns = max(ASK_OTHERS_NS, report.came_ns - found_ns)
-    rest = accept_marker(state, case)
-    return rest._replace(wait_ns=min(wait_ns, rest.wait_ns), asks_others=horizon is None)
+    """Accept the marker, and write the longest ttl into it (G5); a quarantine that began earlier still counts."""
+    master, marker = case.master, seen_marker(case)
+    if master.marker is None or not marker.is_raised_from(master.marker):
+        master.replaced = False
+    if marker.identity() == master.written:
+        master.writes = 0  # the last write has succeeded
+    state.note_marker(master, marker, case.report)
+    raised = state.raised(master, marker, case.report.came_ns)
+    if raised != marker and master.write is None:
+        master.write_marker(raised, case.report)
+    elif state.raises_all() and case.report.came_ns - master.noted_ns < SETTLE_NS:
+        return Admission(False, ASK_OTHERS_NS, asks_others=True)  # the last one waits until all had it at one moment
+    admitted = admission(state, case)
+    if admitted.admitted:
+        admitted = admitted._replace(kept=master.replaced)
+        master.replaced = False
+    return admitted
 
 
 def rename_marker(state: GuardState, case: Case) -> Admission:
     """Write the process's new name into the marker, and nothing else: it has kept its memory."""
-    case.master.write_marker(replace(_seen(case), run_id=case.report.run_id), case.report)
+    case.master.write_marker(replace(seen_marker(case), run_id=case.report.run_id), case.report)
     return admission(state, case)
 
 
 def replace_older_marker(state: GuardState, case: Case) -> Admission:
-    """Quarantine a master that has an older marker than before: its databases were swapped, and swapped back."""
+    """Quarantine a master that has an older marker than before.
+
+    Its databases were swapped, and swapped back; or it was restarted with an older append-only file.
+    """
     _quarantine(state, case, "it has an older marker again, and maybe older locks")
     _write_doubt(state, case)
     return admission(state, case)
@@ -246,7 +220,7 @@ def await_handover(state: GuardState, case: Case) -> Admission:
 
 def join(state: GuardState, case: Case) -> Admission:
     """Make the marker of a new master final, because that of another one is."""
-    case.master.write_marker(final_marker(_seen(case), state.address(case.master)), case.report)
+    case.master.write_marker(final_marker(seen_marker(case), state.address(case.master)), case.report)
     return Admission(False)
 
 
@@ -273,7 +247,7 @@ def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
     leap = case.master.leap
     assert leap is not None
     # Judged when another marker is there: this write may fail.
-    case.master.leap = leap._replace(doubted=_seen(case).identity())
+    case.master.leap = leap._replace(doubted=seen_marker(case).identity())
     _quarantine(state, case, leap.described())
     _write_doubt(state, case)
     return admission(state, case)
@@ -282,7 +256,8 @@ def quarantine_jump_for_all(state: GuardState, case: Case) -> Admission:
 # --- what they share ----------------------------------------------------------------------------------------
 
 
-def _seen(case: Case) -> Marker:
+def seen_marker(case: Case) -> Marker:
+    """Return the marker that was read."""
     assert case.seen is not None
     return case.seen
 
@@ -300,7 +275,7 @@ def _quarantine(state: GuardState, case: Case, why: str) -> None:
 def _write_doubt(state: GuardState, case: Case) -> None:
     """Write an unsure marker, so that all clients quarantine this master."""
     report = case.report
-    marker = replace(_seen(case), out=state.longest_ms, sure=False)
+    marker = replace(seen_marker(case), out=state.longest_ms, sure=False)
     marker = replace(marker, run_id=report.run_id, since=report.server_us, wall=state.wall())
     case.master.write_marker(marker, report)
 

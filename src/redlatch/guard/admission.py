@@ -19,7 +19,6 @@ from redlatch.guard.actions import (
     look_for_marker_again,
     quarantine_jump,
     quarantine_jump_for_all,
-    quarantine_rest,
     refuse,
     refuse_unpersisted,
     rename_marker,
@@ -35,6 +34,7 @@ from redlatch.guard.evidence import Case, MarkerState, ProcessState, examine
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
+from redlatch.guard.unsure import quarantine_rest
 
 Action = Callable[[GuardState, Case], Admission | None]
 
@@ -91,8 +91,8 @@ TABLE = (
     # Masters with a marker.
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
     Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              replace_outlived_marker),
+    Row("an older marker is back",      M.OLDER,       P.REMEMBERS,   C.ANY,              replace_older_marker),
     Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
-    Row("an older marker is back",      M.OLDER,       P.SAME,        C.ANY,              replace_older_marker),
     Row("forgot a while ago",           M.FORGETFUL,   P.SAME,        C.ANY,              quarantine_rest),
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )
@@ -106,8 +106,8 @@ ALONE = (
     Row("trusted, without a file",      M.PRESENT,     P.UNPERSISTED, C.ANY,              refuse_unpersisted),
     Row("restarted",                    M.PRESENT,     P.RESTARTED,   C.ANY,              mark_again),
     Row("a jump of a clock",            M.PRESENT,     P.ANY,         C.FORWARD_UNCLEAR,  doubt_after_jump),
+    Row("an older marker is back",      M.OLDER,       P.REMEMBERS,   C.ANY,              mark_again),
     Row("renamed",                      M.PRESENT,     P.KEPT_MEMORY, C.ANY,              rename_marker),
-    Row("an older marker is back",      M.OLDER,       P.SAME,        C.ANY,              mark_again),
     Row("marked again by another",      M.FORGETFUL,   P.SAME,        C.ANY,              accept_new_marker),
     Row("as it was",                    M.INTACT,      P.SAME,        C.ANY,              accept_marker),
 )

@@ -6,10 +6,10 @@ from enum import Flag, auto
 from typing import NamedTuple
 
 from redlatch.guard.clock import ClockState, judge_leap
-from redlatch.guard.founding import attempt_of, is_in_use, is_prepared, read_quietly
+from redlatch.guard.founding import is_in_use, read_quietly
 from redlatch.guard.handover import is_awaited, is_left
 from redlatch.guard.handshake import HandshakeReport
-from redlatch.guard.marker import FINAL, LEFT, OF_FOUNDING, Marker
+from redlatch.guard.marker import FINAL, LEFT, OF_FOUNDING, PREPARED, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.membership import disagreement, how_to_change, stranger
 from redlatch.guard.state import GuardState
@@ -38,7 +38,9 @@ class MarkerState(Flag):
     OLDER = auto()  # this client has seen a later one: the master has forgotten what came after this one
 
     # The master has no final marker.
-    UNDECIDED = auto()  # no other master has one so far, but some are still being dialled
+    UNDECIDED = (
+        auto()
+    )  # no other master has one so far, but some are still being dialled; or it has that of another list
     ALL_NEW = auto()  # no other master has one, and all were read
     PREPARED = auto()  # it is prepared by an attempt, which has made another one final
     MAYBE_NEW = auto()  # no other master has one, but some could not be read
@@ -60,6 +62,7 @@ class ProcessState(Flag):
     RESTARTED = auto()  # another process, which may have forgotten keys
     UNPERSISTED = auto()  # trust_persistence was given, but the process has no append-only file
 
+    REMEMBERS = SAME | KEPT_MEMORY
     ANY = UNJUDGED | SAME | KEPT_MEMORY | RESTARTED | UNPERSISTED
 
 
@@ -98,8 +101,13 @@ def examine(state: GuardState, index: int, report: HandshakeReport, others: list
     if moved is not MarkerState.UNJUDGED:
         return case._replace(marker=moved)
     if refusal := _refusal(state, master, seen):
-        return case._replace(refusal=refusal, marker=MarkerState.CONTRARY)
-    if seen is None or seen.stage in OF_FOUNDING:
+        another = seen is not None and seen.stage == FINAL and seen.masters != state.names
+        alone = all([marker == seen for marker in final_markers(state, reached)])  # no other one is known so far
+        undecided = another and alone and max(1, len(others)) < len(state.addresses)
+        return case._replace(refusal=refusal, marker=MarkerState.UNDECIDED if undecided else MarkerState.CONTRARY)
+    if seen is not None and seen.stage not in OF_FOUNDING:
+        state.note_limits(master, seen, report.came_ns)
+    else:
         return case._replace(marker=missing_marker(state, master, report, others), reports=tuple(reached))
     master.missed_ns = 0
     return case._replace(
@@ -128,11 +136,13 @@ def handover_state(
     reached: list[HandshakeReport],
 ) -> MarkerState:
     """Tell what a handover means for a master; UNJUDGED if there is none."""
+    if is_outdated(state, seen, reached):
+        return MarkerState.LOST
     if seen is not None and is_awaited(seen, state.names):
         state.awaited = seen, report.came_ns
     awaited = state.awaited
     if awaited is not None and report.came_ns - awaited[1] < AWAITED_NS and (seen is None or seen is awaited[0]):
-        begun = awaited[0].attempt in attempts_made(state, reached)
+        begun = has_ended(state, awaited[0].attempt, state.names, reached)
         kept = seen is not None and seen.run_id == report.run_id and not master.knew_marker(report.came_ns)
         if not begun or kept:
             return MarkerState.JOINING if begun else MarkerState.AWAITED
@@ -158,8 +168,10 @@ def missing_marker(
             return MarkerState.UNDECIDED
         return MarkerState.MAYBE_NEW if None in others else MarkerState.ALL_NEW
     known = master.knew_marker(now_ns)
-    if not known and is_prepared(report) and attempt_of(report) in attempts_made(state, reached):
-        return MarkerState.PREPARED
+    prepared = read_quietly(report)
+    if not known and prepared is not None and prepared.stage == PREPARED:
+        if has_ended(state, prepared.attempt, prepared.masters, reached):
+            return MarkerState.PREPARED
     missed_ns = master.missed_ns or now_ns
     # A second look comes after a half to the whole of its pause.
     if not known and now_ns - missed_ns < SECOND_LOOK_NS // 2:
@@ -167,10 +179,26 @@ def missing_marker(
     return MarkerState.LOST
 
 
-def attempts_made(state: GuardState, reached: list[HandshakeReport]) -> set[int]:
-    """Return the numbers of the attempts that have made a master new."""
+def has_ended(state: GuardState, number: int, masters: tuple[str, ...], reached: list[HandshakeReport]) -> bool:
+    """Return whether the founding or the handover with a number has made a master of a list final."""
+    return any([(marker.attempt, marker.masters) == (number, masters) for marker in final_markers(state, reached)])
+
+
+def final_markers(state: GuardState, reached: list[HandshakeReport]) -> list[Marker]:
+    """Return the final markers that this client knows of."""
     markers = [master.marker for master in state.masters] + [read_quietly(report) for report in reached]
-    return {marker.attempt for marker in markers if marker is not None and marker.stage == FINAL} - {0}
+    return [marker for marker in markers if marker is not None and marker.stage == FINAL]
+
+
+def is_outdated(state: GuardState, seen: Marker | None, reached: list[HandshakeReport]) -> bool:
+    """Return whether a marker is of the list that this one has replaced.
+
+    The master has forgotten the handover, and a client of the old list has marked it again.
+    """
+    if seen is None or seen.stage != FINAL or seen.masters == state.names:
+        return False
+    mine = [marker for marker in final_markers(state, reached) if marker.masters == state.names]
+    return any([marker.previous == seen.masters and marker.attempt > seen.attempt for marker in mine])
 
 
 def present_marker(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> MarkerState:
@@ -196,13 +224,15 @@ def process_of(state: GuardState, marker: Marker, report: HandshakeReport) -> Pr
         return ProcessState.UNPERSISTED
     if marker.run_id == report.run_id:
         return ProcessState.SAME
-    return ProcessState.KEPT_MEMORY if trusted or _only_renamed(marker, report) else ProcessState.RESTARTED
+    # A replica that was promoted may lag behind its master, whatever it persists.
+    kept = (trusted and not report.promoted) or _only_renamed(marker, report)
+    return ProcessState.KEPT_MEMORY if kept else ProcessState.RESTARTED
 
 
 def _only_renamed(marker: Marker, report: HandshakeReport) -> bool:
     """Return whether only the history of keys has a new name: a master takes one with its first replica."""
     now = report.run_id.partition(" ")[0]
-    return marker.origin()[0] == now and not report.promoted and marker.max_ttl <= report.backlog_ms
+    return marker.origin()[0] == now and not report.promoted and marker.longest <= report.backlog_ms
 
 
 def clock_of(state: GuardState, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> ClockState:

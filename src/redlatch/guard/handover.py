@@ -68,6 +68,11 @@ def is_left(marker: Marker, mine: tuple[str, ...]) -> bool:
     return (marker.stage == LEFT and marker.successors != mine) or (marker.stage == FINAL and marker.previous == mine)
 
 
+def has_moved(marker: Marker | None, previous: tuple[str, ...], masters: tuple[str, ...]) -> bool:
+    """Return whether a handover between two lists has made a new master final."""
+    return marker is not None and (marker.stage, marker.previous, marker.masters) == (FINAL, previous, masters)
+
+
 def pending_marker(old: Marker, report: HandshakeReport, master: str, masters: tuple[str, ...], number: int) -> Marker:
     """Return the marker of a new master.
 
@@ -93,7 +98,7 @@ def left_marker(old: Marker, report: HandshakeReport, successors: tuple[str, ...
 def forgetful_copy(marker: Marker, report: HandshakeReport, master: str, wall_us: int) -> Marker:
     """Return a marker for a master that may have forgotten its own. It is unsure, also when it becomes final."""
     made = replace(marker, run_id=report.run_id, since=report.server_us, wall=wall_us)
-    return replace(made, master=master, out=marker.max_ttl, sure=False)
+    return replace(made, master=master, out=marker.longest, sure=False)
 
 
 def final_marker(marker: Marker, master: str) -> Marker:

@@ -94,7 +94,8 @@ class GuardHandshake:
             if isinstance(answer, redis_errors.NoPermissionError):
                 raise MasterRefused(
                     f"the guard needs the rights to GET and EVAL with the key {self.key!r} (which begins with the "
-                    f"client's prefix), and to TIME; or the client guard=None: {answer}"
+                    "client's prefix), and to TIME; instead of EVAL it also works with WATCH, MULTI, EXEC and DISCARD; "
+                    f"or the client guard=None: {answer}"
                 )
             # A replica answers READONLY; the handshake refuses it for its role.
             if isinstance(answer, Exception) and not isinstance(answer, redis_errors.ReadOnlyError):

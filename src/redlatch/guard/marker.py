@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from redlatch.guard.settings import LONGEST_MAX_TTL
@@ -35,7 +35,7 @@ class Marker:
         attempt: the number of the founding or of the handover that the marker belongs to; 0 if it was written later.
         stage: one of STAGES.
         sure: whether `out` is the longest ttl that was in use on the masters, as enough of them have said. If not,
-            `out` is `max_ttl`.
+            `out` is `longest`.
         max_ttl: the longest ttl that clients may use, in milliseconds.
         trusted: whether a restarted master counts as having kept every key.
         strict: whether a single master that has forgotten locks is kept out.
@@ -44,6 +44,8 @@ class Marker:
         horizon: the longest ttl that is in use on the master, in milliseconds (G1).
         previous: the addresses of the masters that these replace, if they came by a handover.
         successors: the addresses of the masters that replace these; empty unless the stage is LEFT.
+        owner: whose client has written it first, for messages: an application, or a host.
+        raised: what `max_ttl` becomes when all masters have it here, in milliseconds (G5); 0 if nothing is to change.
     """
 
     run_id: str
@@ -61,6 +63,13 @@ class Marker:
     horizon: int
     previous: tuple[str, ...] = ()
     successors: tuple[str, ...] = ()
+    owner: str = ""
+    raised: int = 0
+
+    @property
+    def longest(self) -> int:
+        """The longest ttl that any client may use now or soon, in milliseconds."""
+        return max(self.max_ttl, self.raised)
 
     def identity(self) -> bytes:
         """Return the first line of the text."""
@@ -72,9 +81,18 @@ class Marker:
         """Return the text as it is written."""
         return b"%b\n%d" % (self.identity(), self.horizon)
 
+    def is_raised_from(self, earlier: Marker) -> bool:
+        """Return whether this is an earlier marker with longer ttls."""
+        raised = replace(earlier, max_ttl=self.max_ttl, raised=self.raised, horizon=self.horizon)
+        return self == raised and self.longest >= earlier.longest and self.identity() != earlier.identity()
+
     def shown_master(self) -> str:
         """Return the master's address in printable form: any client may have written the marker."""
         return shown(self.master)
+
+    def shown_owner(self) -> str:
+        """Return whose client has written it in printable form."""
+        return shown(self.owner) or "others"
 
     def shown_masters(self) -> str:
         """Return the addresses of all masters in printable form."""
@@ -119,12 +137,12 @@ def shown_list(addresses: tuple[str, ...]) -> str:
 
 _FIELDS = {
     **{"run_id": str, "since": int, "wall": int, "out": int, "attempt": int, "stage": str, "sure": bool},
-    **{"max_ttl": int, "trusted": bool, "strict": bool, "master": str},
+    **{"max_ttl": int, "raised": int, "trusted": bool, "strict": bool, "master": str, "owner": str},
     **{"masters": list, "previous": list, "successors": list},
 }
 _LISTS = "masters", "previous", "successors"
 _MICROSECONDS = "since", "wall"
-_MILLISECONDS = "out", "max_ttl", "horizon"
+_MILLISECONDS = "out", "max_ttl", "raised", "horizon"
 
 
 class MarkerWrite(NamedTuple):

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from redlatch.errors import MasterQuarantined
+from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
-from redlatch.votes.scripts import kept_ms
+from redlatch.votes.scripts import MARK_WITHIN_US, kept_ms
 from redlatch.votes.units import MILLISECOND
+
+# A marker on a master without one must arrive within the default ttl, but may always take this long, in microseconds.
+LEAST_WITHIN_US = 1_000_000
 
 # How many earlier markers of a master a client remembers.
 MOST_EARLIER = 100
@@ -22,18 +25,23 @@ MOST_EARLIER = 100
 class GuardedMaster:
     """What the guard knows of one master.
 
-    The engine uses four members, as those of a connection's monitor: `pulse`, `horizon_ms`, `answered` and `flushed`.
+    The engine uses five members, as those of a connection's monitor: `pulse`, `horizon_ms`, `refusal`, `answered` and
+    `flushed`.
 
     Attributes:
         index: the master's place in the client's list.
         key: of its marker.
-        default_ttl_ms: the horizon that a pulse asks for: the client's default ttl.
+        default_ttl_ms: the client's default ttl: the horizon that a pulse asks for, if it is allowed.
+        allowed_ms: the longest ttl that clients may use (G5).
         offset: of its clock from ours.
         clock_set_back: called with the ns by which its clock was set back.
+        confirm: called with this object when a pulse has found its marker unchanged.
         marker: the marker that was last read.
         earlier: the origins of the markers that it had before, as far as this client has seen them.
         asked_ns: before the marker was last read, or a pulse last found it unchanged.
         seen_ns: after that.
+        noted_ns: when its present marker was first read.
+        replaced: whether a pulse has found another marker than before.
         empty_ns: since when it has no final marker, while other masters cannot be read; 0 while that is not so.
         missed_ns: since when the marker is missing, though other masters have theirs; 0 while it is not.
         quarantine: what the master is quarantined for, so that nothing is counted twice.
@@ -41,9 +49,10 @@ class GuardedMaster:
         until_ns: when the quarantine ends, as far as its memory is concerned.
         found_us: when it was found to have forgotten, by its own clock.
         contrary: how its marker contradicts this client, or "".
-        written: the identity of the marker that this client has written last.
+        written: the identity of the marker that this client has written last, until it has read one.
         settles_ns: until when nobody is told, because it becomes known soon for how long it is kept out.
         unsure: the process and the time of an unsure marker, and when this client first saw it.
+        unheard: whether others may still know that an unsure marker keeps it out for too short a time (G5).
         jumped_until_ns: when a quarantine ends that began with a jump of its clock, and of which no marker says.
         write: the marker that the next handshake writes; None if it only reads.
         writes: how many writes were due since the marker was last as it should be.
@@ -55,10 +64,14 @@ class GuardedMaster:
     default_ttl_ms: int
     offset: Offset
     clock_set_back: Callable[[int], None]
+    confirm: Callable[[GuardedMaster], None]
+    allowed_ms: int = 0
     marker: Marker | None = None
     earlier: deque[tuple[str, int]] = field(default_factory=partial(deque, maxlen=MOST_EARLIER))
     asked_ns: int = 0
     seen_ns: int = 0
+    noted_ns: int = 0
+    replaced: bool = False
     empty_ns: int = 0
     missed_ns: int = 0
     quarantine: tuple[object, ...] = ()
@@ -69,6 +82,7 @@ class GuardedMaster:
     written: bytes = b""
     settles_ns: int = 0
     unsure: tuple[tuple[str, int], int] | None = None
+    unheard: bool = False
     jumped_until_ns: int = 0
     write: MarkerWrite | None = None
     writes: int = 0
@@ -79,13 +93,22 @@ class GuardedMaster:
     def pulse(self) -> tuple[bytes, bytes, int]:
         """Return what a pulse asks (see `votes.commands.Pulse`)."""
         assert self.marker is not None
-        return self.key, self.marker.identity(), self.default_ttl_ms
+        return self.key, self.marker.identity(), min(self.default_ttl_ms, self.allowed_ms)
 
     @property
     def horizon_ms(self) -> int:
         """The horizon of the marker, as it was last read."""
         assert self.marker is not None
         return self.marker.horizon
+
+    def refusal(self, ttl_ms: int) -> MasterRefused | None:
+        """Return why no lock may have a ttl so far, or None if it may (G5)."""
+        if ttl_ms <= self.allowed_ms:
+            return None
+        return MasterRefused(
+            f"other clients give max_ttl={self.allowed_ms / 1000:g}: a ttl of {ttl_ms / 1000:g} s may be used as soon "
+            "as this client has reached all masters"
+        )
 
     def answered(self, sent_ns: int, came_ns: int, server_us: int, horizon_ms: int) -> MasterQuarantined | None:
         """Note the answer to a pulse; return why the connection must end, or None.
@@ -95,6 +118,7 @@ class GuardedMaster:
             horizon_ms: the horizon of the marker.
         """
         if server_us <= 0:
+            self.replaced = True
             return MasterQuarantined("its marker was changed or is gone", doubted_ns=sent_ns)
         if self.offset.stands_still(sent_ns, server_us):
             return MasterQuarantined("its clock stands still", doubted_ns=sent_ns)
@@ -106,6 +130,7 @@ class GuardedMaster:
         self.asked_ns = sent_ns
         if self.marker.horizon != horizon_ms:
             self.marker = replace(self.marker, horizon=horizon_ms)
+        self.confirm(self)
         return None
 
     def flushed(self, now_ns: int) -> MasterQuarantined:
@@ -134,14 +159,23 @@ class GuardedMaster:
             kept: for how many milliseconds the master keeps it; 0 is as long as a final marker.
         """
         self.written = marker.identity()
-        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), report.server_us)
+        made_us = report.server_us
+        if not report.marker:
+            # The master may get a marker meanwhile, and forget it, too. Then a late write would match, and count from
+            # before that. So it must not come later than the quarantine lasts that the other marker began.
+            made_us -= MARK_WITHIN_US - min(MARK_WITHIN_US, max(LEAST_WITHIN_US, 1000 * self.default_ttl_ms))
+        self.write = MarkerWrite(report.marker or b"", marker.text(), kept or kept_ms(marker.horizon), made_us)
 
     def note_marker(self, marker: Marker, report: HandshakeReport) -> None:
         """Note that the master has this marker, which belongs to its process."""
         self.empty_ns = 0
         if self.marker is not None and self.marker.origin() != marker.origin():
             self.earlier.append(self.marker.origin())
+        if self.marker is None or self.marker.identity() != marker.identity():
+            self.noted_ns = report.came_ns
         self.marker, self.asked_ns, self.seen_ns = marker, report.sent_ns, report.came_ns
+        # From now on the same marker may come back from an older copy of the master's data.
+        self.written = b""
 
     def knew_marker(self, now_ns: int) -> bool:
         """Return whether the master had a marker that cannot have expired by itself."""
@@ -150,7 +184,8 @@ class GuardedMaster:
     def testifies(self, after_ns: int, now_ns: int) -> bool:
         """Return whether the master is a witness (G4): its marker was read after that time, and is sure or over."""
         marker = self.marker
-        return marker is not None and self.asked_ns > after_ns and (marker.sure or self.until_ns <= now_ns)
+        over = self.until_ns <= now_ns and not self.unheard
+        return marker is not None and self.asked_ns > after_ns and (marker.sure or over)
 
     def _note_clock(self, sent_ns: int, came_ns: int, server_us: int) -> bool:
         """Note a reading; return whether the clock was set forward. If it was set back, keys only live longer."""

@@ -8,6 +8,10 @@ from __future__ import annotations
 from redlatch.guard.marker import LEFT, PENDING, Marker
 from redlatch.guard.master import GuardedMaster
 from redlatch.guard.state import GuardState
+from redlatch.votes.said import shown
+
+# What to do about two lists that overlap.
+CURE = "all clients must have the same list, or another prefix; for a new list see `redlatch masters move`"
 
 
 def disagreement(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
@@ -17,11 +21,6 @@ def disagreement(state: GuardState, master: GuardedMaster, marker: Marker) -> st
 
 def _other_options(state: GuardState, master: GuardedMaster, marker: Marker) -> str:
     mine, settings = state.address(master), state.settings
-    if marker.max_ttl != settings.max_ttl_ms:
-        return (
-            f"{mine} is used with max_ttl={marker.max_ttl / 1000:g} by others, not {settings.max_ttl:g}: "
-            f"all clients must give the same guard=Guard(max_ttl=...){how_to_change(state)}"
-        )
     if marker.trusted != settings.trust_persistence:
         return (
             f"{mine} is used with trust_persistence={marker.trusted} by others: all clients must give the same "
@@ -43,18 +42,17 @@ def _other_list(state: GuardState, master: GuardedMaster, marker: Marker) -> str
         return f"{mine} was one of other masters ({marker.shown_masters()})"
     if len(marker.masters) != len(state.addresses):
         return (
-            f"{mine} is one of {len(marker.masters)} masters for others ({marker.shown_masters()}), and of "
-            f"{len(state.addresses)} here: all clients must have the same list, or another prefix"
-            f"{how_to_change(state)}"
+            f"{mine} is one of {len(marker.masters)} masters for {marker.shown_owner()} ({marker.shown_masters()}), "
+            f"and of {len(state.addresses)} for {_me(state)}: {CURE}"
         )
     for other in state.others(master):
         theirs = other.marker
         if theirs is None or (theirs.masters == marker.masters and theirs.master != marker.master):
             continue
         return (
-            f"{mine} is used as {marker.shown_master()} of {marker.shown_masters()}, and "
-            f"{state.address(other)} as {theirs.shown_master()} of {theirs.shown_masters()}: "
-            f"all clients must have the same list{how_to_change(state)}"
+            f"{marker.shown_owner()} has {mine} as {marker.shown_master()} of {marker.shown_masters()}, and "
+            f"{theirs.shown_owner()} has {state.address(other)} as {theirs.shown_master()} of "
+            f"{theirs.shown_masters()}: {CURE}"
         )
     return ""
 
@@ -72,10 +70,14 @@ def stranger(state: GuardState, master: GuardedMaster) -> str:
         if marker is None or marker.master != state.address(other) or mine in marker.masters:
             continue
         return (
-            f"{mine} is not one of the masters that the others are used with ({marker.shown_masters()}); "
-            f"all clients must have the same list{how_to_change(state)}"
+            f"{mine} is not one of the masters of {marker.shown_owner()} ({marker.shown_masters()}), but of those of "
+            f"{_me(state)}: {CURE}"
         )
     return ""
+
+
+def _me(state: GuardState) -> str:
+    return shown(state.owner) or "this client"
 
 
 def how_to_change(state: GuardState) -> str:

@@ -16,13 +16,14 @@ class Guard:
 
     A client of a single master keeps on using it after it has forgotten locks, and puts its own locks in doubt until
     the master confirms them (see docs/safety.md). All clients of the same masters and prefix must give the same
-    options; one that differs is refused.
+    `trust_persistence` and `strict`; one that differs is refused. `max_ttl` may differ: the largest counts for all.
 
     Args:
         max_ttl: seconds, the longest ttl that a lock may have. A master is kept out for the longest ttl that is in use;
             only if too few other masters can say how long that is, for `max_ttl`. Default 60.
         trust_persistence: if True, a master that was restarted counts as having kept every key: it must have an
-            append-only file, and should write it always (``appendfsync always``). Default False.
+            append-only file, and should write it always (``appendfsync always``). A replica that was promoted is not
+            trusted. Default False.
         strict: if True, a single master that has forgotten locks is kept out as one of several would be: nobody has a
             lock for `max_ttl` then. Default False.
 

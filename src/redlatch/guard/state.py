@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from redlatch.guard.clock import Offset
@@ -30,11 +31,14 @@ class GuardState:
         note_since: called with the time of each marker that a master has, in microseconds since 1970 by its clock. The
             numbers of fenced locks must exceed it (FE1).
         clock_set_back: called with a master's index, and the ns by which its clock was set back.
+        owner: whose client this is, for messages to others.
 
     Attributes:
         names: the addresses in the order in which markers have them.
         founding: the attempts of this client to make new masters of masters without a marker.
         left: a marker that says that this list was left; or None.
+        longest_ms: the longest ttl that any client may use, as far as this one knows, in milliseconds.
+        allowed_ms: the longest ttl that this client may use; 0 while no marker was read (G5).
         awaited: a marker of a master that is to join this list by a handover, and when it was read; or None.
         masters: what is known of each of them.
     """
@@ -50,10 +54,12 @@ class GuardState:
         random: Callable[[], float],
         note_since: Callable[[int], None],
         clock_set_back: Callable[[int, int], None],
+        owner: str = "",
     ) -> None:
         self.addresses = addresses
         self.settings = settings
         self.key = key
+        self.owner = owner
         self.default_ttl_ms = default_ttl_ms
         self.wall_us = wall_us
         self._drift_factor = drift_factor
@@ -61,9 +67,14 @@ class GuardState:
         self.names = names_of(addresses)
         self.left: Marker | None = None
         self.awaited: tuple[Marker, int] | None = None
+        self.longest_ms = settings.max_ttl_ms
+        self.allowed_ms = 0
+        self._less_ns = 0  # when a marker was last read that allowed less
         self.founding = Founding(self.wall, random)
         self.masters = [
-            GuardedMaster(index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index))
+            GuardedMaster(
+                index, key, default_ttl_ms, Offset(drift_factor), partial(clock_set_back, index), self.confirm_limits
+            )
             for index in range(len(addresses))
         ]
 
@@ -78,11 +89,6 @@ class GuardState:
     def out_ns(self, ttl_ms: int) -> int:
         """Return for how long a master is kept out that may have forgotten locks with this ttl."""
         return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self._drift_factor)
-
-    @property
-    def longest_ms(self) -> int:
-        """The longest ttl that any client may use, in milliseconds."""
-        return self.settings.max_ttl_ms
 
     def horizon_for(self, master: GuardedMaster, after_ns: int, now_ns: int) -> int | None:
         """Return the longest ttl that the other masters know of; None while too few of them have said it (G4).
@@ -114,6 +120,60 @@ class GuardState:
         """Return a marker that was ever seen on any master."""
         return next((master.marker for master in self.masters if master.marker is not None), None)
 
+    def note_limits(self, master: GuardedMaster, marker: Marker, now_ns: int) -> None:
+        """Note which ttls clients may use, as the marker of a master says.
+
+        When a new marker allows less, what was allowed before counts only once another marker has said so again: the
+        masters may have been made new, and a client that reads only some of them could not know.
+        """
+        self.longest_ms = max(self.longest_ms, marker.longest)
+        known = master.marker is not None and master.marker.identity() == marker.identity()
+        if marker.max_ttl < self.allowed_ms and not known:
+            self.allowed_ms, self._less_ns = 0, now_ns
+        self._allow(marker)
+
+    def confirm_limits(self, master: GuardedMaster) -> None:
+        """Note which ttls clients may use, as the marker of a master still says."""
+        if master.marker is not None and master.asked_ns >= self._less_ns:
+            self._allow(master.marker)
+
+    def _allow(self, marker: Marker) -> None:
+        self.allowed_ms = max(self.allowed_ms, marker.max_ttl)
+        for master in self.masters:
+            master.allowed_ms = self.allowed_ms
+
+    def raised(self, master: GuardedMaster, marker: Marker, now_ns: int) -> Marker:
+        """Return what the marker of a master must become, so that all clients may use the longest ttl (G5)."""
+        on_all = self.longest_ms if self.raises_all() and self.had_at_once() else 0
+        max_ttl = max(marker.max_ttl, self._allowed_elsewhere(master, now_ns), on_all)
+        return replace(marker, max_ttl=max_ttl, raised=self.longest_ms if self.longest_ms > max_ttl else 0)
+
+    def _allowed_elsewhere(self, master: GuardedMaster, now_ns: int) -> int:
+        """Return the longest ttl that the marker of another master allows; 0 if none can be there any more.
+
+        What a client remembers outlives the markers: after an hour without any client, others may have made new ones.
+        """
+        there = [other.marker for other in self.others(master) if other.knew_marker(now_ns)]
+        return min(self.allowed_ms, max([marker.max_ttl for marker in there if marker is not None], default=0))
+
+    def raises_all(self) -> bool:
+        """Return whether all masters have the longest ttl in their markers, and no marker allows it yet."""
+        known = [master.marker.longest for master in self.masters if master.marker is not None]
+        everywhere = len(known) == len(self.masters) and min(known) >= self.longest_ms
+        return everywhere and self.allowed_ms < self.longest_ms
+
+    def had_at_once(self) -> bool:
+        """Return whether there was a moment at which all masters had the markers that were last read.
+
+        Without that, one of them may have forgotten its marker before another one had it.
+        """
+        return max([master.noted_ns for master in self.masters]) <= min([master.asked_ns for master in self.masters])
+
+    def heard(self, master: GuardedMaster, after_ns: int) -> bool:
+        """Return whether the masters that a quorum needs besides this one were read after a time."""
+        read = [other for other in self.others(master) if other.marker is not None and other.asked_ns >= after_ns]
+        return len(read) >= quorum_of(len(self.masters)) - 1
+
     def note_marker(self, master: GuardedMaster, marker: Marker, report: HandshakeReport) -> None:
         """Note that a master has this marker, which belongs to its process."""
         master.note_marker(marker, report)
@@ -130,6 +190,9 @@ class GuardState:
             out_ms: for how long the master has no vote; 0 if it has forgotten nothing.
             attempt: the number of the attempt whose draft it is; 0 for a final marker.
         """
+        every = bool(attempt) or len(self.masters) == 1  # each master gets this marker
+        allowed_ms = self._allowed_elsewhere(master, report.came_ns)
+        max_ttl = self.longest_ms if every else max(allowed_ms, min(self.default_ttl_ms, self.longest_ms))
         return Marker(
             run_id=report.run_id,
             since=report.server_us,
@@ -138,12 +201,14 @@ class GuardState:
             attempt=attempt,
             stage=DRAFT if attempt else FINAL,
             sure=not out_ms,
-            max_ttl=self.settings.max_ttl_ms,
+            max_ttl=max_ttl,
+            raised=self.longest_ms if self.longest_ms > max_ttl else 0,
             trusted=self.settings.trust_persistence,
             strict=self.settings.strict,
             master=self.address(master),
             masters=self.names,
-            horizon=self.default_ttl_ms,
+            owner=self.owner,
+            horizon=min(self.default_ttl_ms, max_ttl),
         )
 
     def unmatched_address(self, known: Marker) -> str:

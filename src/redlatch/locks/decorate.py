@@ -53,7 +53,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"locked: {_name_of(function)} has no signature that can be read: {error}") from None
-    fields = _fields_of(template)
+    fields = fields_of(template)
     for field in fields:
         found = _FIELD.fullmatch(field)
         if field and found is None:
@@ -77,7 +77,7 @@ def namer(template: str, function: Callable[..., Any]) -> Callable[..., str]:
     return name
 
 
-def _fields_of(template: str) -> list[str]:
+def fields_of(template: str) -> list[str]:
     """Return the fields of a template, including those inside format specifications.
 
     Raises:

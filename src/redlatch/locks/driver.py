@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 from ..errors import LockError
 from ..health import Health
+from ..quorum.condition import CallQueue, Waiter
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
+from ..quorum.latch import Counts
 from ..quorum.upkeep import Term
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
@@ -40,11 +42,26 @@ class Driver(Protocol):
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
 
+    def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None:
+        """Have an interrupted release go on without its caller; raise LockLost if `close` has released the lock."""
+
     def leave_queue(self, hold: Hold) -> None:
         """Make the next waiter the head of the queue, and call it."""
 
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
+
+    def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
+        """Return the waiters of the condition with this key, for the lock of a hold."""
+
+    def leave_condition(self, waiter: Waiter, used: int) -> None:
+        """Have a waiter leave its condition, without waiting."""
+
+    def counts(self, hold: Hold, count: int, ttl_ms: int) -> Counts:
+        """Return one use of a latch that opens after `count` counts."""
+
+    def take_back(self, counts: Counts) -> None:
+        """Take back the count of a call that failed or was interrupted."""
 
     # --- the steps of a call, for `run` ------------------------------------------------------------
 
@@ -57,6 +74,10 @@ class Driver(Protocol):
     def locked(self, hold: Hold, ttl_ms: int) -> Steps: ...
 
     def owned(self, hold: Hold, ttl_ms: int) -> Steps: ...
+
+    def awaiting_call(self, waiter: Waiter, timeout: float | None) -> Steps: ...
+
+    def awaiting_counts(self, counts: Counts, timeout: float | None) -> Steps: ...
 
     def acquiring_many(self, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps: ...
 
@@ -82,11 +103,9 @@ class ThreadDriver(Driver, Protocol):
 
     def release_nowait(self, hold: Hold, released_lock: object) -> None: ...
 
-    def resend_release(self, hold: Hold, ticket: object, error: BaseException) -> None: ...
-
     def connect(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, release: bool = False, drain_ns: int | None = None) -> None: ...
 
 
 class TaskDriver(Driver, Protocol):
@@ -110,6 +129,6 @@ class TaskDriver(Driver, Protocol):
 
     def connect(self) -> Coroutine[Any, Any, None]: ...
 
-    def close(self) -> Coroutine[Any, Any, None]: ...
+    def close(self, release: bool = False, drain_ns: int | None = None) -> Coroutine[Any, Any, None]: ...
 
     def drop(self) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import socket
 import time
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
@@ -17,15 +18,25 @@ from ..guard.handover import Successor, names_of
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
 from ..health import Health
+from ..masters.listed import masters_of, refuse_namesakes
+from ..masters.master import Master
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
 from ..votes.key import prefix_of
 from ..votes.units import SECOND, UNBOUNDED
+from ..wire import connect
 from ..wire.connect import Dialler
+from ..wire.scripting import scripts_of
+from ..wire.transactions import FAMILY
 from .batch import AnyLock
+from .latch import SUFFIX as LATCH_SUFFIX
+from .latch import TTL_MS as LATCH_TTL_MS
 from .lock import Shared
 from .options import several
+
+# Characters of the name of an owner, which stands in each marker.
+LONGEST_OWNER = 100
 
 _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
@@ -50,6 +61,8 @@ class BaseClient:
         refuse_late: bool,
         guard: Guard | None,
         next: object = None,
+        owner: str | None = None,
+        scripts: str = "auto",
         **options: Any,
     ) -> None:
         _check(drift_factor, retry, wait_release, on_lost)
@@ -60,6 +73,8 @@ class BaseClient:
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
+        self._owner = _owner(owner)
+        self._scripts = scripts_of(scripts)
         self._masters = self._masters_of(masters)
         implementation = impl.for_clients()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
@@ -89,14 +104,16 @@ class BaseClient:
             self._successor_of(next, guard),
             **options,
         )
-        self._shared = Shared(self._driver, self._policy, wait_release, on_lost)
+        self._shared = Shared(self._driver, self._policy, wait_release, on_lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
     # them by overriding `_masters_of`, `_dialler` and `_policy_of`.
 
-    _masters_of: Callable[[object], list[config.Master]] = staticmethod(config.masters_of)
+    _masters_of: Callable[[object], list[Master]] = staticmethod(masters_of)
 
-    _dialler: Callable[..., Any] = Dialler
+    @property
+    def _dialler(self) -> Callable[..., Any]:
+        return partial(Dialler, connect=partial(connect.dial, scripts=self._scripts))
 
     def _policy_of(self, **numbers: Any) -> Policy:
         """Make the policy from these settings, with the machine's clocks and random numbers."""
@@ -110,7 +127,7 @@ class BaseClient:
         )
         return policy
 
-    def _admissions_of(self, masters: list[config.Master], guard: Guard | None) -> _MakeGuard | None:
+    def _admissions_of(self, masters: list[Master], guard: Guard | None) -> _MakeGuard | None:
         """Return a function that makes the guard; its argument is called when a master's clock was set back."""
         policy = self._policy
         if guard is None:
@@ -119,7 +136,16 @@ class BaseClient:
         key, ttl_ms = self._prefix + MARKER, self._ttl_ms
         fences = policy.fences
         return partial(
-            Admissions, names, guard, key, ttl_ms, policy.drift_factor, fences.now, policy.random, fences.mark
+            Admissions,
+            names,
+            guard,
+            key,
+            ttl_ms,
+            policy.drift_factor,
+            fences.now,
+            policy.random,
+            fences.mark,
+            owner=self._owner,
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
@@ -130,6 +156,7 @@ class BaseClient:
         make_guard = self._admissions_of(new, guard)
         if make_guard is None:
             raise ConfigurationError("next: a handover needs a guard, but guard=None was given")
+        refuse_namesakes(self._masters, new, "next")
         previous, names = (names_of(tuple(master.name for master in masters)) for masters in (self._masters, new))
         if names == previous:
             raise ConfigurationError("next: these are the masters that the client has already")
@@ -190,6 +217,8 @@ class BaseClient:
             raise ConfigurationError("fence: only plain locks have fences")
         if fair and kind is not None:
             raise ConfigurationError("fair: only lock(), rlock() and locked() take it")
+        if fair or kind is not None:
+            self._need_scripts()
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
@@ -199,6 +228,17 @@ class BaseClient:
         if given or self._shared.on_lost is not None:
             self._add_upkeep(lock, **given)
         return lock
+
+    def _no_scripts(self) -> str:
+        """Return why this client has no locks that only scripts can perform; "" if it has them."""
+        if self._scripts == "watch":
+            return f"scripts: {FAMILY} need scripts, but this client was made with scripts='watch'"
+        return ""
+
+    def _need_scripts(self) -> None:
+        """Refuse a lock that only scripts can perform, if the client is to use none."""
+        if self._shared.no_scripts:
+            raise ConfigurationError(self._shared.no_scripts)
 
     def _add_upkeep(
         self,
@@ -221,6 +261,15 @@ class BaseClient:
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
         lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
+
+    def _latch_hold(self, name: str | bytes) -> Hold:
+        """Return the hold that has the name and the key of a latch."""
+        self._need_scripts()
+        return self._hold_of(name, self._key_of(self._prefix, name) + LATCH_SUFFIX, self._plain)
+
+    def _latch_ttl(self, ttl: object) -> int:
+        """Return the ttl of a latch in milliseconds."""
+        return min(LATCH_TTL_MS, self._policy.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl
@@ -283,3 +332,12 @@ def _attempt_ns(attempt_timeout: object) -> int | None:
     if seconds is None or int(seconds * SECOND) < 1:
         raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
     return int(seconds * SECOND)
+
+
+def _owner(owner: str | None) -> str:
+    """Return whose client this is, as its markers say."""
+    if owner is not None and not isinstance(owner, str):
+        raise TypeError(f"owner: a name as str is needed, not {type(owner).__name__}")
+    if owner is not None and not 0 < len(owner) <= LONGEST_OWNER:
+        raise ConfigurationError(f"owner: a name of 1 to {LONGEST_OWNER} characters is needed")
+    return socket.gethostname()[:LONGEST_OWNER] if owner is None else owner

@@ -14,7 +14,7 @@ from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, N
 from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
-from ..quorum.outcome import RAN_OUT, loss
+from ..quorum.outcome import RAN_OUT, RELEASED, loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
@@ -37,17 +37,24 @@ class Shared(Generic[AnyDriver]):
         policy: the numbers of the algorithm.
         wait_release: whether leaving a ``with`` waits for a quorum's answer to the release.
         on_lost: called with the lock and the reason when a lock is lost; None logs a warning.
+        no_scripts: why the client has no locks that need scripts; "" if it has them.
     """
 
-    __slots__ = ("__weakref__", "driver", "on_lost", "policy", "wait_release")
+    __slots__ = ("__weakref__", "driver", "no_scripts", "on_lost", "policy", "wait_release")
 
     def __init__(
-        self, driver: AnyDriver, policy: Policy, wait_release: bool, on_lost: Callable[[Any, str], object] | None
+        self,
+        driver: AnyDriver,
+        policy: Policy,
+        wait_release: bool,
+        on_lost: Callable[[Any, str], object] | None,
+        no_scripts: str = "",
     ) -> None:
         self.driver = driver
         self.policy = policy
         self.wait_release = wait_release
         self.on_lost = on_lost
+        self.no_scripts = no_scripts
 
 
 class BaseLock:
@@ -213,7 +220,9 @@ class BaseLock:
         """Return the error for the loss of this lock."""
         policy, upkeep = self._shared.policy, self.upkeep
         reason = upkeep.reason if upkeep is not None else None
-        if reason is None and policy.doubts.cover(self._hold.lease.asked_ns):
+        if reason is None and was_released(policy, self._hold):
+            reason = RELEASED
+        if reason is None and not policy.released_ns and policy.doubts.cover(self._hold.lease.asked_ns):
             reason = "a master that voted for it may have forgotten it; extend() finds out whether a quorum has it"
         if reason is None:
             reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..config import timeout_of
-from ..errors import ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
+from ..errors import ClientClosed, ConfigurationError, LockBusy, LockError, LockLost, LockTimeout
 from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
 from .batch import Batch
@@ -243,6 +243,10 @@ class AsyncMultiLock(BaseMultiLock):
             await self._shared.driver.run(batch.releasing(wait))
         except BaseException as error:
             batch.resend_release(error)
+            if isinstance(error, ClientClosed):
+                # `close` may have released the names. This raises LockLost then.
+                for lock in self._locks:
+                    self._shared.driver.resend_release(lock._hold, lock._hold.ticket, error)
             raise
         self._judge(batch, batch.verdicts(), "released")
 

@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from redlatch.client import Client
-from redlatch.config import masters_of
 from redlatch.errors import ConfigurationError
 from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
-from redlatch.operate.mover import CannotMove, Mover
+from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.operate.markers import CannotMove, Markers
+from redlatch.operate.mover import Mover
 from redlatch.votes.key import prefix_of
 
 # The number of columns when the output is not a terminal.
@@ -32,12 +33,21 @@ LOOK = 0.05
 
 NOT_READY, NOT_AVAILABLE = 1, 2
 
+# With a shorter one, no lock of a client has any validity left after the allowance for drift.
+SHORTEST_MAX_TTL = 0.003
+
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name masters as a client of them does."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--max-ttl", default=60.0, show_default=True, help="max_ttl of the clients' guard, in seconds."),
+        click.option(
+            "--max-ttl",
+            type=click.FloatRange(min=SHORTEST_MAX_TTL),
+            default=60.0,
+            show_default=True,
+            help="max_ttl of the clients' guard, in seconds.",
+        ),
         click.option("--strict", is_flag=True, help="The clients' guard is strict."),
         click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
         click.option("--prefix", default="", help="Prefix of the clients' keys."),
@@ -124,10 +134,11 @@ def move(
     """
     try:
         lists = masters_of(list(old)), masters_of(list(new))
+        refuse_namesakes(*lists, "--to")
         known = {master.name for master in lists[0]}
         if strange := sorted(set(gone) - known):
             raise ConfigurationError(f"--gone: {', '.join(strange)} is not one of --from ({', '.join(sorted(known))})")
-        mover = Mover(*lists, prefix_of(prefix) + MARKER, frozenset(gone), drift_factor, click.echo)
+        mover = Mover(*lists, Markers(prefix_of(prefix) + MARKER), frozenset(gone), drift_factor, click.echo)
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
@@ -136,12 +147,23 @@ def move(
         raise click.ClickException(str(error)) from error
 
 
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Log no warnings meanwhile: one of each master would say what is printed anyway."""
+    log = logging.getLogger("redlatch")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+@only_errors()
 def look(
     wait: float, ready: bool, urls: tuple[str, ...], prefix: str, max_ttl: float, strict: bool, trust_persistence: bool
 ) -> Health:
     """Connect to the masters as a client does; return what it finds, as soon as they vote or the time is over."""
-    # A warning of each master would say what is printed anyway.
-    logging.getLogger("redlatch").setLevel(logging.ERROR)
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)

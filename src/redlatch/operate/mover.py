@@ -8,55 +8,30 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import redis.exceptions as redis_errors
-
-from redlatch.config import Master
-from redlatch.errors import MasterRefused
 from redlatch.guard.founding import ATTEMPTS, RANDOM_VALUES
 from redlatch.guard.handover import (
     LEFT_KEPT_MS,
     PENDING_KEPT_MS,
     final_marker,
+    forgetful_copy,
+    has_moved,
     is_awaited,
     left_marker,
     names_of,
     pending_marker,
 )
-from redlatch.guard.handshake import GuardHandshake, HandshakeReport
-from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker, MarkerWrite
+from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker
+from redlatch.masters.master import Master
+from redlatch.operate.markers import TRIES, CannotMove, Markers, Seen, each, every
 from redlatch.votes.scripts import kept_ms
 from redlatch.votes.units import drift_ns, quorum_of
-from redlatch.wire.connect import dial
 from redlatch.wire.net import now_ns
-
-# Seconds for one connect and for one handshake.
-TIMEOUT = 2.0
-
-# How often a write is tried again, because a client has raised a horizon meanwhile.
-TRIES = 10
 
 # A client may use a marker for this time before it looks whether it is the same: the time between two pulses.
 PULSES_NS = 1_000_000_000
-
-
-class CannotMove(Exception):
-    """The handover cannot begin or go on now; the message says why, and what to do."""
-
-
-@dataclass
-class Seen:
-    """What the mover has read of one master."""
-
-    report: HandshakeReport
-    marker: Marker | None
-
-    def since(self) -> int:
-        """Return the time of its marker, by its clock; 0 without one."""
-        return 0 if self.marker is None else self.marker.since
 
 
 @dataclass
@@ -65,7 +40,7 @@ class Mover:
 
     Args:
         old, new: the masters of both lists, as their clients name them.
-        key: of the markers.
+        markers: reads and writes their markers.
         gone: the names of old masters that will never run again, by the operator's word.
         drift_factor: the largest `drift_factor` of the clients.
         say: called with a line about each step.
@@ -74,7 +49,7 @@ class Mover:
 
     old: list[Master]
     new: list[Master]
-    key: bytes
+    markers: Markers
     gone: frozenset[str] = frozenset()
     drift_factor: float = 0.01
     say: Callable[[str], None] = print
@@ -108,33 +83,36 @@ class Mover:
             dry: only read, and say what would be done.
 
         Raises:
-            CannotMove: the handover cannot begin or go on now.
+            CannotMove: the handover cannot begin, go on or end now.
         """
-        found = self._read_all()
-        finished = any(self._is_final(seen.marker) for seen in found.values())
-        self._choose(found)
         if dry:
+            found = self._read_all()
             self.say(f"it would take about {self._wait_ns(found) / 1e9:.0f} s, in which nobody gets a lock")
             return
-        if not finished:
-            for master in self._joining:
-                self._make_pending(master)
-            self.say(f"pending: {', '.join(self._successors)}")
-            finished = self._leave_all()
-        self._finish_all(finished)
-        self.say(f"final: {', '.join(self._successors)}")
+        if not self._begin():
+            self._leave_all()
+        self._finish_all()
 
     # --- reading -------------------------------------------------------------------------------------
 
     def _read_all(self) -> dict[str, Seen]:
-        """Read all masters of both lists, and refuse what contradicts a handover."""
+        """Read all masters of both lists, refuse what contradicts a handover, and choose its number.
+
+        A new master may be out of reach once old masters were left.
+        """
         masters = {master.name: master for master in [*self._asked, *self.new]}
-        found = self._each(masters.values(), self._read)
+        found, failed = each(masters.values(), self.markers.read)
         servers = [seen.report.run_id.partition(" ")[0] for seen in found.values()]
         if len(set(servers)) < len(servers):
             raise CannotMove("two of the masters are the same server: they have one run_id")
+        old = {master.name for master in self.old}
         for name, seen in found.items():
-            self._check(name, seen.marker, name in {master.name for master in self.old})
+            self._check(name, seen.marker, name in old)
+        left = any(self._is_begun(seen.marker, LEFT, FINAL) for seen in found.values())
+        for name, error in failed.items():
+            if name in old or not left:
+                raise error
+        self._choose(found)
         return found
 
     def _check(self, name: str, marker: Marker | None, old: bool) -> None:
@@ -156,95 +134,96 @@ class Mover:
 
     def _is_final(self, marker: Marker | None) -> bool:
         """Return whether a new master is final by a handover from the old list."""
-        return (
-            marker is not None
-            and marker.stage == FINAL
-            and marker.masters == self._successors
-            and marker.previous == self._previous
-        )
+        return has_moved(marker, self._previous, self._successors)
 
-    def _is_ours(self, seen: Seen, stage: str) -> bool:
-        """Return whether a master has a marker of this handover that its process has kept."""
-        marker = seen.marker
-        ours = marker is not None and marker.stage == stage and marker.attempt == self.number
-        return ours and marker is not None and marker.run_id == seen.report.run_id
+    def _is_begun(self, marker: Marker | None, *stages: str) -> bool:
+        """Return whether a marker has one of these stages and belongs to a handover between these two lists.
+
+        Markers of other lists, whose handovers have ended or were given up, count for nothing.
+        """
+        if marker is None or marker.stage not in stages:
+            return False
+        if marker.stage == LEFT:
+            return (marker.masters, marker.successors) == (self._previous, self._successors)
+        return (marker.previous, marker.masters) == (self._previous, self._successors)
 
     def _choose(self, found: dict[str, Seen]) -> None:
         """Choose the number of the handover: that of one that has begun, or a new one."""
         markers = [seen.marker for seen in found.values() if seen.marker is not None]
         known = [marker for marker in markers if marker.masters == self._previous and marker.stage in (FINAL, LEFT)]
-        begun = [marker.attempt for marker in markers if self._is_final(marker) or marker.stage in (PENDING, LEFT)]
+        # A marker from before the old masters became final is of an earlier handover between the same lists.
+        founded = max([marker.attempt for marker in known if marker.stage == FINAL], default=0)
+        begun = [marker.attempt for marker in markers if self._is_begun(marker, PENDING, LEFT, FINAL)]
+        begun = [number for number in begun if number > founded]
+        if not self._asked:
+            raise CannotMove("--gone names all old masters: nobody can say which locks they have")
         if not known and not begun:
-            raise CannotMove(f"no master has a marker of {', '.join(self._previous)}: no client has used that list")
-        self._known = known[0] if known else None
+            raise CannotMove(
+                f"no master has a marker of {', '.join(self._previous)}: no client uses that list with this prefix; "
+                "name the masters as the clients do"
+            )
+        if known:  # masters whose clients raise max_ttl may differ in it
+            longest = max([marker.longest for marker in known])
+            self._known = replace(known[0], max_ttl=longest, raised=0)
         number = (max(1, time.time_ns() // 1000) * RANDOM_VALUES + random.randrange(RANDOM_VALUES)) * ATTEMPTS + 1
-        before = max([marker.attempt for marker in markers], default=0)
-        self.number = max(begun) if begun else max(number, before + 1)
-
-    def _read(self, master: Master) -> Seen:
-        return self._shake(master, None)
-
-    def _shake(self, master: Master, write: MarkerWrite | None) -> Seen:
-        """Shake hands with a master once; write a marker first if one is given."""
-        try:
-            connection = dial(master, TIMEOUT, False, GuardHandshake(self.key, write))
-        except (OSError, redis_errors.RedisError, MasterRefused) as error:
-            raise CannotMove(f"{master.name} cannot be used: {error}") from error
-        connection.sock.close()
-        report: HandshakeReport = connection.traits.report
-        try:
-            return Seen(report, Marker.read(report.marker))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise CannotMove(f"{master.name} has a marker that is not ours") from error
-
-    def _each(self, masters: Iterable[Master], work: Callable[[Master], Seen]) -> dict[str, Seen]:
-        """Do something with all masters at once; return the results by name."""
-        listed = list(masters)
-        with ThreadPoolExecutor(max(1, len(listed))) as pool:
-            return {master.name: seen for master, seen in zip(listed, pool.map(work, listed), strict=True)}
+        newest = max([marker.attempt for marker in markers], default=0)
+        self.number = max(begun) if begun else max(number, newest + 1)
 
     # --- writing -------------------------------------------------------------------------------------
 
-    def _write(self, master: Master, wanted: Callable[[Seen], Marker | None], kept: Callable[[Marker], int]) -> Seen:
-        """Write a marker until it is there.
+    def _begin(self) -> bool:
+        """Mark the masters that are only in the new list as pending; return whether a new master is final already.
+
+        While no old master was left, a pending marker must be there before another mover can end the handover. So it is
+        written only within the time that a handover takes at least. Later it would be that of a master that may have
+        forgotten that it was final.
+        """
+        for _ in range(TRIES):
+            began_ns = now_ns()
+            found = self._read_all()
+            if any(self._is_final(seen.marker) for seen in found.values()):
+                return True
+            left = any(self._is_begun(seen.marker, LEFT) for seen in found.values())
+            within_ns = None if left else self._shortest_wait_ns(found) - (now_ns() - began_ns)
+            joining = [master for master in self._joining if master.name in found]
+
+            def make_pending(master: Master, left: bool = left, within_ns: int | None = within_ns) -> Seen:
+                seen = found[master.name]  # noqa: B023 - it is used before the loop goes on
+                if self._is_begun(seen.marker, PENDING) and seen.keeps(PENDING, self.number):
+                    return seen
+                marker = self._pending(master, seen, forgetful=left)
+                return self.markers.write(master, seen, marker, PENDING_KEPT_MS, within_ns)
+
+            pending = every(joining, make_pending)
+            if all(seen.keeps(PENDING, self.number) for seen in pending.values()):
+                self.say(f"pending: {', '.join(self._successors)}")
+                return False
+        raise CannotMove("the markers of the new masters change all the time: is another handover under way?")
+
+    def _pending(self, master: Master, seen: Seen, forgetful: bool) -> Marker:
+        """Return the pending marker of a new master.
 
         Args:
-            wanted: returns the marker to write in place of what was read; None if it is right.
-            kept: returns for how many milliseconds the master keeps it.
+            forgetful: whether it may have had one, and may have been final since then.
         """
-        seen = self._read(master)
-        for _ in range(TRIES):
-            marker = wanted(seen)
-            if marker is None:
-                return seen
-            report = seen.report
-            write = MarkerWrite(report.marker or b"", marker.text(), kept(marker), report.server_us)
-            seen = self._shake(master, write)
-        raise CannotMove(f"the marker of {master.name} changes all the time: is another handover under way?")
-
-    def _make_pending(self, master: Master) -> None:
-        def wanted(seen: Seen) -> Marker | None:
-            marker = seen.marker
-            if self._is_final(marker) or self._is_ours(seen, PENDING):
-                return None
-            self._check(master.name, marker, False)
-            return pending_marker(self._old_marker(), seen.report, master.name, self._successors, self.number)
-
-        self._write(master, wanted, lambda _: PENDING_KEPT_MS)
+        marker = pending_marker(self._old_marker(), seen.report, master.name, self._successors, self.number)
+        return forgetful_copy(marker, seen.report, master.name, marker.wall) if forgetful else marker
 
     def _leave(self, master: Master) -> Seen:
         """Mark an old master as left; return what it says then."""
 
         def wanted(seen: Seen) -> Marker | None:
             marker = seen.marker
-            if self._is_final(marker) or self._is_ours(seen, LEFT):
+            if self._is_final(marker) or self._is_ours_left(seen):
                 return None
             self._check(master.name, marker, True)
             # The process of no master is "": a marker made here is that of a forgetful master.
             old = marker or replace(self._old_marker(), run_id="", master=master.name)
+            agreed = self._old_marker().max_ttl  # a larger one that a client has just raised is not on all masters
+            old = replace(old, max_ttl=agreed, raised=old.longest if old.longest > agreed else 0)
             return left_marker(old, seen.report, self._successors, self.number)
 
-        return self._write(master, wanted, lambda _: LEFT_KEPT_MS)
+        return self.markers.ensure(master, wanted, lambda _: LEFT_KEPT_MS)
 
     def _old_marker(self) -> Marker:
         """Return a marker of the old list, whose options the markers of the handover take over."""
@@ -252,27 +231,32 @@ class Mover:
             raise CannotMove("no old master has a marker any more, and the handover has not ended")
         return self._known
 
-    def _leave_all(self) -> bool:
-        """Mark all old masters as left and wait until their locks have expired; return whether another mover is ahead.
+    def _is_ours_left(self, seen: Seen) -> bool:
+        return self._is_begun(seen.marker, LEFT) and seen.keeps(LEFT, self.number)
+
+    def _leave_all(self) -> None:
+        """Mark all old masters as left, and wait until their locks have expired or a new master is final.
 
         Begin again if a master has forgotten meanwhile that it was left.
         """
         while True:
             # Of two movers to different lists, the one that is ahead on the first master goes on.
             first, *others = sorted(self._asked, key=lambda master: master.name)
-            left = self._each([first], self._leave) | self._each(others, self._leave)
+            left = every([first], self._leave) | every(others, self._leave)
             acknowledged_ns = now_ns()
             if any(self._is_final(seen.marker) for seen in left.values()):
-                return True
+                return
             wait_ns = self._wait_ns(left)
             self.say(f"left: {', '.join(left)}; waiting {wait_ns / 1e9:.1f} s for the locks to expire")
             while (left_ns := acknowledged_ns + wait_ns - now_ns()) > 0:
                 self.sleep(left_ns / 1e9)
-            again = self._each(self._asked, self._read)
+            again = every(self._asked, self.markers.read)
             if any(self._is_final(seen.marker) for seen in again.values()):
-                return True
-            if all(self._is_ours(seen, LEFT) and seen.since() == left[name].since() for name, seen in again.items()):
-                return False
+                return
+            if all(seen.report.marker == left[name].report.marker for name, seen in again.items()) and all(
+                [self._is_ours_left(seen) for seen in again.values()]
+            ):
+                return
             self.say("a master has forgotten that it was left; beginning again")
 
     def _wait_ns(self, found: dict[str, Seen]) -> int:
@@ -286,32 +270,49 @@ class Mover:
         ]
         sure = [marker.horizon for marker, report in markers if marker.sure and marker.run_id == report.run_id]
         needed = len(self.old) - quorum_of(len(self.old)) + 1
-        longest = max([marker.max_ttl for marker, _ in markers], default=self._known.max_ttl if self._known else 0)
+        longest = max([marker.longest for marker, _ in markers], default=self._known.longest if self._known else 0)
         ttl_ms = max(sure) if len(sure) >= needed else longest
         return ttl_ms * 1_000_000 + drift_ns(ttl_ms, self.drift_factor) + PULSES_NS
 
-    def _finish_all(self, finished: bool) -> None:
-        """Make all new masters final.
+    def _shortest_wait_ns(self, found: dict[str, Seen]) -> int:
+        """Return how long any mover waits at least that has not read less than this one."""
+        markers = [seen.marker for seen in found.values() if seen.marker is not None]
+        horizons = [marker.horizon for marker in markers if marker.masters == self._previous]
+        return min(horizons, default=0) * 1_000_000 + PULSES_NS
 
-        Args:
-            finished: whether one of them is, so that others may hold locks already.
+    def _finish_all(self) -> None:
+        """Make all new masters final that can be reached. Clients do the same for the others when these are back.
+
+        Raises:
+            CannotMove: too few are final for a quorum.
         """
-        if not finished:
-            for master in self._joining:
-                self._make_pending(master)
+        done, failed = each(self.new, self._finish)
+        final = [name for name, seen in done.items() if self._is_final(seen.marker)]
+        for name in done.keys() - set(final):
+            self.say(f"{name} is not final: clients keep it out until it may vote")
+        for error in failed.values():
+            self.say(f"{error}; clients make it final when it is back")
+        if len(final) < quorum_of(len(self.new)):
+            raise CannotMove(
+                f"only {len(final)} of {len(self.new)} new masters are final, which is no quorum: run this once more "
+                "when the others can be reached"
+            )
+        self.say(f"final: {', '.join(sorted(final))}")
 
-        def finish(master: Master) -> Seen:
-            def wanted(seen: Seen) -> Marker | None:
-                marker = seen.marker
-                if marker is None or not is_awaited(marker, self._successors):
-                    return None
-                if marker.run_id != seen.report.run_id or marker.attempt != self.number:
-                    return None  # the guard keeps it out
-                return final_marker(marker, master.name)
+    def _finish(self, master: Master) -> Seen:
+        """Make a new master final, unless its marker belongs to something else."""
 
-            return self._write(master, wanted, lambda marker: kept_ms(marker.horizon))
+        def wanted(seen: Seen) -> Marker | None:
+            marker = seen.marker
+            if self._is_final(marker):
+                return None
+            if marker is None and master in self._joining:
+                # It had a pending marker, and may have been final since then.
+                return self._pending(master, seen, forgetful=True)
+            if marker is None or not self._is_begun(marker, PENDING, LEFT):
+                return None
+            if not seen.keeps(marker.stage, self.number):
+                return None  # the guard keeps it out
+            return final_marker(marker, master.name)
 
-        seen = self._each(self.new, finish)
-        for name, other in seen.items():
-            if not self._is_final(other.marker):
-                self.say(f"{name} is not final: clients keep it out until it may vote")
+        return self.markers.ensure(master, wanted, lambda marker: kept_ms(marker.horizon))

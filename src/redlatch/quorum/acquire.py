@@ -36,7 +36,8 @@ def acquire(policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms: int, give_up
             is the head and `Policy.trust_local_holder` is True.
 
     Raises:
-        QuorumUnavailable: two attempts in a row had no verdict, because too many masters failed.
+        QuorumUnavailable: two attempts in a row had no verdict, because too many masters failed; or three, if another
+            connection broke meanwhile.
         LockBusy: `max_waiters` of this client wait already, or the timeout ends too early for the queue.
         AlreadyHeld: the calling thread or task would wait for itself.
     """
@@ -50,10 +51,9 @@ def _acquire(caller: Any, policy: Policy, queues: WaitQueues, hold: Hold, ttl_ms
     kind.begin(policy, hold, caller)
     started = policy.clock.now()
     attempt: Attempt = new_attempt(policy, queues, hold, ttl_ms, until, started)
-    alone = not kind.enters_queue or (
-        kind.shares and started >= until
-    )  # without time, it asks once, whoever is at the head
-    if not alone and not queues.become_head(hold, started):
+    # Without time, a hold that shares the lock asks once, whoever is at the head.
+    alone = not kind.enters_queue or (kind.shares and started >= until)
+    if not (alone and queues.note_beside(hold, started)) and not queues.become_head(hold, started):
         reached = yield from reach_the_head(policy, queues, hold, ttl_ms, until)
         if not reached:
             return

@@ -19,7 +19,7 @@ from __future__ import annotations
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .hold import Hold
-from .outcome import granted, is_final, no_quorum
+from .outcome import broke, granted, is_final, no_quorum
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
@@ -43,6 +43,7 @@ class Attempt:
         "_ballot",
         "_began_ns",
         "_deadline_ns",
+        "_doubted",
         "_failures",
         "_first",
         "_first_silent",
@@ -79,6 +80,8 @@ class Attempt:
         self._failures = 0
         # How many times in a row the answers of the masters asked for another attempt.
         self._again = 0
+        # How many attempts in a row had a quorum in which a vote was in doubt.
+        self._doubted = 0
 
     def begin(self, started_ns: int) -> Ballot:
         """Begin an attempt at this time, before its first byte leaves; return its ballot."""
@@ -120,6 +123,7 @@ class Attempt:
         now = policy.clock.now()
         self.now_ns = now
         if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
+            self._doubted = self._doubted + 1 if won and policy.doubts.cover(hold.lease.since_ns) else 0
             return False
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
         kind.end_watch(self.queues, hold.key)
@@ -127,6 +131,7 @@ class Attempt:
         kind.won(policy, hold)
         self.queues.overtake(policy, hold, now)
         if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.queues.by_key):
+            self.queues.note_beside(hold, now)
             self.queues.leave(hold, now, False)
         return True
 
@@ -150,6 +155,8 @@ class Attempt:
             self.now_ns = policy.clock.now()
         in_time = self.now_ns < self.until_ns
         heeded = not failures and kind.heed(policy, ballot) and (in_time or self._again < kind.late)
+        # Masters that had just forgotten their locks have said yes, so the lock may be free: ask once more.
+        heeded = heeded or self._doubted == 1
         if not (self._first_silent or heeded):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = self._ends(ballot, failures) if failures else not in_time
@@ -170,6 +177,8 @@ class Attempt:
     def _ends(self, ballot: Ballot, failures: int) -> bool:
         """Return whether to give up after an attempt without a verdict. During a handover the acquire waits for it."""
         if self.now_ns < min(self.policy.moving_ns, self.until_ns):
+            return False
+        if failures == 2 and broke(ballot):  # another connection broke, and is being made again
             return False
         return is_final(ballot, failures)
 

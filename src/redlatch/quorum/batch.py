@@ -70,9 +70,8 @@ def acquire_all(
     """Try until all locks are won or the time is over. Hold no lock while waiting for the others.
 
     Args:
-        queues: the queues of this client.
         holds: holds that are FREE. When this returns, all are HELD or all are FREE.
-        ticket, ttl_ms: as for `acquire_many`.
+        queues, ticket, ttl_ms: as for `acquire_many`.
         give_up_ns: when to stop trying; None is never.
 
     Raises:
@@ -83,8 +82,12 @@ def acquire_all(
     attempts = 0
     while True:
         began = policy.clock.now()
-        left = until - began if until else UNBOUNDED
-        yield from acquire_many(policy, queues, holds, ticket, ttl_ms, left, False)
+        try:
+            yield from acquire_many(policy, queues, holds, ticket, ttl_ms, until - began if until else UNBOUNDED, False)
+        except QuorumUnavailable:
+            if policy.clock.now() >= min(policy.moving_ns, until):
+                raise
+            free_lost(holds, ticket)  # a handover is under way, and the next attempt waits for its end
         now = policy.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -92,9 +95,7 @@ def acquire_all(
         won: list[Hold] = [hold for hold in holds if hold.state == HELD]
         if won:
             yield Send([policy.ballot(hold.releasing()) for hold in won])
-        for hold in won:
-            hold.free()
-            queues.watches.notify(hold.key)
+        let_go(queues, won)
         if now >= until:
             # Some masters may have had these keys for us. They push no change that this client makes itself.
             for hold in refused:
@@ -103,6 +104,20 @@ def acquire_all(
         patience = policy.patience_ns(ttl_ms)
         waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, patience, attempts, until)
         attempts = 0 if waited else attempts + 1
+
+
+def let_go(queues: WaitQueues, holds: list[Hold]) -> None:
+    """Free holds whose releases were sent, and wake the waiters of this client for their names."""
+    for hold in holds:
+        hold.free()
+        queues.watches.notify(hold.key)
+
+
+def free_lost(holds: list[Hold], ticket: object) -> None:
+    """Free the holds that have not won, after the attempts on them were undone."""
+    for hold in holds:
+        if hold.ticket is ticket and hold.state != HELD:
+            hold.free()
 
 
 def _try_each(
@@ -119,6 +134,8 @@ def _try_each(
         some: list[Hold] = holds[begin : begin + PART]
         part: list[Ballot] = [hold.attempt(policy, queues, ttl_ms, started, deadline, until) for hold in some]
         asked += part
+        # Before a byte leaves: a client that closes finds its holds here.
+        queues.beside.note(some, started)
         yield Send(part)
     yield asked
     ballot: Ballot

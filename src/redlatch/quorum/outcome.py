@@ -15,8 +15,12 @@ from .hold import Hold
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
-# Two reasons of a loss.
-RAN_OUT, FORGOTTEN = "its validity ran out", "a quorum has forgotten it"
+# The usual reasons of a loss.
+RAN_OUT, FORGOTTEN, RELEASED = (
+    "its validity ran out",
+    "a quorum has forgotten it",
+    "released by close(release=True)",
+)
 
 # Seconds within which the client tries again to connect to a master.
 RECONNECT = 1.0
@@ -48,6 +52,12 @@ def is_final(ballot: Ballot, failures: int) -> bool:
     return failures > 1 or not ballot.decided
 
 
+def broke(ballot: Ballot) -> bool:
+    """Return whether a ballot was decided while a connection was broken, and nothing is known against a new one."""
+    causes = (ballot.causes or {}).values()
+    return ballot.decided and any([isinstance(cause, (ConnectionResetError, BrokenPipeError)) for cause in causes])
+
+
 def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
     """End a release according to its votes; return False if its command must be sent again.
 
@@ -73,7 +83,8 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
     """Return the error for an extension or a release of a lock that was lost; `late` means that it ran out."""
-    return loss(RAN_OUT if late else FORGOTTEN, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+    why = RELEASED if was_released(policy, hold) else RAN_OUT if late else FORGOTTEN
+    return loss(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
 
 
 def no_quorum(
@@ -86,7 +97,11 @@ def no_quorum(
         waited_ns: how long the caller waited for the ballot.
         elapsed_ns: how long the whole call took, if that is longer.
     """
-    silent = 0 if ballot.decided else ballot.size - ballot.yes - ballot.no - ballot.failed
+    silent = 0
+    if not ballot.decided:
+        named = [index for index in ballot.silent if ballot.causes is None or index not in ballot.causes]
+        # A ballot that was held was sent to no master, so masters without a vote are not all silent.
+        silent = len(named) or ballot.size - ballot.yes - ballot.no - ballot.failed
     parts = [f"{ballot.failed} failed"] if ballot.failed else []
     parts += [f"{silent} did not answer within {waited_ns / SECOND:.3f} s"] if silent else []
     causes = _causes(policy, ballot, waited_ns)
@@ -108,6 +123,11 @@ def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
     return sorted(waits)[policy.quorum - 1]
 
 
+def was_released(policy: Policy, hold: Hold) -> bool:
+    """Return whether the closed client has ended the lease of a hold before it ran out."""
+    return 0 < policy.released_ns <= hold.lease.deadline_ns
+
+
 def loss(why: str, hold: Hold, elapsed_ns: int = 0, causes: dict[str, BaseException] | None = None) -> LockLost:
     """Return the error for a lost lock; `why` is the reason."""
     text = f"{hold.name!r} was lost: {why}"
@@ -118,7 +138,7 @@ def _causes(policy: Policy, ballot: Ballot, waited_ns: int) -> dict[str, BaseExc
     """Return the error of each master that failed or was silent, by the address of the master."""
     causes = dict(ballot.causes or {})
     for index in ballot.silent:
-        causes[index] = TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s")
+        causes.setdefault(index, TimeoutError(f"no answer within {waited_ns / SECOND:.3f} s"))
     now_ns = policy.clock.now()
     for index, cause in causes.items():
         if isinstance(cause, MasterQuarantined):

@@ -131,23 +131,43 @@ class Fences:
     marker by FENCE_LEAD_US (FE1). If a master forgets everything, it gets a new marker, and the lead puts the next
     numbers above the earlier ones. If it loses its numbers alone, the clock does.
 
+    An attempt may wait for connections, so a marker may be read after its number was proposed and before the masters
+    vote on it. So a number below `marked_floor` is granted only if it is not below the present `floor`.
+
     Args:
         wall: returns the wall clock in microseconds since 1970.
+
+    Attributes:
+        marked_floor: the `floor` when the last marker was read; 0 if none was.
     """
 
     def __init__(self, wall: Callable[[], int]) -> None:
         self._wall = wall
         self._seen = 0
         self._marked = 0
+        self.marked_floor = 0
 
     def propose(self) -> int:
         """Return the number that an attempt proposes."""
+        return max(self._seen + 1, self.floor())
+
+    def last_of_block(self, first: int, successors: int) -> int:
+        """Return the last number of the block that begins at `first`, which has numbers for later holders.
+
+        The block is a single number while the numbers are above those that the clock gives. Otherwise leases in quick
+        succession would take blocks faster than the clock goes on, and the lead over a forgetful master would be lost.
+        """
+        return first if first > self.floor() else first + successors
+
+    def floor(self) -> int:
+        """Return the lowest number to propose."""
         wall, marked = self._wall(), self._marked
-        return max(self._seen + 1, wall, (wall + marked) // 2 + FENCE_LEAD_US if marked else 0)
+        return max(wall, (wall + marked) // 2 + FENCE_LEAD_US if marked else 0)
 
     def mark(self, since_us: int) -> None:
         """Note that a master has a marker of this time, in microseconds since 1970 by the master's clock."""
         self._marked = max(self._marked, since_us)
+        self.marked_floor = self.floor()
 
     def now(self) -> int:
         """Return the wall clock alone, for the tickets of fair locks, which must advance as time does."""
@@ -212,6 +232,7 @@ class Policy:
     Attributes:
         doubts: the leases that are in doubt.
         moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
+        released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
         size, quorum: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
@@ -231,6 +252,7 @@ class Policy:
         "quorum",
         "random",
         "refuse_late",
+        "released_ns",
         "retry",
         "size",
         "tenure_count",
@@ -256,7 +278,7 @@ class Policy:
         max_ttl_ms: int = UNBOUNDED,
         trust_local_holder: bool = True,
     ) -> None:
-        self.moving_ns = 0
+        self.moving_ns = self.released_ns = 0
         self.use(masters)
         self.drift_factor = drift_factor
         self.attempt_ns = attempt_ns

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
-from redlatch.quorum.outcome import FORGOTTEN
+from redlatch.quorum.outcome import FORGOTTEN, RELEASED, was_released
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
 from redlatch.votes.units import MILLISECOND
@@ -78,6 +78,11 @@ class UpkeepSchedule:
         # An interrupt may leave a loss that was not reported.
         return longest_ns if self.lost or self._taken else 0
 
+    def settled(self) -> bool:
+        """Return whether no lock is cared for any more: each was released, or its loss is noted. For any thread."""
+        terms = [*list(self._fresh), *list(self._taken), *[entry[2] for entry in list(self._heap)]]
+        return not any([term.live() and term.upkeep.lock() is not None for term in terms])
+
     def due(self, now_ns: int) -> list[Term]:
         """Process the due entries: return the terms to renew now, and add the locks that were lost to `lost`."""
         self._take_all(now_ns)
@@ -102,8 +107,8 @@ class UpkeepSchedule:
         if lock is None or not term.live():
             return False
         term.hold.apply_refresh(now_ns)
-        if term.over(now_ns):
-            reason = term.upkeep.why_over(now_ns)
+        if term.over(now_ns) or self._policy.released_ns:
+            reason = RELEASED if was_released(self._policy, term.hold) else term.upkeep.why_over(now_ns)
             lock.mark_lost(term)
             self.lost.append((lock, term, reason))
             # After an interrupt before this, the next look does all of it again.

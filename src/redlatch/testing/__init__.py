@@ -2,5 +2,6 @@
 
 from redlatch.testing.cleaning import clear
 from redlatch.testing.embedded import Masters, find_server, masters
+from redlatch.testing.sentinels import Sentinels, sentinels
 
-__all__ = ["Masters", "clear", "find_server", "masters"]
+__all__ = ["Masters", "Sentinels", "clear", "find_server", "masters", "sentinels"]

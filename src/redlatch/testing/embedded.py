@@ -175,8 +175,16 @@ class Masters:
     thread may call the methods.
     """
 
-    def __init__(self, servers: list[str], directives: dict[str, list[str]], unix: bool, startup_timeout: float):
+    def __init__(
+        self,
+        servers: list[str],
+        directives: dict[str, list[str]],
+        unix: bool,
+        startup_timeout: float,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self._directives = directives
+        self._arguments = arguments
         self._unix = unix
         self._startup_timeout = startup_timeout
         self._folder = _choose_folder()
@@ -313,7 +321,7 @@ class Masters:
                 lines += [f"{name} {master.fill(value) or EMPTY}\n" for value in values]
             config = "".join(lines)
         master.pid, master.paused, master.status = None, False, None
-        argv = [master.server, f"{master.folder}/server.conf"]
+        argv = [master.server, f"{master.folder}/server.conf", *self._arguments]
         self._keeper.send(start=master.index, argv=argv, folder=str(master.folder), config=config)
 
     def _await_answers(self, starting: Iterable[_Master], *, fixed_address: bool = False) -> None:
@@ -410,7 +418,8 @@ def _answers(master: _Master, directives: Mapping[str, Sequence[str]]) -> bool:
                 # The master's access rules refuse us. Only our child can answer in our folder, so it is up.
                 return not header.startswith(b"-LOADING")
             info = replies.read(int(header[1:] or 0)).split(b"\r\n")
-            return b"process_id:%d" % (master.pid or 0) in info and b"loading:0" in info
+            # A Sentinel has no data to load, and does not mention it.
+            return b"process_id:%d" % (master.pid or 0) in info and b"loading:1" not in info
     except (OSError, ValueError):
         # The server does not listen yet, or it ended in the middle of a line.
         return False

@@ -30,6 +30,13 @@ GONE = -2
 # The suffix of a key for its fence counter. Names contain no NUL, so no name can be the counter of another name.
 COUNTER = b"\0fence"
 
+# No counter is this far above a proposed fence: 100 years in microseconds. A client whose clock shows the year 1970 may
+# propose fences that are 56 years below the counters.
+_FURTHEST = 100 * 365 * 86_400_000_000
+
+# Scripts count in floating point, exactly up to this number.
+_EXACT = 1 << 53
+
 # "$n\r\n" for every length of a key, a token or a number. The look-up costs a quarter of the formatting.
 _LENGTHS = [b"$%d\r\n" % length for length in range(1024)]
 
@@ -109,6 +116,10 @@ class Command:
         """Return the command that undoes this one, or None if there is nothing to undo."""
         return None
 
+    def expects(self, answer: int) -> bool:
+        """Return whether an integer that is neither `yes` nor `no` is a possible reply. Others close the connection."""
+        return True
+
     def again(self) -> Command:
         """Return the command to send instead of this one if it must be sent again, behind later commands."""
         return self
@@ -169,6 +180,10 @@ class AcquireFenced(Command):
     def payload(self, dialect: int) -> bytes:
         numbers = b"%d" % self.ttl_ms, b"%d" % self.first, b"%d" % self.last
         return _call(ACQUIRE_FENCED, dialect, self.key, self.key + COUNTER, self.token, *numbers)
+
+    def expects(self, answer: int) -> bool:
+        # A nonsense counter would be written to the other masters, and end all fenced locks of this name.
+        return answer == self.first or -min(self.first + _FURTHEST, _EXACT) <= answer <= 0
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)

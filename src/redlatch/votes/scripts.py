@@ -127,10 +127,11 @@ return {{ok=string.format("%.0f %.0f",t[1]*1000000+t[2],h)}}""")
 
 # KEYS[1] marker, ARGV[1] expected marker or "" if there should be none, ARGV[2] new marker, ARGV[3] its ttl in
 # milliseconds, ARGV[4] when the client decided to write it, in microseconds by this server's clock. Replace the marker
-# if it is the expected one, with the same horizon. The script refuses a write that is more than five seconds old. For
+# if it is the expected one, with the same horizon. The script refuses a write that is more than MARK_WITHIN_US old. For
 # PEXPIRE see PULSE.
-MARK = Script("""local t=redis.call("time")
-if t[1]*1000000+t[2]-tonumber(ARGV[4])>5000000 then return 0 end
+MARK_WITHIN_US = 5_000_000
+MARK = Script(f"""local t=redis.call("time")
+if t[1]*1000000+t[2]-tonumber(ARGV[4])>{MARK_WITHIN_US} then return 0 end
 if (redis.call("get",KEYS[1]) or "")~=ARGV[1] then return 0 end
 redis.call("pexpire",KEYS[1],ARGV[3])
 redis.call("set",KEYS[1],ARGV[2],"PX",ARGV[3])

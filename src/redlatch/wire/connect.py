@@ -11,36 +11,35 @@ import codecs
 import os
 import random
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Protocol
 
 import redis.exceptions as redis_errors
-from hiredis import HiredisError, PushNotification, Reader
+from redis.sentinel import MasterNotFoundError
 
-from ..config import Master
 from ..errors import MasterRefused
-from ..votes import family_scripts, scripts
+from ..masters.group import Found
+from ..masters.master import Master
+from ..masters.server import address_of
 from ..votes.commands import FULL_TEXT, Note, pack
-from ..votes.said import said_of_login, shown
-from .limits import Limits
+from .bridge import open_bridge
 from .net import now_ns
-from .traits import Traits, reply_error
+from .scripting import Scripts, ask_without_scripts, preparing, refuses_eval, uses_scripts
+from .scriptless import TraitsWithoutScripts, Transactor
+from .sentinels import find_master
+from .talk import Talk
+from .traits import Traits
 
 # getaddrinfo imports this codec at its first use. If a dialling thread did that during a fork, the child would never
 # get the lock of that import.
 codecs.lookup("idna")
 
 CLIENT_NAME = b"redlatch"
-SCRIPTS = scripts.ALL + family_scripts.ALL
 
 # Seconds between two tries to reach a master that is down: jittered, and doubling from the first to the longest. The
 # longest is one second, so that a master is in use again about a second after it is back.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-
-_NOTHING = object()
 
 
 def longer(pause: float) -> float:
@@ -49,11 +48,16 @@ def longer(pause: float) -> float:
 
 
 class Connection:
-    """A connection that is ready for commands: a non-blocking socket and its server's traits."""
+    """A connection that is ready for commands: a non-blocking socket and its server's traits.
 
-    def __init__(self, sock: socket.socket, traits: Traits) -> None:
+    Attributes:
+        found: where the sentinels said that the master is; None without Sentinel.
+    """
+
+    def __init__(self, sock: socket.socket, traits: Traits, found: Found | None = None) -> None:
         self.sock = sock
         self.traits = traits
+        self.found = found
 
 
 class HandshakeExtension(Protocol):
@@ -81,127 +85,103 @@ class HandshakeExtension(Protocol):
 
 
 def dial(
-    master: Master, timeout: float, tracking: bool = True, extension: HandshakeExtension | None = None
+    master: Master,
+    timeout: float,
+    tracking: bool = True,
+    extension: HandshakeExtension | None = None,
+    scripts: Scripts = "auto",
 ) -> Connection:
     """Connect to a master and shake hands within about `timeout` seconds each.
 
     Args:
         tracking: whether the master should push when a key that was noted has changed (RESP3 only).
         extension: further commands of the handshake; None if there are none.
+        scripts: as for `Client`.
 
     Raises:
         OSError, redis.exceptions.RedisError, MasterRefused: why the master has no vote.
     """
-    refusal = ""
+    found = None if master.group is None else find_master(master.group)
+    sock = master.connect(timeout) if found is None else master.connect_at(found.address, timeout)
     try:
-        sock = master.connect(timeout)
-    except (redis_errors.ResponseError, redis_errors.AuthenticationError) as error:
-        refusal = said_of_login(str(error))
-    # A Sentinel's reply may repeat its password, so the new error must not refer to the old one.
-    if refusal:
-        raise redis_errors.ResponseError(refusal)
-    try:
-        traits = _shake_hands(_Talk(sock, timeout), master, tracking, extension)
+        traits = _shake_hands(Talk(sock, timeout), master, tracking, extension, scripts)
         if traits.role != "master":
-            raise MasterRefused(f"{master.address} is a {traits.role}, not a master; give its master instead")
+            raise _wrong_role(master, traits.role, found)
         if not traits.run_id:
             raise MasterRefused(f"{master.address} does not tell its run_id (INFO server); masters must be told apart")
+        if not traits.scripts:
+            backend = Transactor(sock, master.address)
+            return Connection(open_bridge(lambda: backend, timeout)[0], traits, found)
         sock.setblocking(False)
-        return Connection(sock, traits)
+        return Connection(sock, traits, found)
     except BaseException:
         sock.close()
         raise
 
 
-class _Talk:
-    """A blocking conversation: commands out in one send, one reply for each."""
-
-    def __init__(self, sock: socket.socket, timeout: float) -> None:
-        self.sock = sock
-        self.until = time.monotonic() + timeout
-        self.logins = [0]  # how many of the next replies answer commands that carry credentials
-        self.reader = Reader(notEnoughData=_NOTHING, replyError=partial(_error_reply, self.logins))
-        self.limits = Limits()
-        self.sent_ns = 0  # before the last commands left
-
-    def ask(self, commands: list[bytes], logins: int = 0) -> list[Any]:
-        """Send commands and return the reply to each; the first `logins` of them carry credentials."""
-        self.logins[0] = logins
-        self.sock.settimeout(max(0.001, self.until - time.monotonic()))
-        self.sent_ns = now_ns()
-        self.sock.sendall(b"".join(commands))
-        replies: list[Any] = []
-        while len(replies) < len(commands):
-            try:
-                reply = self.reader.gets()
-            except HiredisError as error:
-                raise MasterRefused(f"the answer is no RESP: {shown(error)}") from None
-            # The replies so far may describe what the flush has removed.
-            if isinstance(reply, PushNotification):
-                raise ConnectionResetError("the server was flushed during the handshake")
-            if reply is not _NOTHING:
-                replies.append(reply)
-                self.logins[0] -= 1
-                continue
-            self.sock.settimeout(max(0.001, self.until - time.monotonic()))
-            data = self.sock.recv(65536)
-            if not data:
-                # Such as "max number of clients reached".
-                if replies and isinstance(replies[0], Exception):
-                    raise replies[0]
-                raise ConnectionResetError("the server closed the connection during the handshake")
-            self.limits.check(data)
-            self.reader.feed(data)
-        if self.reader.has_data():
-            raise ConnectionResetError("the server said more than it was asked in the handshake")
-        return replies
+def _wrong_role(master: Master, role: str, found: Found | None) -> Exception:
+    if found is None:
+        return MasterRefused(f"{master.address} is a {role}, not a master; give its master instead")
+    # Not a MasterRefused, which would refuse the client's list of masters: the sentinels name another one soon.
+    where = address_of(*found.address)
+    return MasterNotFoundError(f"{where}, which the sentinels of {master.address} name, is a {role}, not a master yet")
 
 
-def _error_reply(logins: list[int], text: str) -> Exception:
-    return reply_error(text, login=logins[0] > 0)
-
-
-def _shake_hands(talk: _Talk, master: Master, tracking: bool, extension: HandshakeExtension | None) -> Traits:
+def _shake_hands(
+    talk: Talk, master: Master, tracking: bool, extension: HandshakeExtension | None, scripts: Scripts
+) -> Traits:
     """Say hello, log in, select the database, load the scripts and ask which server it is, in one round trip.
 
-    A server without HELLO (Redis 5, some proxies) costs a second round trip, in RESP2.
+    A server without HELLO (Redis 5, some proxies) costs a second round trip, in RESP2. So does a server without
+    scripts.
     """
-    credentials = master.credentials()
     further = [] if extension is None else extension.commands()
     sections = () if extension is None else extension.info_sections
     tracked = tracking or extension is not None
-    introduction = [*_introduction(master, tracked, sections), *further]
-    user = ("default", *credentials) if len(credentials) == 1 else credentials
-    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *introduction], 1 if user else 0)
-    protocol = 3
-    if isinstance(hello, Exception):
-        # Some servers answer NOAUTH to unknown commands before the login. To HELLO with credentials they answer so only
-        # if they do not know HELLO.
-        if not str(hello).startswith(("ERR", "NOPROTO", "NOAUTH") if credentials else ("ERR", "NOPROTO")):
-            raise hello
-        protocol = 2
-        login = [pack(b"AUTH", *credentials)] if credentials else []
-        answers = talk.ask([*login, *introduction], len(login))
-        for answer in answers[: len(login)]:
-            _raise_error(answer)
-        rest = answers[len(login) :]
-    own, answers = rest[: len(rest) - len(further)], rest[len(rest) - len(further) :]
-    found = None if extension is None else extension.read(answers)
-    info, pushes = _info_of(own, master, tracked)
-    traits = Traits(info, protocol, tracking and protocol == 3 and pushes)
+    own, prepared = _introduction(master, tracked, sections), preparing(scripts)
+    # Without scripts, the extension's commands come afterwards.
+    behind = [] if scripts == "watch" else further
+    protocol, replies = _greet(talk, master.credentials(), [*own, *prepared, *behind])
+    said, replies = replies[: len(own)], replies[len(own) :]
+    found, answers = replies[: len(prepared)], replies[len(prepared) :]
+    info, pushes = _info_of(said, master, tracked)
+    # Loading may be forbidden, since the full text may be sent instead. A server that is starting is no master yet.
+    for answer in found:
+        if isinstance(answer, redis_errors.BusyLoadingError):
+            raise answer
+    by_scripts = uses_scripts(talk, scripts, master.address, found)
+    if further and (not by_scripts or refuses_eval(scripts, found)):
+        answers = ask_without_scripts(talk, further)
+    kind = Traits if by_scripts else TraitsWithoutScripts
+    traits = kind(info, protocol, tracking and protocol == 3 and pushes)
     if extension is not None:
-        traits.report = extension.report(found, info, talk.sent_ns, now_ns())
+        traits.report = extension.report(extension.read(answers), info, talk.sent_ns, now_ns())
     return traits
+
+
+def _greet(talk: Talk, credentials: tuple[str, ...], commands: list[bytes]) -> tuple[int, list[Any]]:
+    """Say hello and log in, with the commands behind; return the version of the protocol, and their replies."""
+    user = ("default", *credentials) if len(credentials) == 1 else credentials
+    hello, *rest = talk.ask([pack("HELLO", 3, *(("AUTH", *user) if user else ())), *commands], 1 if user else 0)
+    if not isinstance(hello, Exception):
+        return 3, rest
+    # Some servers answer NOAUTH to unknown commands before the login. To HELLO with credentials they answer so only
+    # if they do not know HELLO.
+    if not str(hello).startswith(("ERR", "NOPROTO", "NOAUTH") if credentials else ("ERR", "NOPROTO")):
+        raise hello
+    login = [pack(b"AUTH", *credentials)] if credentials else []
+    answers = talk.ask([*login, *commands], len(login))
+    for answer in answers[: len(login)]:
+        _raise_error(answer)
+    return 2, answers[len(login) :]
 
 
 def _introduction(master: Master, tracked: bool, sections: tuple[bytes, ...]) -> list[bytes]:
     select = [pack(b"SELECT", master.db)] if master.db else []
-    load = [pack(b"SCRIPT", b"LOAD", script.text) for script in SCRIPTS]
     return [
         *select,
         pack(b"CLIENT", b"SETNAME", CLIENT_NAME),
         *_tracking(tracked),
-        *load,
         *[pack(b"INFO", section) for section in (b"server", b"replication", b"memory", *sections)],
     ]
 
@@ -224,11 +204,6 @@ def _info_of(replies: list[Any], master: Master, tracked: bool) -> tuple[dict[st
     pushes = True
     for _ in _tracking(tracked):
         pushes = replies.pop(0) == b"OK" and pushes
-    # Loading may be forbidden, since the full text may be sent instead. A server that is starting is no master yet.
-    for _ in SCRIPTS:
-        answer = replies.pop(0)
-        if isinstance(answer, redis_errors.BusyLoadingError):
-            raise answer
     info: dict[str, str] = {}
     for answer in replies:
         _raise_error(answer)
@@ -254,6 +229,7 @@ class Dialler:
         ready: called in the dialling thread with (index, Connection).
         failed: called in the dialling thread with (index, exception), after every failed try.
         tracking: as for `dial`.
+        connect: dials once, with the arguments of `dial`, which is the default.
     """
 
     def __init__(
@@ -263,14 +239,19 @@ class Dialler:
         ready: Callable[[int, Connection], None],
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
+        connect: Callable[[Any, float, bool, Any], Connection] | None = None,
     ) -> None:
         self._masters = masters
         self._timeout = timeout
         self._ready = ready
         self._failed = failed
         self._tracking = tracking
+        self._connect = connect
+        # Not the generator that the application shares, which it may have seeded.
+        self._random = random.Random()
         self._closed = False
-        self._pauses: deque[_thread.LockType] = deque()  # a locked lock for each dialling thread; releasing it wakes it
+        # The master's index and a locked lock for each dialling thread; releasing the lock wakes the thread.
+        self._pauses: deque[tuple[int, _thread.LockType]] = deque()
         self._process = os.getpid()  # a fork copies these locks, but not the threads
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
@@ -288,24 +269,29 @@ class Dialler:
         """
         self._closed = True
         if self._process == os.getpid():
-            for pause in list(self._pauses):
+            for _, pause in list(self._pauses):
+                _release(pause)
+
+    def hurry(self, index: int) -> None:
+        """Have master `index` dialled now, if it is being dialled: there is news of it."""
+        for dialled, pause in list(self._pauses):
+            if dialled == index:
                 _release(pause)
 
     def _run(self, index: int, seconds: float, extension: HandshakeExtension | None) -> None:
         pause = _thread.allocate_lock()
         pause.acquire()
         # Append before the check below: either we see that the dialler is closed, or `close` sees this lock.
-        self._pauses.append(pause)
+        self._pauses.append((index, pause))
         done = False
         try:
             while not done:
-                if not self._closed:
-                    pause.acquire(timeout=seconds * random.uniform(0.5, 1.0))
+                hurried = not self._closed and pause.acquire(timeout=seconds * self._random.uniform(0.5, 1.0))
                 done = self._closed or self._try(index, extension)
                 extension = extension and extension.repeated()
-                seconds = longer(seconds)
+                seconds = longer(0.0 if hurried else seconds)
         finally:
-            self._pauses.remove(pause)
+            self._pauses.remove((index, pause))
             # An unexpected exception ends this thread: start another one for this master.
             if not done:
                 self.start(index, longer(seconds), extension)
@@ -313,7 +299,8 @@ class Dialler:
     def _try(self, index: int, extension: HandshakeExtension | None) -> bool:
         """Dial once; return whether the master was reached. A failure becomes the cause for which it has no vote."""
         try:
-            connection = dial(self._masters[index], self._timeout, self._tracking, extension)
+            connect = self._connect or dial
+            connection = connect(self._masters[index], self._timeout, self._tracking, extension)
         except Exception as error:
             self._failed(index, error)
             return False

@@ -29,7 +29,7 @@ Rules:
 
 This file runs as it stands, and compiled as `redlatch._c.wire.engine` with the types of
 `ext/redlatch/_c/wire/engine.pxd`. The engine uses these members of a command (`votes.commands`): `yes`, `no`,
-`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo` and `again`.
+`yes_line`, `meaning`, `payload`, `releases`, `token`, `since_ns`, `ttl_ms`, `undo`, `expects` and `again`.
 
 Only the engine changes the FIFO of a link.
 """
@@ -41,7 +41,7 @@ from typing import Any
 
 from hiredis import Reader
 
-from redlatch.wire.horizon import coverage, covers, stores, uncovered
+from redlatch.wire.horizon import coverage, covers, refusal, stores, uncovered
 
 from ..votes.ballot import Ballot
 from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse, read_pulse
@@ -225,6 +225,9 @@ class Fleet:
         for index, error in self.wires.send():
             self._drop(self.links[index], error)
         self.torn = False
+        if self.stirs_held:
+            self._resume_held()
+            self.flush()
 
     def pump(self, timeout_ns: int) -> None:
         """Wait for replies for at most `timeout_ns` nanoseconds and count them."""
@@ -345,6 +348,12 @@ class Fleet:
         self._survey()
         self._end()
 
+    def drop(self, index: int, cause: BaseException) -> None:
+        """Close link `index`, because its master was replaced. The driver has it dialled again."""
+        self._begin()
+        self._drop(self.links[index], cause)
+        self._end()
+
     def look(self) -> None:
         """Send a pulse on every link, because the horizons of the masters are needed now."""
         self._begin()
@@ -428,6 +437,8 @@ class Fleet:
                 if command is not None:
                     undone[command.key, command.token] = command
                     ballot.withdraw()
+                    # Wakes its caller, who may have more to undo.
+                    self._decide(ballot)
         for held in list(self.held):
             held.withdraw()
             del self.held[held]
@@ -442,7 +453,8 @@ class Fleet:
             silent = [link.index for link in self.links if not stores(link, ttl_ms)]
         else:
             silent = [link.index for link in self.links if link.waits_for(ballot)]
-        ballot.silent = tuple(silent)
+        # A ballot that was held has left no command on a link, so a second call finds nothing.
+        ballot.silent = tuple(silent) or ballot.silent
 
     def ballot_of(self, command: Command) -> Ballot:
         """Return a ballot for a command that has no waiter."""
@@ -502,8 +514,10 @@ class Fleet:
     # --- horizons (see `horizon`) ------------------------------------------------------------------------------
 
     def _raise(self, link: Link, ttl_ms: int) -> None:
-        """Send a pulse that asks a master to store a ttl, unless it has, or one is under way."""
+        """Send a pulse that asks a master to store a ttl, unless it has, must not, or one is under way."""
         if link.horizon_ms >= ttl_ms or (link.raising is not None and link.pulse.wanted_ms >= ttl_ms):
+            return
+        if refusal(link, ttl_ms) is not None:
             return
         key, identity, _ = link.monitor.pulse()
         link.pulse = Pulse(key, identity, ttl_ms)
@@ -536,7 +550,8 @@ class Fleet:
                 self._raise(link, command.ttl_ms)
         now = self.clock.now()
         if len(found.ready) >= self.quorum:
-            late = [link for link in found.coming if link.up and not link.suspected]
+            raised = [link for link in found.coming if link.up and link.raising is not None]
+            late = [link for link in raised if not link.suspected]
             for link in late:
                 self.silence.watch(link.raising, link, now)
         else:
@@ -548,6 +563,9 @@ class Fleet:
             return True
         # What the links have stored until now counts.
         command.since_ns = now
+        # A link that was made since the attempt began has sent no pulse, and only a pulse renews the life of a marker.
+        if now >= self.pulse_ns:
+            self._pulse(now)
         return False
 
     def _covering(self, ballot: Ballot) -> int:
@@ -735,12 +753,13 @@ class Fleet:
         elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
             return self._beat(link, ballot, found[0], found[1])
-        elif command.meaning and command.meaning != TIME and type(reply) is int:
+        elif command.meaning and command.meaning != TIME and type(reply) is int and command.expects(reply):
             link.advance()
             ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)
         elif isinstance(reply, Exception):
-            if link.monitor is not None and str(reply).startswith(_REPLACED):
+            replaced = link.monitor is not None and str(reply).startswith(_REPLACED)
+            if replaced or link.traits.ends(reply):
                 self._drop(link, reply)
                 return False
             link.advance()

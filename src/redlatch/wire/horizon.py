@@ -39,6 +39,12 @@ def covers(link: Any, ttl_ms: int, since_ns: int) -> bool:
     return stores(link, ttl_ms) and bool(link.raised_ns <= since_ns)
 
 
+def refusal(link: Any, ttl_ms: int) -> BaseException | None:
+    """Return why a connected link may not store a ttl, because not all masters have allowed it; or None (G5)."""
+    cause: BaseException | None = link.monitor.refusal(ttl_ms) if link.up and link.monitor is not None else None
+    return cause
+
+
 def coverage(links: list[Any], ttl_ms: int, since_ns: int) -> Coverage:
     """Return which links cover a ttl for an attempt of which no byte has left: what they have stored until now counts.
 
@@ -48,12 +54,18 @@ def coverage(links: list[Any], ttl_ms: int, since_ns: int) -> Coverage:
     ready = [link for link in links if stores(link, ttl_ms)]
     missing = [link for link in links if link not in ready]
     # A master that has refused a pulse since the attempt began will refuse the next one, too.
-    coming = [link for link in missing if (link.up or link.dialling) and link.refused_ns < since_ns]
+    alive = [link for link in missing if (link.up or link.dialling) and link.refused_ns < since_ns]
+    # The last master that is reached may allow a ttl that the others refuse so far.
+    dialling = any([link.dialling for link in links])
+    coming = [link for link in alive if dialling or refusal(link, ttl_ms) is None]
     return Coverage(ready, coming, [link for link in missing if link not in coming])
 
 
 def uncovered(link: Any, command: Any) -> BaseException:
     """Return why a link may not vote on the ttl of a command."""
+    cause = refusal(link, command.ttl_ms)
+    if cause is not None:
+        return cause
     if link.up and link.refused_ns < command.since_ns:
         return ConnectionError(f"{link.address} has not noted yet that a lock may live for {command.ttl_ms / 1000:g} s")
     return link.cause or ConnectionError(f"the connection to {link.address} is being made")

@@ -63,12 +63,17 @@ class Traits:
         tracking: whether the server pushes when a key that was noted has changed.
         dialect: the cheapest way to call it (see votes.commands).
         evicts: its maxmemory_policy, made printable, if that may evict keys before they expire; else "".
+        doubted_ns: votes of former connections before this time may be void, in nanoseconds since boot; 0 if none are.
+            Only a bridge says so; for a server of Redis the guard decides.
         report: what the extension of the handshake returned; None without an extension.
+        scripts: whether commands call scripts there (see `scriptless`).
     """
 
     reply_error, described = staticmethod(reply_error), staticmethod(described)
 
     report: Any = None
+    doubted_ns = 0
+    scripts = True
 
     def __init__(self, info: dict[str, str], protocol: int, tracking: bool = False) -> None:
         self.run_id = info.get("run_id", "")
@@ -80,6 +85,10 @@ class Traits:
         self.dialect = _dialect_of(self.server, self.version)
         policy = info.get("maxmemory_policy", "noeviction")
         self.evicts = "" if policy == "noeviction" or info.get("maxmemory") == "0" else shown(policy)
+
+    def ends(self, error: Exception) -> bool:
+        """Return whether an error reply means that the connection is of no use any more; a bridge may say so."""
+        return False
 
     def lacks(self, error: Exception) -> bool:
         """Return whether an error means that a command or script is unknown here, but a script's full text may work."""

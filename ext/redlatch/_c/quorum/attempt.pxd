@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
-from redlatch._c.quorum.outcome cimport granted, is_final
+from redlatch._c.quorum.outcome cimport broke, granted, is_final
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 
@@ -23,6 +23,7 @@ cdef class Attempt:
     cdef long long _deadline_ns
     cdef int _failures
     cdef int _again
+    cdef int _doubted
     cdef bint _first_silent
     cdef bint _split
     cdef bint _waiting_for_all

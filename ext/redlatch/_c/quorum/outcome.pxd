@@ -9,6 +9,8 @@ from redlatch._c.quorum.waiting.queues cimport WaitQueues
 cpdef bint granted(
     Policy policy, WaitQueues queues, Hold hold, bint won, long long deadline_ns, long long now_ns
 ) except -1
+cpdef bint was_released(Policy policy, Hold hold) except -1
+cpdef bint broke(Ballot ballot) except -1
 cpdef bint is_final(Ballot ballot, int failures)
 cpdef bint end_release(
     Policy policy, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns

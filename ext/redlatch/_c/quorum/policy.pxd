@@ -48,6 +48,7 @@ cdef class Policy:
     cdef readonly long long max_ttl_ms
     cdef readonly Doubts doubts
     cdef public long long moving_ns
+    cdef public long long released_ns
 
     cpdef Ballot ballot(self, Command command, long long until_ns=*)
     cpdef long long validity_ns(self, long long ttl_ms)

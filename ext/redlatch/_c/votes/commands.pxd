@@ -17,6 +17,7 @@ cdef class Command:
     cdef _concern(self, bytes key, bytes token, long long since_ns)
     cpdef bytes payload(self, int dialect)
     cpdef undo(self)
+    cpdef bint expects(self, answer) except -1
     cpdef Command again(self)
 
 

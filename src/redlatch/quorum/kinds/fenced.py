@@ -23,6 +23,9 @@ class Fenced(WatchingKind):
     masters have higher numbers, a second round confirms a number above those. The second round asks only masters whose
     answers it knows, so its number is above theirs. Each round also takes the numbers of later holders to which the
     lease may be handed off.
+
+    The second round also follows if a quorum took the number, but a marker was read since that asks for a higher one:
+    a master may have forgotten its counter while the attempt waited for its connection (FE1).
     """
 
     def __init__(self) -> None:
@@ -33,21 +36,25 @@ class Fenced(WatchingKind):
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         fence = policy.fences.propose()
         lease = new_lease(policy.tokens.take(), since_ns, deadline_ns)
-        return lease.numbered(fence, fence + queues.successors(policy, key))
+        successors = queues.successors(policy, key)
+        return lease.numbered(fence, policy.fences.last_of_block(fence, successors) if successors else fence)
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return AcquireFenced(key, lease.token, lease.since_ns, ttl_ms, lease.fence, lease.fence_end)
 
     def second_round(self, policy: Policy, hold: Hold, ballot: Ballot) -> Ballot | None:
-        if ballot.yes >= ballot.quorum or not ballot.won():
+        lease, fences = hold.lease, policy.fences
+        # The second comparison is for a clock that was set back.
+        high = lease.fence >= fences.marked_floor or lease.fence >= fences.floor()
+        if not ballot.won() or (high and ballot.yes >= ballot.quorum):
             return None
         # This is a copy, because another thread may add an answer meanwhile.
         answers = dict(ballot.answers or {})
-        lease = hold.lease
         highest = max([lease.fence_end] + [-answer for answer in answers.values()])
-        first, last = highest + 1, highest + 1 + lease.fence_end - lease.fence
+        first = max(highest + 1, fences.floor())
+        last = fences.last_of_block(first, lease.fence_end - lease.fence)
         hold.lease = lease.numbered(first, last)
-        policy.fences.note(highest)
+        fences.note(highest)
         command = Confirm(hold.key, lease.token, lease.since_ns, first, last)
         again = Ballot(command, len(answers), policy.quorum, ballot.until_ns)
         again.asked = sum([1 << index for index in answers])

@@ -32,11 +32,11 @@ from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
 from ..policy import Doubts, Policy
+from .beside import Beside
 from .first_master import FirstMaster
 from .watches import Watch, Watches
 
-# A fenced lease reserves numbers for this many later holders. A microsecond passes for each of them in most cases, so
-# the numbers stay behind the wall clock.
+# A fenced lease reserves numbers for this many later holders at most (see `Fences.last_of_block`).
 MAX_SUCCESSORS = 1024
 
 # Idle heads are removed when there are more heads than this, plus twice the heads that are busy.
@@ -132,6 +132,7 @@ class WaitQueues:
     Attributes:
         heads: the hold that asks for a key or has it, by key.
         by_key: the queues.
+        beside: the holds that may have a lease and are no head.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
         watches: the watches of this client.
@@ -142,6 +143,7 @@ class WaitQueues:
     def __init__(self) -> None:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
+        self.beside = Beside()
         self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
         self.watches = Watches(self.called)
@@ -164,6 +166,7 @@ class WaitQueues:
                 return True
             if self._keeps_waiting(head, now_ns):
                 return False
+            self._step_aside(head, now_ns)
             # If this fails, the head has handed its lease off since we looked.
             if self.heads.get(hold.key) is head:
                 break
@@ -178,11 +181,23 @@ class WaitQueues:
         """Return whether others wait for a head. Only the masters know whether a lease in doubt stands."""
         return head.busy(now_ns) and not (head.state == HELD and self.doubts.cover(head.lease.asked_ns))
 
+    def _step_aside(self, head: Hold, now_ns: int) -> None:
+        """Note a head that another hold may replace although it has its lease: the lease is in doubt, say."""
+        if head.held(now_ns):
+            self.note_beside(head, now_ns)
+
+    def note_beside(self, hold: Hold, now_ns: int) -> bool:
+        """Note a hold that may have a lease and is no head; return True."""
+        self.beside.note([hold], now_ns)
+        return True
+
     def _sweep(self, now_ns: int) -> None:
         """Remove heads whose locks were never released and have run out."""
         for key, head in list(self.heads.items()):
-            if not self._keeps_waiting(head, now_ns) and key not in self.by_key and self.heads.get(key) is head:
-                self.heads.pop(key, None)
+            if not self._keeps_waiting(head, now_ns) and key not in self.by_key:
+                self._step_aside(head, now_ns)
+                if self.heads.get(key) is head:
+                    self.heads.pop(key, None)
         self._most = MOST_HEADS + 2 * len(self.heads)
 
     def join(self, policy: Policy, entry: QueueEntry, now_ns: int) -> None:
@@ -346,9 +361,11 @@ class WaitQueues:
         return queue is not None and not _is_others(queue, hold)
 
     def successors(self, policy: Policy, key: bytes) -> int:
-        """Return how many later holders a lease may get; 0 while no hold waits for the key."""
+        """Return how many later holders a lease may get; 0 while no hold waits for the key, or without hand-offs."""
         queue = self.by_key.get(key)
-        return min(policy.tenure_count, MAX_SUCCESSORS) if queue is not None and queue.entries else 0
+        if queue is None or not queue.entries or not policy.tenure_ns:
+            return 0
+        return min(policy.tenure_count, MAX_SUCCESSORS)
 
     def _call_next(self, queue: WaitQueue, now_ns: int, courteous: bool) -> bool:
         """Make the next waiter the head, and call it; return False if no waiter is left."""
@@ -390,6 +407,8 @@ class WaitQueues:
                 continue
             head = self.heads.get(key)
             if head is None or not self._keeps_waiting(head, now_ns):
+                if head is not None:
+                    self._step_aside(head, now_ns)
                 # If this fails, the head has changed since we looked.
                 if self.heads.get(key) is head:
                     self._call_next(queue, now_ns, False)
@@ -415,6 +434,14 @@ class WaitQueues:
         if len(self.crowded) >= MOST_HEADS:
             self.crowded.clear()
         self.crowded.add(key)
+
+    def holds(self) -> list[Hold]:
+        """Return the holds of this client that may have a lease, or ask for one."""
+        return [*list(self.heads.values()), *self.beside.holds()]
+
+    def held(self) -> list[Hold]:
+        """Return the holds of this client that have a lease now, whether it still counts or not."""
+        return [hold for hold in self.holds() if hold.state == HELD]
 
     def everybody(self) -> list[QueueEntry | Watch]:
         """Return all queue entries and watches; for a client that closes."""

@@ -5,6 +5,7 @@ cimport cython
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Doubts, Policy
+from redlatch._c.quorum.waiting.beside cimport Beside
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
 from redlatch._c.quorum.waiting.watches cimport Watch, Watches
 
@@ -41,6 +42,7 @@ cdef class WaitQueue:
 cdef class WaitQueues:
     cdef readonly dict heads       # bytes: Hold
     cdef readonly dict by_key       # bytes: WaitQueue
+    cdef readonly Beside beside
     cdef readonly object called    # deque of QueueEntry or Watch
     cdef readonly set crowded
     cdef readonly Watches watches
@@ -52,6 +54,8 @@ cdef class WaitQueues:
     @cython.locals(head=Hold, queue=WaitQueue)
     cpdef bint become_head(self, Hold hold, long long now_ns) except -1
     cdef bint _keeps_waiting(self, Hold head, long long now_ns) except -1
+    cdef _step_aside(self, Hold head, long long now_ns)
+    cpdef bint note_beside(self, Hold hold, long long now_ns) except -1
     @cython.locals(head=Hold)
     cdef _sweep(self, long long now_ns)
     @cython.locals(hold=Hold, queue=WaitQueue, depth=Py_ssize_t, give_up_ns=cython.longlong)

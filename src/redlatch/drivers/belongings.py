@@ -1,0 +1,99 @@
+"""What belongs to one client: its connections, and the threads that make them. It ends with the client.
+
+A client ends in one of three ways. It is closed; or it is forgotten, and the garbage collector finds it; or the process
+is forked, and the client of the child owns nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..votes.units import Clock
+from ..wire.connect import Connection
+from .arrivals import Arrival, turn_away
+from .lifetime import FORGOTTEN_NS
+
+
+class Belongings:
+    """What a client has to give back.
+
+    Attributes:
+        fleet: the engine's Fleet; None until it is made. Before that nothing is shared with a forked child, so the
+            child may use such a client.
+        closing: whether calls are refused.
+        closed: whether the sockets are closed.
+        forked: whether this is the client of a forked child, which owns nothing.
+        usable: whether a call may begin; for the hot path.
+        arrivals: what other threads have delivered, until the driver takes it.
+        dismiss: closes a socket of a forgotten client.
+    """
+
+    _dialler: Any
+    _switches: Any
+
+    def __init__(self, clock: Clock) -> None:
+        self.fleet: Any = None
+        self.closing = self.closed = self.forked = False
+        self.usable = True
+        self.arrivals: deque[tuple[int, Arrival]] = deque()
+        self.dismiss: Callable[[socket.socket], None] = socket.socket.close
+        self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
+        self._clock = clock
+
+    def is_closing(self) -> bool:
+        """Return whether calls are refused from now on."""
+        return self.closing
+
+    def retire(self) -> None:
+        """Refuse every new call from now on; calls that are under way may still undo what they did."""
+        self.closing = True
+        self.usable = False
+
+    def close(self) -> None:
+        """Stop dialling and close every socket; harmless when repeated.
+
+        A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
+        """
+        self.retire()
+        self.closed = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._dialler.close()
+        self._switches.close()
+        self._turn_away()
+        if self.fleet is not None:
+            self.fleet.wires.close()
+            for sock in self._fallen():
+                sock.close()
+
+    def _fallen(self) -> list[socket.socket]:
+        """Take the sockets of connections that broke since the driver last looked."""
+        fallen, self.fleet.fallen = self.fleet.fallen, []
+        return [sock for _, sock in fallen if sock is not None]
+
+    def _turn_away(self) -> None:
+        """Close the connections that wait for a decision, and those that no driver has taken."""
+        while self._waiting:
+            self._waiting.popitem()[1].sock.close()
+        for _, arrival in list(self.arrivals):
+            turn_away(arrival)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_switches"):
+            if self.fleet is not None and not self.closed and not self.forked:
+                self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
+                there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
+                for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
+                    if sock is not None:
+                        self.dismiss(sock)
+            self.close()
+
+    def disown(self) -> None:
+        """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
+        self.forked = True
+        self.usable = False
+        self._hang_up()  # closes the child's descriptors only; nothing is sent

@@ -1,0 +1,81 @@
+"""The locks that a client still holds when it is closed with ``release=True``: they end, and their keys are deleted.
+
+First all leases of the client come into doubt, for ever (`Doubts`). From then on `check` and `remaining` of every lock
+report the loss, no attempt wins, and no waiter of the client gets a lease. Only then may a release leave. Otherwise
+another process could have a lock while its former holder relies on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from redlatch.quorum.hold import Hold
+from redlatch.quorum.policy import Policy
+from redlatch.quorum.waiting.queues import WaitQueues
+from redlatch.votes.ballot import Ballot
+from redlatch.votes.units import MILLISECOND, UNBOUNDED
+
+logger = logging.getLogger("redlatch")
+
+# The releases leave after this time at the latest, also if some holders have not got the report of their loss yet.
+TOLD_NS = 100 * MILLISECOND
+
+
+class HeldLocks:
+    """Ends the leases of a client, and makes the ballots that release its locks.
+
+    Args:
+        policy: of the client.
+        queues: of the client.
+
+    Attributes:
+        ended: whether the leases have ended.
+    """
+
+    def __init__(self, policy: Policy, queues: WaitQueues) -> None:
+        self._policy = policy
+        self._queues = queues
+        self.ended = False
+        # The token that was released, and its ballot. The token tells a later lease of the same hold.
+        self._released: dict[Hold, tuple[bytes, Ballot]] = {}
+
+    def end(self) -> None:
+        """Let no lease of the client count any more; harmless when repeated."""
+        if not self.ended:
+            # First: a caller that finds its lease in doubt then knows the reason.
+            self._policy.released_ns = self._policy.clock.now()
+            self._policy.doubts.add(UNBOUNDED)
+            self.ended = True
+        for hold in self._queues.held():
+            hold.lose(self._policy.released_ns)
+
+    def release(self, send: Callable[[list[Ballot]], object]) -> bool:
+        """Send the releases of the locks that are held now; return whether there were any.
+
+        Call it again when all calls have ended: an acquire that had its votes already may have kept its lock since.
+        Each lock is released once. If this is interrupted, the next call sends the releases again rather than never.
+        """
+        if not self.ended:
+            return False
+        new: dict[Hold, tuple[bytes, Ballot]] = {}
+        for hold in self._queues.held():
+            hold.lose(self._policy.released_ns)
+            lease, before = hold.lease, self._released.get(hold)
+            if before is None or before[0] is not lease.token:
+                new[hold] = lease.token, self._policy.ballot(hold.kind.releasing(hold.key, lease))
+        if new:
+            send([ballot for _, ballot in new.values()])
+            self._released.update(new)
+        return bool(new)
+
+    def report(self) -> None:
+        """Write to the log how many locks may stay on the masters, because too few masters have answered."""
+        ballots = [ballot for _, ballot in self._released.values()]
+        kept = sum([not ballot.decided or ballot.unavailable() for ballot in ballots])
+        if kept:
+            logger.warning(
+                "close(release=True): %d of %d locks may stay until their ttl is over: too few masters have answered",
+                kept,
+                len(ballots),
+            )

@@ -1,0 +1,41 @@
+"""Why a list of masters is refused: one server stands in it twice, or a master has refused the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import ConfigurationError, MasterRefused
+from ..masters.master import Master
+
+
+def twin_of(index: int, run_id: str, known: Mapping[int, str], masters: list[Master]) -> int | None:
+    """Return the index of another master that is the same server, or None.
+
+    Args:
+        run_id: of the server that master `index` leads to.
+        known: the run_id of each server that is known, by the index of its master.
+    """
+    me = masters[index]
+    for other, theirs in known.items():
+        if other != index and theirs == run_id and not (me.by_db and me.db != masters[other].db):
+            return other
+    return None
+
+
+def refuse_twin(index: int, twin: int, masters: list[Master]) -> MasterRefused:
+    """Return the refusal of a master that is the same server as another one.
+
+    The handshake finds that out: the addresses differ, for instance because one is a name of the other.
+    """
+    return MasterRefused(
+        f"{masters[index].address} is the same server as masters[{twin}] ({masters[twin].address}): "
+        "they have one run_id; a quorum needs independent servers"
+    )
+
+
+def refuse_list(index: int, refusal: MasterRefused, masters: list[Master]) -> ConfigurationError:
+    """Return the error of every call after a master was refused at the first try."""
+    address = masters[index].address
+    place = getattr(masters[index], "listed_as", None) or f"masters[{index}]"
+    where = place if address in str(refusal) else f"{place} ({address})"
+    return ConfigurationError(f"{where}: {refusal}")

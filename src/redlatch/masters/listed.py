@@ -1,0 +1,122 @@
+"""The masters that the arguments of a client name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
+
+from redlatch.errors import ConfigurationError
+from redlatch.masters.clients import master_of_client
+from redlatch.masters.master import Master
+from redlatch.masters.urls import master_of_url
+
+# What names one master, or should.
+ONE = (str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)
+
+
+def masters_of(masters: object, by_db: bool = False) -> list[Master]:
+    """Return the masters that the arguments of a client name.
+
+    Args:
+        masters: a URL, a redis-py client (for threads or asyncio), or an iterable of them.
+        by_db: whether another database of the same server counts as another master.
+
+    Raises:
+        ConfigurationError: there are no masters, one is malformed, or two have the same address.
+    """
+    if isinstance(masters, ONE):
+        masters = [masters]
+    if not isinstance(masters, Iterable):
+        raise ConfigurationError(f"masters: URLs or redis-py clients are needed, not {type(masters).__name__}")
+    found = [_master_of(item, f"masters[{index}]") for index, item in enumerate(masters)]
+    if not found:
+        raise ConfigurationError("masters: at least one is needed, such as 'redis://127.0.0.1:6379'")
+    _tell_groups_apart(found)
+    seen: dict[str, int] = {}
+    for index, master in enumerate(found):
+        master.by_db = by_db
+        first = seen.setdefault(master.name if by_db else master.address, index)
+        if first != index:
+            raise ConfigurationError(
+                f"masters[{index}]: {master.name if by_db else master.address} is masters[{first}] already; "
+                "a quorum needs independent servers, each named once"
+            )
+    return found
+
+
+def _tell_groups_apart(masters: list[Master]) -> None:
+    """Name the sentinels of groups that have one name and share no sentinel: they are different groups.
+
+    The short name is better where it suffices: it stays when the list of the sentinels changes.
+    """
+    known: dict[str, list[set[str]]] = {}
+    for master in masters:
+        if master.group is not None:
+            known.setdefault(master.address, []).append({each.address for each in master.group.sentinels})
+    for address, lists in known.items():
+        if len(lists) > 1 and len(set().union(*lists)) == sum(map(len, lists)):
+            for master in masters:
+                if master.address == address:
+                    master.name_sentinels()
+
+
+def refuse_namesakes(old: list[Master], new: list[Master], where: str) -> None:
+    """Refuse a handover between two groups of one name.
+
+    The name in the markers has no sentinels, so that clients may list them in any order, by other addresses, or only
+    some of them. Therefore markers cannot tell such groups apart. As in one list, groups that share no sentinel are
+    different ones.
+
+    Args:
+        where: what names the new masters, for the error.
+
+    Raises:
+        ConfigurationError: the new list has a group with the name of an old one, and they share no sentinel.
+    """
+    sentinels = {each.name: each.group.addresses() for each in old if each.group is not None}
+    for master in new:
+        if master.group is None or master.name not in sentinels:
+            continue
+        before, after = sentinels[master.name], master.group.addresses()
+        if not set(before.split(",")) & set(after.split(",")):
+            raise ConfigurationError(
+                f"{where}: {master.name} is in both lists, watched by {before} in the old one and by {after} in the "
+                "new one. If these are two groups, let the new sentinels know theirs by another name, too (SENTINEL "
+                "MONITOR), and name that here. If it is one group, name the same sentinels in both lists"
+            )
+
+
+def _master_of(item: object, where: str) -> Master:
+    try:
+        if isinstance(item, bytes):
+            item = item.decode()
+        master = None
+        if isinstance(item, str):
+            master = master_of_url(item, where)
+        elif isinstance(item, (redis.Redis, redis.asyncio.Redis)):
+            master = master_of_client(item, where)
+        if master is not None:
+            master.check_files(where)
+            return master
+        if isinstance(item, (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)):
+            raise ConfigurationError(f"{where}: a Sentinel knows many groups; give sentinel.master_for('mymaster')")
+    except ConfigurationError:
+        raise
+    except (ValueError, TypeError, redis.RedisError) as error:
+        raise ConfigurationError(f"{where}: {_without_secrets(error, item)}") from None
+    raise ConfigurationError(f"{where}: a URL or a redis-py client is needed, not {type(item).__name__}")
+
+
+def _without_secrets(error: Exception, item: object) -> str:
+    """Return the error of redis-py or urllib, or a general text if it may quote credentials of the URL."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown is not None:
+        return f"no connection has the option {unknown[1]!r}"
+    if isinstance(item, str) and ("@" in item or "password=" in item):
+        return "the URL is malformed; special characters in a password must be percent-encoded"
+    return f"the URL or client is malformed: {error}"

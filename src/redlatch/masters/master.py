@@ -1,0 +1,61 @@
+"""A server that votes: its name in the list of masters, and how to reach it, perhaps through Sentinel."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from redlatch.masters.group import Address, Group
+from redlatch.masters.server import Server, open_socket
+
+
+class Master(Server):
+    """One master.
+
+    Args:
+        kind: redis-py's class of connections for threads.
+        options: the arguments for it.
+        group: the group that it belongs to, if Sentinel says where it is.
+
+    Attributes:
+        address: "host:port", the path of the unix socket or "sentinel:group", for messages; never with user or
+            password.
+        db: the database number to SELECT.
+        name: the address, followed by "/db" if that is not 0. All clients must use the same names.
+        by_db: whether another database of the same server counts as another master; `masters_of` sets it.
+    """
+
+    by_db = False
+
+    def __init__(self, kind: type, options: dict[str, Any], group: Group | None = None) -> None:
+        super().__init__(kind, options)
+        self.db = int(options.get("db") or 0)
+        self.group = group
+        if group is not None:
+            self.address = f"sentinel:{group.name}"
+
+    @property
+    def name(self) -> str:
+        """Return the name by which all clients know this master."""
+        return f"{self.address}/{self.db}" if self.db else self.address
+
+    def name_sentinels(self) -> None:
+        """Add the sentinels to the address, because other sentinels in the list know a group of the same name."""
+        if self.group is not None:
+            self.address = f"sentinel:{self.group.name}@{self.group.addresses()}"
+
+    def check_files(self, where: str) -> None:
+        """Refuse TLS files that cannot be used, those for the sentinels, too.
+
+        Raises:
+            ConfigurationError: a file cannot be used; the message names the option and the path.
+        """
+        super().check_files(where)
+        for sentinel in () if self.group is None else self.group.sentinels:
+            sentinel.check_files(where)
+
+    def connect_at(self, address: Address, timeout: float) -> socket.socket:
+        """Do what `connect` does, at the address that the sentinels name."""
+        connection = self._connection(timeout)
+        connection.host, connection.port = address
+        return open_socket(connection)

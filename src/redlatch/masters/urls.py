@@ -1,0 +1,117 @@
+"""A master from a URL.
+
+::
+
+    redis://[user:password@]host[:port][/db][?option=value]
+    unix://[user:password@]/path[?db=number]
+    redis+sentinel://[user:password@]host[:port],host[:port],.../group[/db][?option=value]
+
+The user and the password are those of the masters, as in every other URL. The sentinels get the ones in the options
+`sentinel_username` and `sentinel_password`, or none. All other options are for the connections to the masters and to
+the sentinels. `rediss+sentinel://` uses TLS for both.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import redis.connection as redis_connection
+
+from redlatch.errors import ConfigurationError
+from redlatch.masters.group import Group
+from redlatch.masters.master import Master
+from redlatch.masters.server import Server, kind_opens_files
+
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+OF_SENTINELS = {f"{scheme}+sentinel": scheme for scheme in SCHEMES[:4]}
+
+# The port of a sentinel whose URL gives none.
+SENTINEL_PORT = 26379
+
+# The options that a connection to a sentinel does not share with one to a master.
+_OF_THE_MASTER = ("username", "password", "db", "credential_provider")
+
+_SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
+
+
+def master_of_url(url: str, where: str) -> Master:
+    """Return the master that a URL names. No error repeats a part of the URL that may be a password.
+
+    Args:
+        where: the argument that names this master, for the error.
+
+    Raises:
+        ConfigurationError, ValueError, TypeError, redis.RedisError: the URL is malformed.
+    """
+    scheme, colon, rest = url.partition("://")
+    kind_of_url = scheme.lower()
+    if not colon or kind_of_url not in (*SCHEMES, *OF_SENTINELS):
+        known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
+        # Only an alphanumeric scheme is shown. Any other text may be credentials in the wrong place.
+        shown = f" {scheme!r}" if scheme.isalnum() else ""
+        what = f"unknown scheme{shown}" if colon else "a URL without a scheme"
+        raise ConfigurationError(f"{where}: {what}; one of {known} is needed, such as redis://localhost:6379")
+    if kind_of_url in OF_SENTINELS:
+        return _behind_sentinels(OF_SENTINELS[kind_of_url], rest, where)
+    if kind_of_url != "unix":
+        path = urlsplit(f"redis://{rest}").path.strip("/")
+        if path and not path.isdecimal():
+            # The message does not quote the path. If a "/" in a password is not percent-encoded, the path contains the
+            # rest of the password.
+            raise ConfigurationError(
+                f"{where}: the text after the first '/' must be a database number; write a '/' in a password as %2F"
+            )
+    kind, options = _parsed(kind_of_url, rest)
+    if kind_opens_files(kind) and not options.get("path"):
+        raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")
+    return Master(kind, options)
+
+
+def _parsed(scheme: str, rest: str) -> tuple[type, dict[str, Any]]:
+    """Return redis-py's class of connections for a URL, and its arguments."""
+    options: dict[str, Any] = redis_connection.parse_url(f"{scheme.replace('valkey', 'redis')}://{rest}")
+    kind = options.pop("connection_class", redis_connection.Connection)
+    return kind, _verifying(options) if issubclass(kind, redis_connection.SSLConnection) else options
+
+
+def _verifying(options: dict[str, Any]) -> dict[str, Any]:
+    """Let TLS verify chain and host name unless the options say otherwise (redis-py < 6 did not verify by default)."""
+    checks = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_min_version": ssl.TLSVersion.TLSv1_2}
+    return checks | options
+
+
+def _behind_sentinels(scheme: str, rest: str, where: str) -> Master:
+    """Return the master of a URL that lists sentinels."""
+    place, _, query = rest.partition("?")
+    authority, _, path = place.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    name, _, db = path.rstrip("/").partition("/")
+    if "#" in rest or "@" in path or "@" in query:
+        raise ConfigurationError(f"{where}: special characters in a password must be percent-encoded")
+    if not name:
+        raise ConfigurationError(f"{where}: the name of the group is missing, {_SUCH_AS}")
+    if db and not db.isdecimal():
+        raise ConfigurationError(f"{where}: the text behind the group must be a database number, {_SUCH_AS}/1")
+    kind, options = _parsed(scheme, f"{credentials}{at}sentinel/{db}?{query}")
+    del options["host"]
+    own = {option: options.pop(f"sentinel_{option}", None) for option in ("username", "password")}
+    shared = {option: value for option, value in options.items() if option not in _OF_THE_MASTER} | own
+    sentinels = [Server(kind, shared | _place_of(host, where)) for host in hosts.split(",")]
+    if len({sentinel.address for sentinel in sentinels}) < len(sentinels):
+        # Its answer would count twice.
+        raise ConfigurationError(f"{where}: a sentinel is listed twice")
+    return Master(kind, options, Group(unquote(name), sentinels))
+
+
+def _place_of(text: str, where: str) -> dict[str, object]:
+    """Return the host and the port of one sentinel."""
+    try:
+        found = urlsplit(f"redis://{text}")
+        host, port = found.hostname, found.port
+    except ValueError:
+        host = port = None
+    if not host or port == 0:
+        raise ConfigurationError(f"{where}: a host of the sentinels is malformed; host[:port] is needed, {_SUCH_AS}")
+    return {"host": host, "port": port or SENTINEL_PORT}

@@ -1,0 +1,133 @@
+"""The markers of masters, as a mover reads and writes them: one handshake for each step, on several masters at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import redis.exceptions as redis_errors
+
+from redlatch.errors import MasterRefused
+from redlatch.guard.handshake import GuardHandshake, HandshakeReport
+from redlatch.guard.marker import Marker, MarkerWrite
+from redlatch.masters.master import Master
+from redlatch.votes.scripts import MARK_WITHIN_US
+from redlatch.wire.connect import dial
+
+# Seconds for one connect and for one handshake.
+TIMEOUT = 2.0
+
+# How often a step is tried again, because others write markers meanwhile.
+TRIES = 10
+
+
+class CannotMove(Exception):
+    """The handover cannot begin or go on now; the message says why, and what to do."""
+
+
+@dataclass
+class Seen:
+    """What the mover has read of one master."""
+
+    report: HandshakeReport
+    marker: Marker | None
+
+    def keeps(self, stage: str, number: int) -> bool:
+        """Return whether it has a marker of this handover, which its process has kept."""
+        marker = self.marker
+        return (
+            marker is not None
+            and (marker.stage, marker.attempt) == (stage, number)
+            and marker.run_id == self.report.run_id
+        )
+
+
+@dataclass
+class Markers:
+    """Reads and writes the markers of masters.
+
+    Args:
+        key: of the markers.
+    """
+
+    key: bytes
+
+    def read(self, master: Master) -> Seen:
+        """Read the marker of a master.
+
+        Raises:
+            CannotMove: the master cannot be used.
+        """
+        return self._shake(master, None)
+
+    def write(self, master: Master, seen: Seen, marker: Marker, kept_ms: int, within_ns: int | None = None) -> Seen:
+        """Write a marker if the master still has what was read; return what it has then.
+
+        Args:
+            kept_ms: for how many milliseconds the master keeps it.
+            within_ns: the master takes it only so long after it was read. None is the longest time, 5 s.
+        """
+        made_us = seen.report.server_us
+        if within_ns is not None:
+            made_us -= MARK_WITHIN_US - min(max(0, within_ns // 1000), MARK_WITHIN_US)
+        return self._shake(master, MarkerWrite(seen.report.marker or b"", marker.text(), kept_ms, made_us))
+
+    def ensure(self, master: Master, wanted: Callable[[Seen], Marker | None], kept: Callable[[Marker], int]) -> Seen:
+        """Write a marker until it is there; return what the master has then.
+
+        Args:
+            wanted: returns the marker to write in place of what was read; None if it is right.
+            kept: returns for how many milliseconds the master keeps it.
+
+        Raises:
+            CannotMove: others write all the time, or the master cannot be used.
+        """
+        seen = self.read(master)
+        for _ in range(TRIES):
+            marker = wanted(seen)
+            if marker is None:
+                return seen
+            seen = self.write(master, seen, marker, kept(marker))
+        raise CannotMove(f"the marker of {master.name} changes all the time: is another handover under way?")
+
+    def _shake(self, master: Master, write: MarkerWrite | None) -> Seen:
+        """Shake hands with a master once; write a marker first if one is given."""
+        try:
+            connection = dial(master, TIMEOUT, False, GuardHandshake(self.key, write))
+        except (OSError, redis_errors.RedisError, MasterRefused) as error:
+            raise CannotMove(f"{master.name} cannot be used: {error}") from error
+        connection.sock.close()
+        report: HandshakeReport = connection.traits.report
+        try:
+            return Seen(report, Marker.read(report.marker))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise CannotMove(f"{master.name} has a marker that is not ours") from error
+
+
+def each(masters: Iterable[Master], work: Callable[[Master], Seen]) -> tuple[dict[str, Seen], dict[str, CannotMove]]:
+    """Do something with all masters at once; return the results and the failures by name."""
+    listed = list(masters)
+
+    def tried(master: Master) -> Seen | CannotMove:
+        try:
+            return work(master)
+        except CannotMove as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, len(listed))) as pool:
+        results = {master.name: result for master, result in zip(listed, pool.map(tried, listed), strict=True)}
+    done = {name: result for name, result in results.items() if isinstance(result, Seen)}
+    return done, {name: result for name, result in results.items() if isinstance(result, CannotMove)}
+
+
+def every(masters: Iterable[Master], work: Callable[[Master], Seen]) -> dict[str, Seen]:
+    """Do something with all masters at once; return the results by name.
+
+    Raises:
+        CannotMove: it has failed for one of them.
+    """
+    done, failed = each(masters, work)
+    for error in failed.values():
+        raise error
+    return done

@@ -1,0 +1,331 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""The condition of a lock: waiters that a holder of the lock calls, in any process.
+
+A wake-up without a call is allowed, a call that wakes no waiter is not. The rules that ensure this:
+
+  * A waiter enters on a quorum of masters before it releases the lock, and a call is stored on a quorum. Any two
+    quorums have a master in common.
+  * Tickets of waiters and numbers of calls come from one sequence: a quorum accepts a number only if it is above all
+    others that it knows. So a call is above the tickets of all waiters that entered before it, and only these may have
+    it. A later waiter cannot take the call of an earlier one.
+  * Each master gives a call to the first of its living waiters, and to the next one if that waiter dies. A master that
+    knows no waiter yet keeps the call for one that enters late. The call of any single master wakes a waiter.
+  * A waiter asks at least once a second. A waiter that has been without answers of a quorum for so long that a call may
+    have expired wakes up without a call. So does a waiter after a master may have forgotten calls (`Doubts`).
+  * A call ends only when the waiter that was called has the lock again. If that waiter dies, or gives up, the call goes
+    to another waiter.
+
+Compiled as `redlatch._c.quorum.condition`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from redlatch.errors import NotOwned
+from redlatch.votes import condition_scripts as scripts
+from redlatch.votes.scripts import Script
+
+from ..votes.ballot import Ballot
+from ..votes.commands import NOTHING, VOTE, Called, Command, Scripted
+from ..votes.units import MILLISECOND, SECOND
+from .effects import Answer, Send, Steps
+from .hold import Hold
+from .lease import new_lease
+from .outcome import RAN_OUT, is_final, loss, no_quorum
+from .policy import Policy
+from .waiting.queues import WaitQueues
+from .waiting.watches import Watch, new_watch
+
+# For how long the masters keep calls, in milliseconds. With a smaller `max_ttl` it is that, and the other times shrink
+# with it: a master that has forgotten calls is kept out for `max_ttl` only.
+KEEP_MS = 10_000
+
+# A waiter is dead when it has not asked for this share of KEEP_MS: 2.5 s.
+ALIVE_SHARE = 4
+
+# A waiter asks again after this time, or after this share of KEEP_MS if that is less.
+POLL_NS = SECOND
+POLL_SHARE = 8
+
+# A call must reach a quorum within this share of KEEP_MS, and a waiter must hear a quorum this often. Both together are
+# no longer than the masters keep the call.
+HALF = 2
+
+# More calls than this at once are a call of all waiters.
+MOST_CALLS = 1000
+
+
+class CallQueue:
+    """The waiters of one condition, as one lock object sees them. Each wait has its own `Waiter`.
+
+    Args:
+        policy, queues: those of the client.
+        hold: the hold of the lock.
+        key: the key of the condition on the masters.
+        ttl_ms: the time to live of the lock, in milliseconds.
+
+    Attributes:
+        keep_ms: for how long the masters keep calls.
+        limit_ns: how long a waiter may be without answers of a quorum, and how long a notify may take.
+    """
+
+    __slots__ = ("_last", "hold", "keep_ms", "key", "keys", "limit_ns", "policy", "queues", "ttl_ms")
+
+    def __init__(self, policy: Policy, queues: WaitQueues, hold: Hold, key: bytes, ttl_ms: int) -> None:
+        self.policy = policy
+        self.queues = queues
+        self.hold = hold
+        self.key = key
+        self.keys = [key, key + b"\0calls"]
+        self.ttl_ms = ttl_ms
+        self.keep_ms = min(KEEP_MS, policy.max_ttl_ms)
+        self.limit_ns = policy.validity_ns(self.keep_ms) // HALF
+        self._last = 0
+
+    def waiter(self) -> Waiter:
+        """Return a waiter for one wait."""
+        return Waiter(self)
+
+    def propose(self) -> int:
+        """Return a number above the clock's, and above all that this object has proposed."""
+        self._last = max(self._last + MOST_CALLS, self.policy.fences.now())
+        return self._last
+
+    def raised(self, ballot: Ballot) -> int:
+        """Return a number that a quorum should accept, by the answers of the masters."""
+        # This is a copy, because another thread may add an answer meanwhile. A master that has accepted counts as 0.
+        known = sorted([max(0, -answer) for answer in list((ballot.answers or {}).values())])
+        self._last = max(self._last, known[min(ballot.quorum, len(known)) - 1] if known else 0)
+        return self.propose()
+
+    def command(self, number: int, script: Script, arguments: list[int], undo: Command | None = None) -> Command:
+        """Return a command of the condition with a number, made now; a quorum must remember it for `keep_ms`."""
+        now_ns = self.policy.clock.now()
+        lease = new_lease(b"%d" % number, now_ns, 0)
+        words = [b"%d" % argument for argument in [number, *arguments]]
+        command = Scripted(self.key, lease, script, self.keys, words, VOTE, False, undo)
+        command.ttl_ms = self.keep_ms
+        return command
+
+    def notifying(self, count: int) -> Steps:
+        """Call waiters. The caller holds the lock.
+
+        Args:
+            count: how many waiters to call; 0 calls all.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The call may have reached some masters.
+        """
+        policy = self.policy
+        count = 0 if count > MOST_CALLS else count
+        began = policy.clock.now()
+        number = self.propose()
+        failures = 0
+        while True:
+            command = self.command(number, scripts.CALL_NOTIFY, [count, self.keep_ms])
+            started: int = command.since_ns
+            ballot = policy.ballot(command, started + policy.patience_ns(self.ttl_ms))
+            yield ballot
+            now = policy.clock.now()
+            self._wake_own(ballot, count)
+            if ballot.yes >= ballot.quorum:
+                # Too late, waiters could have missed the call; and a master may have forgotten it already.
+                if now - started <= self.limit_ns and not policy.doubts.cover(started):
+                    return
+                number = self.propose()
+            elif ballot.unavailable():
+                failures += 1
+                if is_final(ballot, failures):
+                    raise no_quorum("notify", policy, self.hold, ballot, now - started, now - began)
+                number = self.propose()
+            else:
+                number = self.raised(ballot)
+
+    def _wake_own(self, ballot: Ballot, count: int) -> None:
+        """Have waiters of this client ask: the masters push no change that this client makes itself."""
+        watches = self.queues.watches
+        if count != 1:
+            watches.notify(self.key)
+            return
+        for ticket in set((ballot.answers or {}).values()):
+            if ticket > scripts.WAITS:
+                watches.notify(self.own_key(ticket))
+
+    def own_key(self, ticket: int) -> bytes:
+        """Return the key that the waiter with this ticket watches."""
+        return self.key + b":%d" % ticket
+
+
+class Waiter:
+    """One wait for a call.
+
+    Attributes:
+        entered: whether a command that enters the waiter was made.
+    """
+
+    __slots__ = ("_confirmed_ns", "_last", "_number", "_queue", "_since_ns", "_ticket", "_watch", "entered")
+
+    def __init__(self, queue: CallQueue) -> None:
+        self._queue = queue
+        self._ticket = 0
+        self._since_ns = 0
+        # The time of the last question that a quorum has answered.
+        self._confirmed_ns = 0
+        # The number of the call that a master has named, and the last question, after the wait.
+        self._number = 0
+        self._last: Ballot | None = None
+        self._watch: Watch | None = None
+        self.entered = False
+
+    @property
+    def key(self) -> bytes:
+        """The key of the condition."""
+        return self._queue.key
+
+    def entering(self) -> Steps:
+        """Enter on a quorum of masters, while the caller holds the lock.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The lock is still held.
+            NotOwned, LockLost: the lock was released, or its validity was over, before a quorum had answered.
+        """
+        queue, policy = self._queue, self._queue.policy
+        hold = queue.hold
+        self._since_ns = began = policy.clock.now()
+        self._ticket = queue.propose()
+        self.entered = True
+        failures = 0
+        while True:
+            ballot = self._question(queue.keep_ms // ALIVE_SHARE, True)
+            yield ballot
+            now = policy.clock.now()
+            started: int = ballot.command.since_ns
+            if ballot.yes >= ballot.quorum and not policy.doubts.cover(started):
+                self._confirmed_ns = started
+                break
+            failures = failures + 1 if ballot.unavailable() else 0
+            if failures and is_final(ballot, failures):
+                raise no_quorum("wait", policy, hold, ballot, now - started, now - began)
+            # Some masters may have accepted the old ticket.
+            yield Send([policy.ballot(self.leaving(0))])
+            self._ticket = queue.raised(ballot)
+        if not hold.held(now):
+            if hold.deadline_ns:
+                raise loss(RAN_OUT, hold, now - began)
+            raise NotOwned(f"cannot wait: {hold.name!r} was released meanwhile", name=hold.name)
+
+    def awaiting(self, until_ns: int) -> Steps:
+        """Wait until this waiter is called, and answer whether it was. The lock is not held.
+
+        Args:
+            until_ns: when to stop waiting.
+        """
+        queue, policy = self._queue, self._queue.policy
+        pauses = 0
+        called = False
+        try:
+            while True:
+                question = self._question(queue.keep_ms // ALIVE_SHARE, False)
+                watch: Watch = self._new_watch()
+                yield Send([question, watch])
+                yield [question, watch]
+                now = policy.clock.now()
+                called = self._called(question, now)
+                if called or now >= until_ns:
+                    break
+                pushes = watch.watchable()
+                kept = list(watch.answers or ())
+                # From now on a push of any master ends the wait.
+                watch.quorum = 1
+                watch.reopen(min(now + self._rest_ns(pushes, pauses), until_ns))
+                pauses = 0 if pushes else pauses + 1
+                yield [watch]
+                left = watch.answers or {}
+                called = any([index not in left for index in kept])
+                if called:
+                    break
+                self._end_watch()
+        finally:
+            self._end_watch()
+        yield Send([self._parting(called)])
+        if not called:
+            queue.queues.watches.notify(queue.key)
+        yield Answer(called)
+
+    def _parting(self, called: bool) -> Ballot:
+        """Return the ballot that ends the wait."""
+        queue = self._queue
+        if not called:
+            # A call of this moment goes to another waiter.
+            return queue.policy.ballot(self.leaving(0))
+        # The waiter counts as alive until it should have the lock again. These answers come before those of the acquire
+        # that follows.
+        self._last = self._question(max(queue.ttl_ms, queue.keep_ms // ALIVE_SHARE), False)
+        return self._last
+
+    def _rest_ns(self, pushes: bool, pauses: int) -> int:
+        """Return for how long to wait before the next question, if no push comes."""
+        if not pushes:
+            return self._queue.policy.retry.pause_ns(pauses, self._queue.policy.random())
+        return min(POLL_NS, self._queue.keep_ms * MILLISECOND // POLL_SHARE)
+
+    def _called(self, question: Ballot, now_ns: int) -> bool:
+        """Return whether to wake up: the waiter was called, or may have missed a call."""
+        policy, limit_ns = self._queue.policy, self._queue.limit_ns
+        numbers = _numbers(question)
+        if numbers:
+            self._number = min(numbers)
+            return True
+        if policy.doubts.cover(self._confirmed_ns) or now_ns - self._confirmed_ns > limit_ns:
+            return True
+        if question.yes >= question.quorum:
+            self._confirmed_ns = question.command.since_ns
+        return False
+
+    def _question(self, alive_ms: int, new: bool) -> Ballot:
+        """Return a ballot that asks whether this waiter was called, and lets it live for `alive_ms` from now."""
+        queue = self._queue
+        arguments = [alive_ms, queue.keep_ms, int(new)]
+        command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))
+        return queue.policy.ballot(command, command.since_ns + queue.policy.patience_ns(queue.ttl_ms))
+
+    def _new_watch(self) -> Watch:
+        """Watch the key of this waiter for a call; also watch the condition for calls by this client itself."""
+        queue = self._queue
+        key = queue.own_key(self._ticket)
+        until_ns = queue.policy.clock.now() + queue.policy.patience_ns(queue.ttl_ms)
+        self._watch = watch = new_watch(queue.policy, Called(key), until_ns)
+        queue.queues.watches.add(key, watch)
+        queue.queues.watches.add(queue.key, watch)
+        return watch
+
+    def _end_watch(self) -> None:
+        watch, queue = self._watch, self._queue
+        if watch is not None:
+            queue.queues.watches.remove(queue.own_key(self._ticket), watch)
+            queue.queues.watches.remove(queue.key, watch)
+            # Last: after an interrupt this is done once more.
+            self._watch = None
+
+    def leaving(self, used: int) -> Command:
+        """Return the command by which the waiter leaves.
+
+        Args:
+            used: the number of the call that the waiter has used. Other calls that it has go to other waiters.
+        """
+        queue = self._queue
+        lease = new_lease(b"%d" % self._ticket, self._since_ns, 0)
+        words = [b"%d" % self._ticket, b"%d" % used, b"%d" % queue.keep_ms]
+        return Scripted(queue.key, lease, scripts.CALL_LEAVE, queue.keys, words, NOTHING, True)
+
+    def used(self) -> int:
+        """Return the number of the call that woke this waiter; 0 if it is not known."""
+        numbers = [self._number] if self._number else _numbers(self._last)
+        return min(numbers, default=0)
+
+
+def _numbers(question: Ballot | None) -> list[int]:
+    """Return the numbers of the calls that the masters have given to a waiter."""
+    # This is a copy, because another thread may add an answer meanwhile.
+    answers = [] if question is None else list((question.answers or {}).values())
+    return [answer for answer in answers if answer > scripts.WAITS]

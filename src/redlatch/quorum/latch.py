@@ -1,0 +1,245 @@
+# cython: annotation_typing=True
+# (A .pxd cannot type the arguments and locals of a generator.)
+"""The latch: it opens when enough counts have come, from any process, and stays open.
+
+Each count is a random number, and each master keeps a set of counts. A set only grows. So the order does not matter,
+and a count that is sent or copied twice counts once. A call that counts has its number on a quorum, so the sets of any
+quorum together have all counts. If these sets differ for longer than a moment, the next call copies the missing counts
+to all masters. So a master that has forgotten its set gets it back while others wait.
+
+The latch is open as soon as one master has enough counts. Before a waiter goes on, a quorum knows that it is open.
+
+Compiled as `redlatch._c.quorum.latch`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from redlatch.votes import condition_scripts as scripts
+from redlatch.votes.scripts import Script
+
+from ..votes.ballot import Ballot
+from ..votes.commands import NOTHING, VOTE, Called, Command, Scripted
+from ..votes.units import MILLISECOND, SECOND
+from .effects import Answer, Effect, Pause, Send, Steps
+from .hold import Hold
+from .lease import new_lease
+from .outcome import is_final, no_quorum
+from .policy import Policy
+from .waiting.queues import WaitQueues
+from .waiting.watches import Watch, new_watch
+
+# A waiter asks again after this time, or after a quarter of the ttl if that is less.
+POLL_NS = SECOND
+
+# The number of questions that are under way at once.
+PART = 256
+
+# Counts are numbers below this one: Lua adds two of them exactly.
+COUNTS = 1 << 52
+
+
+class Counts:
+    """One use of a latch: a count, a wait, or a question.
+
+    Args:
+        policy, queues: those of the client.
+        hold: a hold that is never claimed; it has the name and the key.
+        count: how many counts open the latch.
+        ttl_ms: for how long the masters keep the latch after its last use, in milliseconds.
+
+    Attributes:
+        left: how many counts are missing, by the last answers.
+        mine: the count that this use adds; 0 if it adds none.
+    """
+
+    __slots__ = (
+        "_count",
+        "_hold",
+        "_keys",
+        "_last",
+        "_policy",
+        "_queues",
+        "_since_ns",
+        "_ttl_ms",
+        "_watch",
+        "left",
+        "mine",
+    )
+
+    def __init__(self, policy: Policy, queues: WaitQueues, hold: Hold, count: int, ttl_ms: int) -> None:
+        self._policy = policy
+        self._queues = queues
+        self._hold = hold
+        self._keys = [hold.key, hold.key + b"\0open"]
+        self._count = self.left = count
+        self._ttl_ms = ttl_ms
+        self._since_ns = 0
+        self._watch: Watch | None = None
+        # The last ballot on counts, with the answers that came after its result.
+        self._last: Ballot | None = None
+        self.mine = 0
+
+    def counting(self) -> Steps:
+        """Add one count.
+
+        Raises:
+            QuorumUnavailable: too many masters failed. The caller sends `undoing`.
+        """
+        self._since_ns = self._policy.clock.now()
+        self.mine = scripts.OPEN + 1 + int(self._policy.random() * (COUNTS - 8))
+        yield from self._agree("count_down")
+
+    def undoing(self) -> Command:
+        """Return the command that takes the count of this use back."""
+        lease = new_lease(b"%d" % self.mine, self._since_ns, 0)
+        return Scripted(self._hold.key, lease, scripts.LATCH_UNDO, self._keys, [b"%d" % self.mine], NOTHING, True)
+
+    def asking(self) -> Steps:
+        """Ask how many counts are missing, and keep the answer in `left`. The masters do not keep the latch for longer.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+        """
+        ballot: Ballot = yield from self._vote("remaining", scripts.LATCH_LOOK, [])
+        answers = _answers(ballot)
+        if not self._settled(answers):
+            counts: Any = yield from self._fetch(answers)
+            self.left = max(0, self._count - max(len(counts), *[_size(answer) for answer in answers]))
+
+    def awaiting(self, until_ns: int) -> Steps:
+        """Wait until the latch is open, and answer whether it is.
+
+        Args:
+            until_ns: when to stop waiting.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+        """
+        policy = self._policy
+        pauses = 0
+        try:
+            while True:
+                watch: Watch = self._new_watch()
+                yield Send([watch])
+                yield from self._agree("wait")
+                yield [watch]
+                now = policy.clock.now()
+                if not self.left or now >= until_ns:
+                    break
+                pushes = watch.watchable()
+                # From now on a push of any master ends the wait.
+                watch.quorum = 1
+                longest = POLL_NS if pushes else policy.retry.pause_ns(pauses, policy.random())
+                watch.reopen(min(now + min(longest, self._ttl_ms * MILLISECOND // 4), until_ns))
+                pauses = 0 if pushes else pauses + 1
+                yield [watch]
+                self._end_watch()
+        finally:
+            self._end_watch()
+        yield Answer(not self.left)
+
+    def _agree(self, what: str) -> Generator[Effect, None, None]:
+        """Add the count of this use, if there is one, and make the masters agree on all counts."""
+        policy = self._policy
+        counts = [self.mine] if self.mine else []
+        # A ballot ends with a quorum, and a master that has forgotten may be slower each time. The answers that came
+        # after the last result show it.
+        differ = self._last is not None and len(set(_answers(self._last))) > 1
+        for last in (False, True):
+            ballot: Ballot = yield from self._vote(what, scripts.LATCH_ADD, [self._ttl_ms, self._count, *counts])
+            answers = _answers(ballot)
+            if self._settled(answers) and not (differ and self.left):
+                break
+            # Most sets that differ are those of counts that are on their way.
+            if not last:
+                yield Pause(policy.clock.now() + policy.retry.pause_ns(1, policy.random()))
+        else:
+            found: Any = yield from self._fetch(answers)
+            ballot = yield from self._vote(what, scripts.LATCH_ADD, [self._ttl_ms, self._count, *sorted(found)])
+            answers = _answers(ballot)
+            if not self._settled(answers):
+                self.left = max(0, self._count - max([len(found)] + [_size(answer) for answer in answers]))
+        self._last = ballot
+        if scripts.OPEN in answers:
+            if answers.count(scripts.OPEN) < policy.quorum:
+                yield from self._vote(what, scripts.LATCH_OPEN, [self._ttl_ms])
+            # The masters push no change that this client makes itself.
+            self._queues.watches.notify(self._keys[1])
+
+    def _settled(self, answers: list[int]) -> bool:
+        """Note how many counts are missing if the answers say so; return whether they do."""
+        if scripts.OPEN in answers:
+            self.left = 0
+        elif min(answers) == max(answers):
+            self.left = max(0, self._count - _size(answers[0]))
+        else:
+            return False
+        return True
+
+    def _vote(self, what: str, script: Script, numbers: list[int]) -> Generator[Effect, None, Ballot]:
+        """Call a script on every master, and again if connections broke; return the ballot that a quorum answered."""
+        policy = self._policy
+        began = policy.clock.now()
+        failures = 0
+        while True:
+            ballot = self._ballot(script, numbers)
+            yield ballot
+            started: int = ballot.command.since_ns
+            if ballot.yes >= ballot.quorum and not policy.doubts.cover(started):
+                return ballot
+            failures = failures + 1 if ballot.unavailable() else 0
+            if failures and is_final(ballot, failures):
+                now = policy.clock.now()
+                raise no_quorum(what, policy, self._hold, ballot, now - started, now - began)
+
+    def _ballot(self, script: Script, numbers: list[int]) -> Ballot:
+        policy = self._policy
+        now = policy.clock.now()
+        lease = new_lease(b"%d" % self.mine, now, 0)
+        words = [b"%d" % number for number in numbers]
+        command = Scripted(self._hold.key, lease, script, self._keys, words, VOTE)
+        if script is scripts.LATCH_ADD or script is scripts.LATCH_OPEN:
+            command.ttl_ms = self._ttl_ms
+        return policy.ballot(command, now + policy.patience_ns(self._ttl_ms))
+
+    def _fetch(self, answers: list[int]) -> Generator[Effect, None, set[int]]:
+        """Return the counts that a quorum of masters has together; none if no quorum has answered all questions."""
+        counts: set[int] = {self.mine} if self.mine else set()
+        most = max([_size(answer) for answer in answers])
+        for first in range(1, most + 1, PART):
+            last = min(first + PART, most + 1)
+            part = [self._ballot(scripts.LATCH_AT, [place]) for place in range(first, last)]
+            yield Send(part)
+            yield part
+            for ballot in part:
+                if ballot.yes < ballot.quorum:
+                    return {self.mine} if self.mine else set()
+                counts.update([answer for answer in _answers(ballot) if answer > scripts.OPEN])
+        return counts
+
+    def _new_watch(self) -> Watch:
+        """Watch the key that appears when the latch opens."""
+        policy, key = self._policy, self._keys[1]
+        watch = new_watch(policy, Called(key), policy.clock.now() + policy.patience_ns(self._ttl_ms))
+        self._watch = watch
+        self._queues.watches.add(key, watch)
+        return watch
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._queues.watches.remove(self._keys[1], self._watch)
+            # Last: after an interrupt this is done once more.
+            self._watch = None
+
+
+def _answers(ballot: Ballot) -> list[int]:
+    # This is a copy, because another thread may add an answer meanwhile.
+    return list((ballot.answers or {}).values())
+
+
+def _size(answer: int) -> int:
+    """Return the number of counts in an answer of a latch that is not open."""
+    return (answer - 2) // scripts.DIGESTS if answer != scripts.OPEN else 0

@@ -1,0 +1,259 @@
+"""The Lua scripts of conditions and latches.
+
+As in `scripts` and `family_scripts`: a script runs every command that the server may refuse before its first change,
+and every key that it writes has a ttl. `now` is the server's clock in milliseconds. CALL_LEAVE and LATCH_UNDO return 1.
+The others return neither 0 nor 1, so a ballot keeps each answer with its master.
+"""
+
+from __future__ import annotations
+
+from redlatch.votes.scripts import Script
+
+# As in `family_scripts`: `stay` makes a key live for at least `ms` milliseconds. It returns true for a key that does
+# not exist yet; the caller then sets the ttl after the first write.
+_STAY = """local function stay(key,ms)
+local left=redis.call("pttl",key)
+if left<tonumber(ms) then redis.call("pexpire",key,ms) end
+return left==-2
+end
+"""
+
+# --- conditions: KEYS[1] the waiters (member: the ticket; score: until when it counts as alive), KEYS[2] the calls ----
+#
+# Tickets and calls are numbers from one sequence: a waiter may take the calls that are above its ticket. So no call
+# goes to a waiter that came later. A member of KEYS[2] is "number:ticket" for a call that a waiter has, "number:" for
+# one that no waiter has yet, and "number:*" for a call of all waiters below the number; its score is when the call
+# expires. A waiter has a key of its own, KEYS[1] .. ":" .. ticket, which it watches. The key appears when the waiter is
+# called.
+
+# The answer to a waiter that no call has reached, and to a notify that has called no waiter here. Numbers are higher.
+WAITS = 2
+
+# More calls than this that no waiter takes are replaced by one call of all waiters below them. That may wake waiters
+# for nothing, but it bounds the work of a script.
+MOST_LEFT = 64
+
+# `settle` gives each call that no living waiter has to the first waiter that may take it and has none. A call stays
+# until the waiter that has it says so, or until the call expires. So a waiter that dies does not keep its call.
+# `settle` returns the number of the call of each waiter, by ticket.
+_CALLS = (
+    """local t=redis.call("time")
+local now=t[1]*1000+math.floor(t[2]/1000)
+local keep=tonumber(ARGV[3])
+"""
+    + _STAY
+    + """local function text(number) return string.format("%.0f",number) end
+local function own(ticket) return KEYS[1]..":"..ticket end
+local function ready(ms)
+redis.call("zrange",KEYS[1],0,0)
+redis.call("zscore",KEYS[1],"")
+redis.call("zremrangebyscore",KEYS[1],"-inf",now-keep)
+redis.call("zremrangebyscore",KEYS[2],"-inf",now)
+redis.call("zrem",KEYS[1],"")
+redis.call("zrem",KEYS[2],"")
+redis.call("zadd",KEYS[1],"XX",0,"")
+redis.call("zadd",KEYS[2],"XX",0,"")
+redis.call("del",own(""))
+redis.call("set",own(""),"","XX")
+return stay(KEYS[1],ms+keep),stay(KEYS[2],ms+2*keep)
+end
+local function waiters()
+local found=redis.call("zrange",KEYS[1],0,-1,"withscores")
+local alive,highest={},0
+for i=1,#found,2 do
+local ticket=tonumber(found[i])
+highest=math.max(highest,ticket)
+if tonumber(found[i+1])>now then alive[#alive+1]=ticket end
+end
+table.sort(alive)
+return alive,highest
+end
+local function calls()
+local found,highest={},0
+for _,member in ipairs(redis.call("zrange",KEYS[2],0,-1)) do
+local number,ticket=string.match(member,"^(%d+):(.*)$")
+found[#found+1]={tonumber(number),ticket,member}
+highest=math.max(highest,tonumber(number))
+end
+table.sort(found,function(a,b) return a[1]<b[1] end)
+return found,highest
+end
+local function ring(ticket)
+if redis.call("pttl",own(ticket))==-2 then redis.call("set",own(ticket),"c","PX",keep) end
+end
+local function settle()
+local pending=calls()
+if #pending==0 then return {},0 end
+local alive=waiters()
+local lives,called,left={},{},{}
+for _,ticket in ipairs(alive) do lives[text(ticket)]=true end
+for _,call in ipairs(pending) do
+if call[2]=="*" then
+for _,ticket in ipairs(alive) do
+if ticket<call[1] and not called[text(ticket)] then
+called[text(ticket)]=call[1]
+ring(text(ticket))
+end
+end
+elseif lives[call[2]] then called[call[2]]=called[call[2]] or call[1] end
+end
+for _,call in ipairs(pending) do
+if call[2]~="*" and not lives[call[2]] then
+local chosen
+for _,ticket in ipairs(alive) do
+if ticket>=call[1] then break end
+if not called[text(ticket)] then chosen=text(ticket) break end
+end
+if chosen then
+redis.call("zadd",KEYS[2],now+2*keep,text(call[1])..":"..chosen)
+redis.call("zrem",KEYS[2],call[3])
+called[chosen]=call[1]
+ring(chosen)
+else left[#left+1]=call end
+end
+end
+return called,left
+end
+"""
+)
+
+# ARGV[1] ticket, [2] milliseconds for which the waiter counts as alive, [3] milliseconds for which calls are kept, [4]
+# "1" if the ticket is new. Let the waiter wait. Return the number of its call, or WAITS. If a new ticket is not above
+# all numbers here, change nothing and return minus the highest one.
+CALL_WAIT = Script(
+    _CALLS
+    + f"""local me,alive=ARGV[1],tonumber(ARGV[2])
+if ARGV[4]=="1" and not redis.call("zscore",KEYS[1],me) then
+local _,waiting=waiters()
+local _,called=calls()
+if math.max(waiting,called)>=tonumber(me) then return -math.max(waiting,called) end
+end
+local new=ready(alive)
+redis.call("zadd",KEYS[1],now+alive,me)
+if new then redis.call("pexpire",KEYS[1],alive+keep) end
+local number=settle()[me]
+if not number then return {WAITS} end
+local mine=text(number)..":"..me
+if redis.call("zscore",KEYS[2],mine) then redis.call("zadd",KEYS[2],now+alive+keep,mine) end
+return number""",
+    keys=2,
+)
+
+# ARGV[1] the first number, [2] how many waiters to call, 0 for all, [3] as in CALL_WAIT. Add the calls and give them to
+# waiters. Return the ticket of the first waiter that was called, or WAITS. If the first number is not above all numbers
+# here, change nothing and return minus the highest one.
+CALL_NOTIFY = Script(
+    _CALLS
+    + f"""local first,count=tonumber(ARGV[1]),tonumber(ARGV[2])
+local _,waiting=waiters()
+local found,called=calls()
+if math.max(waiting,called)>=first then return -math.max(waiting,called) end
+local _,new=ready(keep)
+if count==0 then redis.call("zadd",KEYS[2],now+keep,text(first)..":*") end
+for i=0,count-1 do redis.call("zadd",KEYS[2],now+keep,text(first+i)..":") end
+if new then redis.call("pexpire",KEYS[2],2*keep) end
+local has,left=settle()
+local answer
+for ticket,number in pairs(has) do
+if number>=first and (not answer or tonumber(ticket)<answer) then answer=tonumber(ticket) end
+end
+if #left>{MOST_LEFT} then
+redis.call("zadd",KEYS[2],now+keep,text(left[#left][1])..":*")
+for _,call in ipairs(left) do redis.call("zrem",KEYS[2],call[3]) end
+end
+return answer or {WAITS}""",
+    keys=2,
+)
+
+# ARGV[1] ticket, [2] the number of the call that the waiter has used, or "0", [3] as in CALL_WAIT. Let the waiter
+# leave. The call that it has used ends; other calls that it has go to other waiters.
+CALL_LEAVE = Script(
+    _CALLS
+    + """local me,used=ARGV[1],tonumber(ARGV[2])
+ready(0)
+for _,call in ipairs(calls()) do
+if call[1]==used and call[2]~="*" then redis.call("zrem",KEYS[2],call[3])
+elseif call[2]==me then
+redis.call("zadd",KEYS[2],now+keep,text(call[1])..":")
+redis.call("zrem",KEYS[2],call[3])
+end
+end
+redis.call("zrem",KEYS[1],me)
+redis.call("del",own(me))
+settle()
+return 1""",
+    keys=2,
+)
+
+# --- latches: KEYS[1] the counts (member: a random number; score: its place), KEYS[2] exists while it is open -----
+#
+# Each count is a random number, so it counts once, however often it is sent or copied from one master to another. The
+# member "d" has the score -1 - digest; the digest is the sum of all counts modulo 2^32. If two masters have equally
+# many counts and the same digest, they have the same counts. An answer is OPEN, or 2 + counts * 2^32 + digest.
+
+OPEN = 3
+DIGESTS = 1 << 32
+
+_LATCH = (
+    _STAY
+    + f"""local function size() return math.max(0,redis.call("zcard",KEYS[1])-1) end
+local function digest() return -1-tonumber(redis.call("zscore",KEYS[1],"d") or -1) end
+local function answer()
+if redis.call("strlen",KEYS[2])>0 then return {OPEN} end
+return 2+size()*{DIGESTS}+digest()
+end
+"""
+)
+
+# Return the answer, and change nothing.
+LATCH_LOOK = Script(_LATCH + "return answer()", keys=2)
+
+# ARGV[1] ttl in milliseconds, [2] the counts that open the latch, [3] and on: counts to add. Add the counts, let the
+# latch live for at least the ttl, and open it if it has enough counts. Return the answer.
+LATCH_ADD = Script(
+    _LATCH
+    + f"""local fresh=stay(KEYS[1],ARGV[1])
+stay(KEYS[2],ARGV[1])
+if answer()=={OPEN} then return {OPEN} end
+redis.call("set",KEYS[2],"","XX")
+local before,sum=size(),digest()
+local all=before
+for i=3,#ARGV do
+if not redis.call("zscore",KEYS[1],ARGV[i]) then
+all=all+1
+redis.call("zadd",KEYS[1],all,ARGV[i])
+sum=(sum+tonumber(ARGV[i]))%{DIGESTS}
+end
+end
+if all>before then redis.call("zadd",KEYS[1],-1-sum,"d") end
+if fresh then redis.call("pexpire",KEYS[1],ARGV[1]) end
+if all>=tonumber(ARGV[2]) then redis.call("set",KEYS[2],"o","PX",ARGV[1]) end
+return answer()""",
+    keys=2,
+)
+
+# ARGV[1] ttl in milliseconds. Open the latch: another master has enough counts.
+LATCH_OPEN = Script(
+    _STAY
+    + f"""stay(KEYS[2],ARGV[1])
+if redis.call("strlen",KEYS[2])==0 then redis.call("set",KEYS[2],"o","PX",ARGV[1]) end
+return {OPEN}""",
+    keys=2,
+)
+
+# ARGV[1] a place, from 1. Return the count at this place, or 2 if there are not so many.
+LATCH_AT = Script('return tonumber(redis.call("zrange",KEYS[1],ARGV[1],ARGV[1])[1] or 2)', keys=2)
+
+# ARGV[1] a count. Remove it, because the call that added it failed.
+LATCH_UNDO = Script(
+    _LATCH
+    + f"""redis.call("zadd",KEYS[1],"XX",0,"")
+local before=digest()
+if redis.call("zrem",KEYS[1],ARGV[1])==1 then
+redis.call("zadd",KEYS[1],-1-(before-tonumber(ARGV[1]))%{DIGESTS},"d")
+end
+return 1""",
+    keys=2,
+)
+
+ALL = (CALL_WAIT, CALL_NOTIFY, CALL_LEAVE, LATCH_LOOK, LATCH_ADD, LATCH_OPEN, LATCH_AT, LATCH_UNDO)

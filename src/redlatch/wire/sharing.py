@@ -1,0 +1,119 @@
+"""One transaction for many calls of scripts that wait behind each other, each with keys of its own.
+
+With a transaction for each call, a batch of a thousand releases would take two thousand round trips. So the
+transactions of `transactions` run side by side: one WATCH for all keys, one MULTI, and one EXEC with all changes. If
+that changes nothing, because any key was touched or any command was refused, each call has a transaction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, RELEASE
+from redlatch.wire.transactions import TRY, Failed, Part, Reply, Steps, Words, answered, calls_script
+
+OK, QUEUED = b"OK", b"QUEUED"
+
+# The scripts whose calls may share a transaction.
+_SHARING = {word for script in (RELEASE, EXTEND, ACQUIRE_FENCED, CONFIRM) for word in (script.sha, script.text)}
+
+
+def runs(commands: list[Words], most: int) -> Iterator[tuple[list[Words], Steps | None]]:
+    """Divide commands into runs, in their order.
+
+    Args:
+        commands: any commands.
+        most: how many of them a run has at most.
+
+    Yields:
+        The commands of a run, and their transaction, which returns a list with the reply to each. None instead of a
+        transaction: the server knows the commands.
+    """
+    run: list[Words] = []
+    keys: set[bytes] = set()  # those of the run
+    for words in commands:
+        mine = _keys_of(words)
+        # Commands that the server knows go together, and calls with different keys.
+        fits = bool(mine) and not keys.intersection(mine) if keys else not calls_script(words)
+        if run and (len(run) == most or not fits or (calls_script(run[0]) and not keys)):
+            yield run, _performing(run)
+            run, keys = [], set()
+        run.append(words)
+        keys.update(mine)
+    if run:
+        yield run, _performing(run)
+
+
+def _keys_of(words: Words) -> Words:
+    """Return the keys of a call that may share its transaction with others; none for any other command."""
+    return words[3 : 3 + int(words[2])] if calls_script(words) and words[1] in _SHARING else []
+
+
+def _performing(run: list[Words]) -> Steps | None:
+    return _all(run) if calls_script(run[0]) else None
+
+
+def _all(calls: list[Words]) -> Steps:
+    """Perform calls, together if possible; return the reply to each."""
+    if len(calls) > 1:
+        shared = yield from _together(calls)
+        if shared is not None:
+            return shared
+    replies = []
+    for words in calls:
+        replies.append((yield from answered(words[1], words[3:])))
+    return replies
+
+
+def _together(calls: list[Words]) -> Part[list[Reply] | None]:
+    """Perform calls with different keys in one transaction; return None if it has changed nothing."""
+    tries = [TRY[words[1]](*words[3:]) for words in calls]
+    begins = [next(each) for each in tries]
+    keys = [key for begin in begins for key in begin[0][1:]]
+    watched, *found, opened = yield [
+        [b"WATCH", *keys],
+        *[read for begin in begins for read in begin[1:-1]],
+        [b"MULTI"],
+    ]
+    if any([isinstance(reply, Exception) for reply in (watched, *found, opened)]):
+        if not isinstance(opened, Exception):
+            yield [[b"DISCARD"]]
+        return None
+    reads, changes = iter(found), []
+    try:
+        for each, begin in zip(tries, begins, strict=True):
+            change = each.send([watched, *islice(reads, len(begin) - 2), opened])
+            changes.append([] if change == [[b"DISCARD"]] else change[:-1])
+    except Failed:  # the reply made no sense; the transaction of that call reports it
+        yield [[b"DISCARD"]]
+        return None
+    commands = [command for change in changes for command in change]
+    if not commands:
+        yield [[b"DISCARD"]]
+        return [_last(each, [OK]) for each in tries]
+    *queued, done = yield [*commands, [b"EXEC"]]
+    if isinstance(done, Exception) and not str(done).startswith("EXECABORT"):
+        yield [[b"DISCARD"]]
+    if (
+        any([isinstance(reply, Exception) for reply in queued])
+        or not isinstance(done, list)
+        or len(done) != len(queued)
+    ):
+        return None
+    results = iter(done)
+    return [
+        _last(each, [*[QUEUED] * len(change), list(islice(results, len(change)))] if change else [OK])
+        for each, change in zip(tries, changes, strict=True)
+    ]
+
+
+def _last(each: Part[Reply], replies: list[Reply]) -> Reply:
+    """Return the reply of a call, after the replies to its last commands."""
+    try:
+        each.send(replies)
+    except StopIteration as ended:
+        return ended.value
+    except Failed as failed:
+        return failed.error
+    raise AssertionError("a transaction goes on behind EXEC")

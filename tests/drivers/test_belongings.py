@@ -1,0 +1,66 @@
+"""`Belongings`: a client gives back what it has when it is closed, forgotten or forked."""
+
+from __future__ import annotations
+
+import gc
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from redlatch.drivers.connections import Connections
+from redlatch.masters.listed import masters_of
+from redlatch.testing import embedded
+from redlatch.wire.connect import dial
+from redlatch.wire.engine import Fleet
+from redlatch.wire.net import BootClock
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with embedded.masters(1) as [url]:
+        yield url
+
+
+@pytest.mark.parametrize("how", ["close", "disown"])
+def test_a_connection_that_broke_just_before_the_end_is_closed(url: str, how: str) -> None:
+    masters = masters_of([url])
+    connections = Connections(masters, 1, BootClock(), Fleet, lambda index, outcome: None)
+    connections.muster()
+    try:
+        connections.arrive(0, dial(masters[0], 10.0))
+        connections.fleet.torn = True
+        connections.fleet.mend()
+        [(_, sock)] = connections.fleet.fallen
+        getattr(connections, how)()
+        assert sock.fileno() == -1
+    finally:
+        connections.close()
+
+
+def test_a_connection_that_no_driver_has_taken_is_closed(url: str) -> None:
+    [master] = masters_of([url])
+    connections = Connections([master], 1, BootClock(), Fleet, lambda index, outcome: None)
+    connections.muster()
+    connection = dial(master, 10.0)
+    connections.arrivals.append((0, connection))
+    connections.close()
+    assert connection.sock.fileno() == -1
+    assert (connections.closed, connections.usable, connections.is_closing()) == (True, False, True)
+
+
+def test_the_sockets_of_a_forgotten_client_are_dismissed(url: str) -> None:
+    [master] = masters_of([url])
+    dismissed: list[socket.socket] = []
+
+    def dismiss(sock: socket.socket) -> None:
+        dismissed.append(sock)
+        sock.close()
+
+    connections = Connections([master], 1, BootClock(), Fleet, lambda index, outcome: None)
+    connections.muster()
+    connections.arrive(0, dial(master, 10.0))
+    connections.dismiss = dismiss
+    del connections
+    gc.collect()
+    assert len(dismissed) == 1

@@ -1,0 +1,132 @@
+"""URLs of masters behind sentinels. tests/test_config.py has the other URLs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis.connection as redis_connection
+
+from redlatch.errors import ConfigurationError
+from redlatch.masters.group import Group
+from redlatch.masters.listed import masters_of
+from redlatch.masters.master import Master
+from redlatch.masters.urls import master_of_url
+
+PASSWORD = "s3cr3tpw"
+
+
+def parsed(url: str) -> tuple[Master, Group]:
+    master = master_of_url(url, "masters[0]")
+    assert master.group is not None
+    return master, master.group
+
+
+def addresses(url: str) -> list[str]:
+    return [sentinel.address for sentinel in parsed(url)[1].sentinels]
+
+
+def test_a_url_lists_sentinels_and_names_a_group() -> None:
+    master, group = parsed("redis+sentinel://s1:1,s2:2,s3/mymaster")
+    assert (group.name, master.db, master.credentials()) == ("mymaster", 0, ())
+    assert addresses("redis+sentinel://s1:1,s2:2,s3/mymaster") == ["s1:1", "s2:2", "s3:26379"]
+
+
+def test_hosts_may_be_ipv6_addresses() -> None:
+    assert addresses("redis+sentinel://[::1]:1,s2,[fe80::2]/g") == ["[::1]:1", "s2:26379", "[fe80::2]:26379"]
+
+
+@pytest.mark.parametrize("scheme", ["redis+sentinel", "valkey+sentinel", "REDIS+Sentinel"])
+def test_a_scheme_without_tls(scheme: str) -> None:
+    master, group = parsed(f"{scheme}://s1/g")
+    assert master._kind is group.sentinels[0]._kind is redis_connection.Connection
+
+
+@pytest.mark.parametrize("scheme", ["rediss+sentinel", "valkeys+sentinel"])
+def test_a_scheme_with_tls_is_for_the_master_and_the_sentinels(scheme: str) -> None:
+    master, group = parsed(f"{scheme}://s1,s2/g")
+    for server in (master, *group.sentinels):
+        assert server._kind is redis_connection.SSLConnection
+        assert server._options["ssl_check_hostname"] is True
+
+
+def test_the_credentials_are_those_of_the_masters() -> None:
+    master, group = parsed(f"redis+sentinel://me:{PASSWORD}@s1,s2/g/3")
+    assert master.credentials() == ("me", PASSWORD)
+    assert master.db == 3
+    assert [sentinel.credentials() for sentinel in group.sentinels] == [(), ()]
+
+
+def test_the_sentinels_have_credentials_of_their_own() -> None:
+    master, group = parsed("redis+sentinel://:of%40it@s1/g?sentinel_username=you&sentinel_password=of%26them")
+    assert master.credentials() == ("of@it",)
+    assert group.sentinels[0].credentials() == ("you", "of&them")
+
+
+def test_a_username_of_the_query_is_that_of_the_masters() -> None:
+    master, group = parsed("redis+sentinel://s1/g?username=me&password=mine")
+    assert master.credentials() == ("me", "mine")
+    assert group.sentinels[0].credentials() == ()
+
+
+def test_options_of_connections_are_for_both() -> None:
+    master, group = parsed("redis+sentinel://s1/g?socket_keepalive=yes")
+    for server in (master, group.sentinels[0]):
+        assert server._options["socket_keepalive"] is True
+
+
+def test_the_name_of_a_group_may_be_percent_encoded() -> None:
+    assert parsed("redis+sentinel://s1/my%2Fmaster")[1].name == "my/master"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis+sentinel://s1,s2", "the name of the group is missing, such as redis\\+sentinel://"),
+        ("redis+sentinel://s1,s2/", "the name of the group is missing"),
+        ("redis+sentinel:///g", "host\\[:port\\] is needed"),
+        ("redis+sentinel://s1,,s2/g", "host\\[:port\\] is needed"),
+        ("redis+sentinel://s1:port/g", "host\\[:port\\] is needed"),
+        ("redis+sentinel://s1:0/g", "host\\[:port\\] is needed"),
+        ("redis+sentinel://[::1/g", "host\\[:port\\] is needed"),
+        ("redis+sentinel://s1,s2,s1:26379/g", "a sentinel is listed twice"),
+        ("redis+sentinel://s1/g/zero", "must be a database number"),
+        ("redis+sentinel://s1/g/1/2", "must be a database number"),
+        ("redis+sentinel://s1/g?no_such_option=1", "no connection has the option 'no_such_option'"),
+        ("unix+sentinel://s1/g", "unknown scheme"),
+        ("http+sentinel://s1/g", "unknown scheme"),
+    ],
+)
+def test_a_malformed_url_is_refused_with_its_place(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^masters\[1\]: .*{problem}"):
+        masters_of(["redis://host", url])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis+sentinel://me:{PASSWORD}@s1:port/g",
+        f"redis+sentinel://me:{PASSWORD}/x@s1/g",
+        f"redis+sentinel://me:x?{PASSWORD}@s1/g",
+        f"redis+sentinel://me:x#{PASSWORD}@s1/g",
+        f"redis+sentinel://:{PASSWORD}@s1/g/{PASSWORD}",
+        f"redis+sentinel://s1,{PASSWORD}:x/g?sentinel_password={PASSWORD}",
+        f"redis+sentinel://me:{PASSWORD}@s1/g?port={PASSWORD}",
+        f"redis+sentinel://s1/g?sentinel_password={PASSWORD}#{PASSWORD}",
+        f"redis+sentinel://s1/g?sentinel_password={PASSWORD}&socket_timeout={PASSWORD}",
+    ],
+)
+def test_no_error_repeats_a_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of([url])
+    assert PASSWORD not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+def all_text(thing: Any) -> str:
+    return f"{thing!r} {thing}"
+
+
+def test_no_repr_shows_a_password() -> None:
+    master, group = parsed(f"redis+sentinel://me:{PASSWORD}@s1/g?sentinel_password={PASSWORD}")
+    for thing in (master, group, *group.sentinels):
+        assert PASSWORD not in all_text(thing)
