@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from hypothesis import HealthCheck, settings
+from support import databases as databases_of_tests
 from support.builds import implementation_named
 from support.faces import Face
 from support.masters import SERVERS, Farm, Keys
@@ -28,11 +29,14 @@ from support.timelimit import (  # noqa: F401
     pytest_timeout_set_timer,
     pytest_unconfigure,
 )
+from support.without_scripts import use_transactions
 
 from redlatch import Client, impl
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
+if os.environ.get("REDLATCH_TEST_WATCH"):
+    use_transactions()
 
 # The CI profile of hypothesis has the same settings. With a deadline, an example that takes 0.25 s on a busy machine
 # fails its test.
@@ -177,6 +181,20 @@ def closed_ports() -> Iterator[Callable[[int], list[str]]]:
         yield reserve
         # Drop-ins dial until they are collected, and another process may get these ports next.
         gc.collect()
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Callable[[str], databases_of_tests.Server]]:
+    """Return the running server of a kind, "postgresql" or "mariadb"; all tests of a process share it."""
+    with contextlib.ExitStack() as stack:
+        running: dict[str, databases_of_tests.Server] = {}
+
+        def server(kind: str) -> databases_of_tests.Server:
+            if kind not in running:
+                running[kind] = stack.enter_context(databases_of_tests.server_of(kind))
+            return running[kind]
+
+        yield server
 
 
 _numbers = itertools.count()

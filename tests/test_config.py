@@ -30,6 +30,7 @@ from redlatch.errors import (
     LockTimeout,
     NotOwned,
 )
+from redlatch.masters.listed import masters_of
 from redlatch.testing import embedded
 
 URL = "redis://127.0.0.1:6379"
@@ -230,7 +231,7 @@ def test_a_replica_is_refused_by_the_first_use_too(implementation: impl.Implemen
     ],
 )
 def test_a_url_contains_address_and_database(given: str | bytes, address: str, db: int) -> None:
-    [master] = config.masters_of(given)
+    [master] = masters_of(given)
     assert (master.address, master.db) == (address, db)
 
 
@@ -245,7 +246,7 @@ def test_a_url_contains_address_and_database(given: str | bytes, address: str, d
     ],
 )
 def test_a_url_contains_the_credentials(url: str, credentials: tuple[str, ...]) -> None:
-    [master] = config.masters_of(url)
+    [master] = masters_of(url)
     assert master.credentials() == credentials
 
 
@@ -258,28 +259,28 @@ def test_a_credential_provider_is_asked_again_each_time() -> None:
             return "user", f"pw{self.count}"
 
     with redis.Redis(credential_provider=Provider()) as client:
-        [master] = config.masters_of(client)
+        [master] = masters_of(client)
     assert [master.credentials(), master.credentials()] == [("user", "pw1"), ("user", "pw2")]
 
 
 def test_a_redis_py_client_of_either_face_gives_its_settings() -> None:
     sync = redis.Redis(host="a", port=1, db=2, username="u", password="p")
     other = redis.asyncio.Redis(host="b", port=3, db=4)
-    masters = config.masters_of([sync, other, redis.Redis(unix_socket_path="/run/a.sock")])
+    masters = masters_of([sync, other, redis.Redis(unix_socket_path="/run/a.sock")])
     assert [(master.address, master.db) for master in masters] == [("a:1", 2), ("b:3", 4), ("/run/a.sock", 0)]
     assert masters[0].credentials() == ("u", "p")
 
 
 def test_a_sentinel_client_is_known_by_its_service() -> None:
     sentinel = redis.sentinel.Sentinel([("127.0.0.1", 1)])
-    [master] = config.masters_of(sentinel.master_for("mymaster"))
+    [master] = masters_of(sentinel.master_for("mymaster"))
     assert master.address == "sentinel:mymaster"
 
 
 def test_no_repr_shows_a_password() -> None:
     url = f"redis://user:{PASSWORD}@host/1"
     client = Client(url, ttl=5)
-    for thing in (client, client.lock("x"), *config.masters_of(url)):
+    for thing in (client, client.lock("x"), *masters_of(url)):
         assert "host" in repr(thing) or "x" in repr(thing)
         assert PASSWORD not in repr(thing)
         assert PASSWORD not in str(thing)

@@ -25,11 +25,11 @@ from support.dialling import PATIENCE, dialled, master_of, refusal
 from support.faces import await_true
 from support.masters import SERVERS
 
-from redlatch.config import Master
 from redlatch.errors import ConfigurationError, MasterRefused
+from redlatch.masters.master import Master
 from redlatch.testing import embedded
 from redlatch.votes.commands import Release, pack
-from redlatch.wire import connect
+from redlatch.wire import scripting
 from redlatch.wire.connect import Connection, Dialler
 
 PASSWORD = "s3cr3tpw"
@@ -80,8 +80,8 @@ def test_after_the_handshake_every_script_is_loaded(real: str) -> None:
     with redis.Redis.from_url(real, retry=None) as server:
         server.script_flush()
         with dialled(real):
-            assert server.script_exists(*(script.sha.decode() for script in connect.SCRIPTS)) == [True] * len(
-                connect.SCRIPTS
+            assert server.script_exists(*(script.sha.decode() for script in scripting.SCRIPTS)) == [True] * len(
+                scripting.SCRIPTS
             )
 
 
@@ -303,6 +303,24 @@ def test_a_dialler_that_is_closed_begins_nothing(url: str, monkeypatch: pytest.M
     dialler.close()
     dialler.start(0)
     assert dialler._run not in begun
+
+
+def test_a_dialler_that_is_hurried_ends_its_pause(url: str) -> None:
+    arrived, other = threading.Event(), threading.Event()
+
+    def ready(index: int, connection: Connection) -> None:
+        connection.sock.close()
+        (arrived if index == 1 else other).set()
+
+    dialler = Dialler([master_of(url)] * 2, PATIENCE, ready, lambda *_: None)
+    for index in range(2):
+        dialler.start(index, 3600.0)
+    await_true(lambda: len(dialler._pauses) == 2)
+    dialler.hurry(1)
+    assert arrived.wait(PATIENCE)
+    assert not other.is_set()
+    dialler.close()
+    await_true(lambda: not dialler._pauses)
 
 
 def test_a_dialler_that_is_closed_during_a_pause_ends(url: str) -> None:

@@ -175,6 +175,17 @@ def test_an_example_runs(code: str, three: list[str]) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("code", examples(ROOT / "docs/transactions.md"))
+def test_an_example_of_transactions_runs(code: str, three: list[str], tmp_path: Path) -> None:
+    for number, url in enumerate(three, 1):
+        code = code.replace(f"redis://10.0.0.{number}", url)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (tmp_path / "shop.db").exists()
+
+
 # --- Troubleshooting -----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ TREE = {
     "LockError": redis.exceptions.LockError,
     "LockTimeout": errors.LockError,
     "LockBusy": errors.LockError,
+    "DuplicateTask": errors.LockBusy,
     "LockLost": errors.LockError,
     "NotOwned": errors.LockError,
     "AlreadyHeld": errors.LockError,

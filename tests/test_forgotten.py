@@ -95,8 +95,8 @@ def test_row_51_a_forgotten_client_stops_dialling(
     dialling = []
     make = Dialler.__init__
 
-    def note(self: Any, *args: Any) -> None:
-        make(self, *args)
+    def note(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
         # One for each of its threads.
         dialling.append(self._pauses)
 

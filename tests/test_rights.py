@@ -14,6 +14,7 @@ from support.faces import Face, ask, await_true, wins
 from support.masters import Farm
 
 from redlatch import Client, QuorumUnavailable, impl
+from redlatch.votes import condition_scripts as condition
 from redlatch.votes import family_scripts as family
 from redlatch.votes import scripts
 from redlatch.votes.scripts import Script
@@ -38,6 +39,13 @@ LEFT: Step = (family.READ_RELEASE, "r1")
 SLOT: Step = (family.SLOT_ACQUIRE, "s1", TTL, "0", "0", "2", "2")
 SET: Step = ("set", "", "mine", "PX", TTL)
 HIGH: Step = ("set", "\0fence", "9", "PX", TTL)
+
+# Two waiters of a condition, a call above both, and the death of the first one; counts of a latch of two.
+FIRST_WAITS: Step = (condition.CALL_WAIT, "1000001", TTL, TTL, "1")
+SECOND_WAITS: Step = (condition.CALL_WAIT, "1000002", TTL, TTL, "1")
+CALLED: Step = (condition.CALL_NOTIFY, "2000000", "1", TTL)
+FIRST_ENDS: Step = ("zrem", "", "1000001")
+COUNTED: Step = (condition.LATCH_ADD, TTL, "2", "7")
 
 # For each scene: the steps that a user with all rights runs first, and the call of the user without one right.
 SCENES: dict[str, tuple[list[Step], Step]] = {
@@ -91,6 +99,28 @@ SCENES: dict[str, tuple[list[Step], Step]] = {
     "slot extend": ([SLOT], (family.SLOT_EXTEND, "s1", "0", "900000")),
     "slot owned": ([SLOT], (family.SLOT_OWNED, "s1", "0")),
     "full": ([SLOT], (family.FULL, "2")),
+    "wait": ([], FIRST_WAITS),
+    "wait beside another one": ([FIRST_WAITS], SECOND_WAITS),
+    "wait, ticket too low": ([SECOND_WAITS], FIRST_WAITS),
+    "wait, called": ([FIRST_WAITS, CALLED], (condition.CALL_WAIT, "1000001", TTL, TTL, "0")),
+    "wait, the first is dead": (
+        [FIRST_WAITS, SECOND_WAITS, CALLED, FIRST_ENDS],
+        (condition.CALL_WAIT, "1000002", TTL, TTL, "0"),
+    ),
+    "notify nobody": ([], CALLED),
+    "notify": ([FIRST_WAITS, SECOND_WAITS], CALLED),
+    "notify all": ([FIRST_WAITS, SECOND_WAITS], (condition.CALL_NOTIFY, "2000000", "0", TTL)),
+    "leave": ([FIRST_WAITS, SECOND_WAITS], (condition.CALL_LEAVE, "1000001", "0", TTL)),
+    "leave, called": ([FIRST_WAITS, SECOND_WAITS, CALLED], (condition.CALL_LEAVE, "1000001", "0", TTL)),
+    "leave, used": ([FIRST_WAITS, SECOND_WAITS, CALLED], (condition.CALL_LEAVE, "1000001", "2000000", TTL)),
+    "latch, look": ([COUNTED], (condition.LATCH_LOOK,)),
+    "latch": ([], COUNTED),
+    "latch, second count": ([COUNTED], (condition.LATCH_ADD, TTL, "3", "8")),
+    "latch, last count": ([COUNTED], (condition.LATCH_ADD, TTL, "2", "8")),
+    "latch, count once more": ([COUNTED], COUNTED),
+    "latch, open": ([COUNTED], (condition.LATCH_OPEN, TTL)),
+    "latch, at": ([COUNTED], (condition.LATCH_AT, "1")),
+    "latch, undo": ([COUNTED], (condition.LATCH_UNDO, "7")),
     "signal": ([SET], (family.SIGNAL_RELEASE, "mine", "1000")),
 }
 

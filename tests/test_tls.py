@@ -22,11 +22,11 @@ import redis
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.faces import PATIENCE, Face, await_true
+from support.faces import PATIENCE, Face, await_true, wins
 from support.masters import SERVERS, Farm, Keys
 
 from redlatch import AsyncClient, Client, ConfigurationError, LockError, QuorumUnavailable, impl
-from redlatch.testing import embedded
+from redlatch.testing import embedded, sentinels
 
 LONG = 60.0
 PASSWORD = "s3cr3t/p@ss:w%rd"
@@ -89,6 +89,18 @@ def certificates(tmp_path_factory: Any) -> Any:
     return folder
 
 
+def tls_config(folder: Any, certificate: Any = "server", clients: Any = "no") -> dict[str, str]:
+    """Return the directives of a server that speaks only TLS."""
+    return {
+        "port": "0",
+        "tls-port": "{port}",
+        "tls-cert-file": f"{folder}/{certificate}.crt",
+        "tls-key-file": f"{folder}/{certificate}.key",
+        "tls-ca-cert-file": f"{folder}/authority.crt",
+        "tls-auth-clients": clients,
+    }
+
+
 @pytest.fixture(scope="module")
 def tls(certificates: Any) -> Iterator[Any]:
     """Start TLS masters with the given certificate, once for each kind."""
@@ -100,14 +112,7 @@ def tls(certificates: Any) -> Iterator[Any]:
         def urls(certificate: Any = "server", clients: Any = "no", password: Any = "") -> Any:
             kind = (certificate, clients, password)
             if kind not in running:
-                config = {
-                    "port": "0",
-                    "tls-port": "{port}",
-                    "tls-cert-file": f"{certificates}/{certificate}.crt",
-                    "tls-key-file": f"{certificates}/{certificate}.key",
-                    "tls-ca-cert-file": f"{certificates}/authority.crt",
-                    "tls-auth-clients": clients,
-                }
+                config = tls_config(certificates, certificate, clients)
                 if password:
                     config["requirepass"] = password
                 fleet = embedded.masters(3, server=SERVERS["redis-on-path"], config=config)
@@ -145,6 +150,16 @@ def test_masters_of_a_known_authority_grant_locks(connect: Face, tls: Any, certi
         cycle(client, name)
 
 
+def test_locks_pass_through_tls_without_scripts(connect: Face, tls: Any, certificates: Any, name: str) -> None:
+    client = connect(with_options(tls(), ssl_ca_certs=certificates / "authority.crt"), scripts="watch")
+    for _ in range(5):
+        cycle(client, name)
+    names = [f"{name}-{number}" for number in range(100)]
+    locks = client.acquire_many(names)
+    assert all(client.extend_many(locks, LONG / 2))
+    assert all(client.release_many(locks))
+
+
 def test_many_locks_at_once_pass_through_tls(
     implementation: impl.Implementation, tls: Any, certificates: Any, name: str
 ) -> None:
@@ -160,6 +175,25 @@ def test_many_locks_at_once_pass_through_tls(
             await asyncio.gather(*(work(number) for number in range(300)))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("implementation", [impl.current.name], indirect=True)
+def test_a_group_whose_sentinels_speak_tls_fails_over(connect: Face, certificates: Any, name: str) -> None:
+    server = SERVERS["redis-on-path"]
+    if server is None:
+        pytest.skip("there is no redis-server on PATH")
+    config = tls_config(certificates) | {"tls-replication": "yes"}
+    groups = sentinels(server=server, config=config, sentinel_config=config)
+    with groups as urls:
+        client = connect(with_options(urls, ssl_ca_certs=certificates / "authority.crt"))
+        cycle(client, name)
+        await_true(lambda: client.health().ready)
+        former = groups.failover(0)
+        groups.await_other(0, former)
+        await_true(lambda: wins(client.lock(f"{name} another")))
+        stranger = connect(with_options(urls, ssl_ca_certs=certificates / "stranger.crt"))
+        with pytest.raises(QuorumUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            stranger.lock(name).acquire()
 
 
 def test_masters_of_an_unknown_authority_have_no_vote(connect: Face, tls: Any, certificates: Any, name: str) -> None:

@@ -7,7 +7,7 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from support.faces import PATIENCE, ask, await_true
 
 from redlatch import ConfigurationError, impl
 from redlatch.compat import clients, redis_py, redlock
+from redlatch.testing import Sentinels, sentinels
 
 
 @pytest.fixture
@@ -110,15 +111,21 @@ def test_an_object_that_is_no_redis_py_client_is_refused(implementation: impl.Im
         clients.client_of([object()])
 
 
+@pytest.fixture(scope="module")
+def group() -> Iterator[Sentinels]:
+    group = sentinels()
+    with group:
+        yield group
+
+
 @pytest.mark.parametrize("module", [redis.sentinel, redis.asyncio.sentinel])
 def test_either_face_asks_the_sentinels_for_the_master(
-    implementation: impl.Implementation, server: str, monkeypatch: pytest.MonkeyPatch, module: Any
+    implementation: impl.Implementation, group: Sentinels, module: Any, name: str
 ) -> None:
-    port = int(server.rpartition(":")[2])
-    monkeypatch.setattr(redis.sentinel.Sentinel, "discover_master", lambda self, service: ("127.0.0.1", port))
-    client = module.Sentinel([("127.0.0.1", 1)]).master_for("mymaster")
-    with clients.client_of([client]).lock("by sentinel", ttl=5):
-        assert ask(server).exists("by sentinel")
+    hosts = [("127.0.0.1", int(url.rpartition(":")[2])) for url in group.sentinels.urls]
+    client = module.Sentinel(hosts).master_for("group0")
+    with clients.client_of([client]).lock(name, ttl=5):
+        assert ask(group.servers.urls[0]).exists(name)
     gone = weakref.ref(client.connection_pool)
     del client
     await_true(lambda: gc.collect() >= 0 and gone() is None)

@@ -121,6 +121,13 @@ def test_a_child_that_was_forked_off_offers_nothing(fleet: Callable[..., Masters
     assert subprocess.run([sys.executable, "-c", code, *fleet(1).urls], timeout=60, check=False).returncode == 0
 
 
+def test_a_max_ttl_that_leaves_no_validity_is_named_by_its_option() -> None:
+    ended = run("status", "--max-ttl", "0.001", "redis://127.0.0.1:1")
+    assert (ended.returncode, "'--max-ttl': 0.001 is not in the range" in ended.stderr) == (2, True)
+    ended = run("status", "--max-ttl", "0.003", "redis://127.0.0.1:1")
+    assert (ended.returncode, ended.stderr, "0 of 1 masters vote" in ended.stdout) == (2, "", True)
+
+
 def test_status_says_that_all_masters_vote(fleet: Callable[..., Masters]) -> None:
     masters = fleet(3)
     for words in ((), ("--ready",)):
@@ -198,5 +205,11 @@ def test_a_marker_of_somebody_else_is_shown_in_printable_form(fleet: Callable[..
 def test_a_wrong_option_is_named(fleet: Callable[..., Masters]) -> None:
     ended = run("status", "--max-ttl", "-1", *fleet(1).urls)
     assert ended.returncode == 2
-    assert "max_ttl of 0.001" in ended.stderr
+    assert "not in the range x>=0.003" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_master_that_may_evict_locks_says_by_which_policy(connect: Face, fleet: Callable[..., Masters]) -> None:
+    client = connect(fleet(1, config={"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}).urls)
+    client.connect()
+    assert [each.evicts for each in client.health().masters] == ["allkeys-lru"]

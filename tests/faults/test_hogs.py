@@ -51,7 +51,7 @@ class Server:
     def _serve(self, sock: Any) -> None:
         with contextlib.suppress(OSError):
             reader, last = Reader(), None
-            while last != [b"INFO", b"memory"]:
+            while last is None or last[0] != b"EVAL":
                 data = sock.recv(4096)
                 if not data:
                     return

@@ -245,7 +245,7 @@ def test_row_12_a_set_whose_reply_was_lost_is_undone_and_the_attempt_repeated(
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire(blocking=False)
     # A master whose connection was found broken only then takes no part in the second attempt.
-    await_true(lambda: sum(len(tokens_set(proxy, name)) == 2 for proxy in before) >= 2)
+    await_true(lambda: sum(len(tokens_set(proxy, name)) in (2, 3) for proxy in before) >= 2)
     lock.release()
     await_true(lambda: not keys(three, name))
 

@@ -369,10 +369,9 @@ def test_row_33_a_marker_has_a_ttl_and_each_pulse_prolongs_it(
 @pytest.mark.parametrize(
     ("chosen", "guard", "why"),
     [
-        ([0, 1, 2], Guard(), "one of 5 masters for others"),
-        ([0, 1, 2, 3, 4], Guard(max_ttl=61), "max_ttl=60 by others, not 61"),
-        ([0, 1, 2, 3, 5], Guard(), "max_ttl=20 by others, not 60"),
-        ([5], Guard(max_ttl=3000), "max_ttl=20 by others, not 3000"),
+        ([0, 1, 2], Guard(), "is one of 5 masters for "),
+        ([0, 1, 2, 3, 4], Guard(strict=True), "strict=False by others"),
+        ([0, 1, 2, 3, 5], Guard(), "all clients must have the same list"),
         ([5], Guard(max_ttl=20, trust_persistence=True), "trust_persistence=False by others"),
     ],
 )
@@ -430,7 +429,9 @@ def test_row_34_a_client_with_other_addresses_can_use_masters_after_a_restart(
         client = connect([url.replace("127.0.0.1", "localhost") for url in masters.urls], guard=GUARD, ttl=MAX_TTL)
         assert client.lock(name).acquire(timeout=PATIENCE)
         await_true(lambda: ask(masters.urls[0]).get(b"\0guard"))
-        await_true(lambda: wins(connect(masters.urls, guard=GUARD, ttl=MAX_TTL).lock(name)))
+        # One client: hundreds of clients that dial dead masters would keep the loop from its turn when the test ends.
+        returned = connect(masters.urls, guard=GUARD, ttl=MAX_TTL).lock(name)
+        await_true(partial(wins, returned))
         for url in masters.urls:
             ask(url).delete(name)
 
@@ -448,18 +449,24 @@ def test_row_23_a_master_that_may_evict_locks_is_reported(
     assert any("may evict keys" in record.getMessage() for record in caplog.records) == warned
 
 
+@pytest.mark.parametrize("trusted", [False, True])
 def test_row_35_a_replica_that_was_promoted_lets_no_second_holder_in(
-    connect: Face, fleet: Callable[..., embedded.Masters], proxies: Callable[[list[str]], list[Proxy]], name: str
+    trusted: bool,
+    connect: Face,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
 ) -> None:
-    masters, spare = fleet(3), fleet(1)
+    guard, config = Guard(max_ttl=MAX_TTL, trust_persistence=trusted), ALWAYS if trusted else {}
+    masters, spare = fleet(3, config=config), fleet(1, config=config)
     replica = ask(spare.urls[0])
     (before,) = proxies(masters.urls[:1])
     urls = [before.url, *masters.urls[1:]]
     # A master begins a replication history with its first replica.
     replica.replicaof("127.0.0.1", masters.urls[0].rpartition(":")[2])
     await_true(lambda: replica.info("replication")["master_link_status"] == "up")
-    owner = connect(urls, guard=GUARD, ttl=MAX_TTL)
-    rival = connect(urls, guard=GUARD, ttl=MAX_TTL)
+    owner = connect(urls, guard=guard, ttl=MAX_TTL)
+    rival = connect(urls, guard=guard, ttl=MAX_TTL)
     rival.connect()
     # The replica has copied the marker with all other keys, but it does not have the lock.
     await_true(lambda: replica.get(b"\0guard"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,9 +13,11 @@ import pytest
 from support.faces import PATIENCE, Face, ask, at_once, await_true
 from support.proxy import Command, Proxy
 
-from redlatch import Guard, QuorumUnavailable
+from redlatch import AsyncClient, Guard, QuorumUnavailable, impl
+from redlatch.drivers.connections import Connections
 from redlatch.testing import embedded
 from redlatch.votes.family_scripts import WRITE_RELEASE
+from redlatch.votes.units import UNBOUNDED
 
 # Version 0.1.0 waited for 5 % of the ttl in each round, which is longer than a test may take.
 LONG = 600.0
@@ -120,3 +124,53 @@ def test_a_far_master_still_votes_if_a_near_one_has_a_key_without_a_holder(
         near.set(name, "nobody's", px=60_000)
     client = connect([*three[:2], far.url])
     assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+def test_a_task_that_was_sent_nothing_does_not_wait_for_a_silent_master(
+    implementation: impl.Implementation,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """Found by an attack: no reply came that armed the timer for silent masters, so the attempt failed."""
+    near = fleet(3).urls
+    [silent] = proxies(near[2:])
+    client = AsyncClient([*near[:2], silent.url])
+    [connections] = [each for each in gc.get_referents(client._driver) if isinstance(each, Connections)]
+
+    async def until(condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    timers: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def record(delay: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+            timers.append(callback.__name__)
+            return call_later(delay, callback, *args)
+
+        async with client:
+            silent.refusing = True
+            silent.cut()
+            # Two masters store the longer ttl.
+            assert await client.lock(f"{name}-1", ttl=60).acquire(blocking=False)
+            silent.refusing = False
+            await until(lambda: all(master.voting for master in client.health().masters))
+            # The pulses of this second go ahead of this attempt.
+            assert await client.lock(f"{name}-2").acquire(blocking=False)
+            await until(lambda: silent.quiet() and connections.fleet.silence.due_ns == UNBOUNDED)
+            silent.replies.clear()
+            monkeypatch.setattr(loop, "call_later", record)
+            attempt = asyncio.create_task(client.lock(f"{name}-3", ttl=60).acquire(blocking=False))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert "_hurry_up" in timers
+            assert await attempt
+            silent.replies.set()
+
+    asyncio.run(main())

@@ -24,7 +24,7 @@ from support.interleaving import interpose
 from support.scripted_votes import KEY
 
 from redlatch import Client, ClientClosed, impl
-from redlatch.config import masters_of
+from redlatch.masters.listed import masters_of
 from redlatch.wire.connect import Connection, Dialler
 
 from .forks import IGNORED, IN_CHILD

@@ -38,7 +38,8 @@ COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "vo
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
 SCHEDULE = "quorum/upkeep_schedule.py"
-EVIDENCE, ACTIONS, GUARD_STATE = "guard/evidence.py", "guard/actions.py", "guard/state.py"
+EVIDENCE, ACTIONS, GUARD_STATE, UNSURE = "guard/evidence.py", "guard/actions.py", "guard/state.py", "guard/unsure.py"
+MOVER, HANDOVER = "operate/mover.py", "guard/handover.py"
 GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
 FOREIGN, OUTCOME, SHOWN = "quorum/kinds/foreign.py", "quorum/outcome.py", "compat/shared.py"
 LEASE, ATTEMPT = "quorum/lease.py", "quorum/attempt.py"
@@ -479,7 +480,7 @@ return 1""",
     Mutant(
         "a forgetful master is kept out for the default ttl",
         "G4",
-        ACTIONS,
+        UNSURE,
         "        sure = replace(marker, out=horizon + since_ms,",
         "        sure = replace(marker, out=min(horizon, state.default_ttl_ms) + since_ms,",
         theme="mixing",
@@ -508,12 +509,66 @@ return 1""",
         "",
         theme="mixing",
     ),
+    # --- a single master -----------------------------------------------------------------------------------------
+    Mutant(
+        "a lease in doubt is verified by a look at its token",
+        "R2: GET instead of compare-and-PEXPIRE",
+        EXTEND,
+        "    ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)\n",
+        "    command = hold.extending_to(ttl_ms, started)\n"
+        "    if policy.doubts.cover(lease.asked_ns):\n"
+        "        command = hold.kind.owned(hold.key, lease)\n"
+        "        command.since_ns, command.ttl_ms = started, ttl_ms\n"
+        "    ballot = policy.ballot(command, until)\n",
+        theme="alone",
+    ),
+    Mutant(
+        "a lease in doubt counts",
+        "R2",
+        "locks/lock.py",
+        "        if hold.state != HELD or policy.doubts.cover(hold.lease.asked_ns) or",
+        "        if hold.state != HELD or",
+        theme="alone",
+    ),
+    Mutant(
+        "a number of a fenced lock does not exceed the time of the marker",
+        "FE1",
+        POLICY,
+        "        return max(wall, (wall + marked) // 2 + FENCE_LEAD_US if marked else 0)\n",
+        "        return max(wall, 0 * marked)\n",
+        theme="skewed",
+    ),
     Mutant(
         "a master that failed over and back is trusted although it forgets soon",
         "row 50",
         EVIDENCE,
         r"(?ms)^    return marker\.origin\(\)\[0\] == now and not report\.promoted.*?$",
         "    return marker.origin()[0] == now and not report.promoted",
+    ),
+    # --- handovers -----------------------------------------------------------------------------------------------
+    Mutant(
+        "a handover does not wait for the locks on the old masters",
+        "M3",
+        MOVER,
+        "            wait_ns = self._wait_ns(left)\n",
+        "            wait_ns = 0 * self._wait_ns(left)\n",
+        theme="moving",
+    ),
+    Mutant(
+        "a handover leaves one of the old masters out",
+        "M2: tombstones on a quorum only",
+        MOVER,
+        "| every(others, self._leave)",
+        "| every(others[:-1], self._leave) | every(others[-1:], self.markers.read)",
+        theme="moving",
+    ),
+    Mutant(
+        "a master soon forgets that it was left",
+        "M2: tombstones with a ttl",
+        HANDOVER,
+        "LEFT_KEPT_MS = 3_155_760_000_000\n",
+        "LEFT_KEPT_MS = 3000\n",
+        theme="moving",
     ),
     # --- the drop-ins' locks -----------------------------------------------------------------------------------
     Mutant(
@@ -555,5 +610,14 @@ return 1""",
         " or ballot.refused() or hold.lost_ns >= started:",
         " or ballot.refused():",
         foreign=True,
+    ),
+    # --- transactions ----------------------------------------------------------------------------------------
+    Mutant(
+        "a transaction without WATCH",
+        "the Redis page on transactions",
+        "wire/transactions.py",
+        '[[b"WATCH", *keys], *reads, [b"MULTI"]]',
+        '[[b"TIME"], *reads, [b"MULTI"]]',
+        theme="watch",
     ),
 )

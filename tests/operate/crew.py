@@ -23,7 +23,7 @@ def main() -> None:
     longest, errors = 0.0, []
     ending = threading.Event()
     threading.Thread(target=wait_for_end, args=(ending,), daemon=True).start()
-    with Client(lists[:middle], next=lists[middle + 1 :], ttl=TTL) as client:
+    with Client(lists[:middle], next=lists[middle + 1 :], ttl=TTL, attempt_timeout=1.0) as client:
         while not ending.is_set():
             lock = client.lock(name)
             asked = time.monotonic()

@@ -20,9 +20,10 @@ from click.testing import CliRunner
 
 from redlatch import Client, LockLost, QuorumUnavailable
 from redlatch.cli import build
-from redlatch.config import masters_of
 from redlatch.guard.marker import FINAL, LEFT, MARKER, Marker
-from redlatch.operate.mover import CannotMove, Mover
+from redlatch.masters.listed import masters_of
+from redlatch.operate.markers import CannotMove, Markers
+from redlatch.operate.mover import Mover
 from redlatch.testing import embedded
 
 PROCESSES = 8
@@ -53,7 +54,7 @@ def stages(urls: list[str]) -> list[str]:
 
 def mover(old: list[str], new: list[str], said: list[str] | None = None, **given: Any) -> Mover:
     lines: list[str] = [] if said is None else said
-    return Mover(masters_of(old), masters_of(new), MARKER, say=lines.append, **given)
+    return Mover(masters_of(old), masters_of(new), Markers(MARKER), say=lines.append, **given)
 
 
 def use(urls: list[str], ttl: float = TTL) -> None:
@@ -117,7 +118,7 @@ def test_a_client_of_new_masters_waits_for_the_end_and_one_of_the_old_list_is_to
                     client.lock("stock").acquire(blocking=False)
                 refusals.append(str(caught.value))
 
-    Mover(masters_of(old), masters_of(new), MARKER, say=say).run()
+    Mover(masters_of(old), masters_of(new), Markers(MARKER), say=say).run()
     assert "was left for" in refusals[0]
     assert "waits for the handover from" in refusals[1]
     with Client(new, ttl=TTL) as client, client.lock("stock"):
@@ -144,12 +145,58 @@ def test_a_holder_keeps_its_lock_until_its_deadline(urls: list[str], lost: bool)
                 if not lost:
                     lock.release()
 
-        Mover(masters_of(old), masters_of(new), MARKER, say=say).run()
+        Mover(masters_of(old), masters_of(new), Markers(MARKER), say=say).run()
         if lost:
             with pytest.raises(LockLost):
                 lock.release()
         with client.lock("stock"):
             assert client.health().available
+
+
+def test_a_client_that_was_idle_meanwhile_has_the_next_lock_at_once(urls: list[str]) -> None:
+    """Found by an attack: its first calls raised QuorumUnavailable."""
+    old, new = urls[:3], urls[3:6]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(old, next=new, ttl=TTL)) for _ in range(20)]
+        for client in clients:
+            with client.lock("stock"):
+                pass
+        mover(old, new).run()
+        for number, client in enumerate(clients):
+            assert client.lock(f"stock {number}").acquire(timeout=5.0)
+
+
+def test_a_client_that_starts_when_the_old_masters_are_off_uses_the_new_ones(
+    fleet: tuple[embedded.Masters, list[str]], urls: list[str]
+) -> None:
+    old, new = urls[:3], urls[3:6]
+    use(old)
+    mover(old, new).run()
+    for index in range(3):
+        fleet[0].stop(index)
+    try:
+        with Client(old, next=new, ttl=TTL) as client:
+            assert client.lock("stock").acquire(timeout=5.0)
+    finally:
+        for index in range(3):
+            fleet[0].start(index)
+
+
+def test_a_multi_lock_waits_for_the_end_of_a_handover(urls: list[str]) -> None:
+    old, new = urls[:3], urls[3:6]
+    use(old)
+    won: list[bool] = []
+    with Client(old, next=new, ttl=TTL) as client:
+        both = client.multi_lock(["stock", "till"])
+        waiter = threading.Thread(target=lambda: won.append(both.acquire(timeout=10.0)))
+
+        def say(line: str) -> None:
+            if line.startswith("left"):
+                waiter.start()
+
+        Mover(masters_of(old), masters_of(new), Markers(MARKER), say=say).run()
+        waiter.join()
+    assert won == [True]
 
 
 # --- movers that stop -----------------------------------------------------------------------------------
@@ -159,8 +206,8 @@ class Struck(Exception):
     """The end of a mover."""
 
 
-class Mortal(Mover):
-    """A mover that ends before one of its handshakes."""
+class Mortal(Markers):
+    """The markers of a mover that ends before one of its handshakes."""
 
     left = 0
 
@@ -178,14 +225,15 @@ def test_a_mover_that_stopped_anywhere_is_finished_by_the_next_one(urls: list[st
         key = b"%d" % steps + MARKER
         with Client(urls[:3], ttl=TTL, prefix=str(steps)) as client, client.lock("stock"):
             pass
-        first = Mortal(masters_of(urls[:3]), masters_of(urls[new]), key, say=lines.append)
-        first.left = steps
+        mortal = Mortal(key)
+        mortal.left = steps
+        first = Mover(masters_of(urls[:3]), masters_of(urls[new]), mortal, say=lines.append)
         try:
             first.run()
             break
         except Struck:
             pass
-        Mover(masters_of(urls[:3]), masters_of(urls[new]), key, say=lines.append).run()
+        Mover(masters_of(urls[:3]), masters_of(urls[new]), Markers(key), say=lines.append).run()
         with Client(urls[new], ttl=TTL, prefix=str(steps)) as client, client.lock("stock"):
             assert client.health().ready
         steps += 3
@@ -244,6 +292,91 @@ def test_a_handover_goes_back_by_another_one(urls: list[str]) -> None:
     use(urls[:3])
 
 
+def test_each_handover_has_a_number_of_its_own(urls: list[str]) -> None:
+    """Found by an attack: a client that knew final markers with the same number let a new master vote too early."""
+    lists = urls[:3], urls[3:6]
+    use(lists[0])
+    numbers = []
+    for turn in range(4):
+        old, new = lists[turn % 2], lists[1 - turn % 2]
+        mover(old, new).run()
+        use(new)
+        marker = marker_of(new[0])
+        assert marker is not None
+        numbers.append(marker.attempt)
+    assert numbers == sorted(set(numbers))
+
+
+def test_markers_of_a_handover_that_was_given_up_do_not_count(urls: list[str]) -> None:
+    """Found by an attack: the new masters were final for the wrong old ones, whose clients did not go over."""
+    first, second = urls[:3], urls[3:6]
+    use(first)
+
+    def give_up(line: str) -> None:
+        if line.startswith("pending"):
+            raise Struck
+
+    with pytest.raises(Struck):
+        Mover(masters_of(first), masters_of(urls[6:8]), Markers(MARKER), say=give_up).run()
+    mover(first, second).run()
+    with Client(second, next=urls[6:8], ttl=TTL) as client:
+        with client.lock("stock"):
+            pass
+        mover(second, urls[6:8]).run()
+        with client.lock("stock"):
+            assert "127.0.0.1" in repr(client)
+    marker = marker_of(urls[6])
+    assert marker is not None
+    assert (marker.stage, len(marker.previous)) == (FINAL, len(second))
+
+
+def test_a_new_master_that_forgot_while_a_second_mover_was_late_does_not_vote_at_once(urls: list[str]) -> None:
+    """Found by an attack: the late mover made it final as if it had forgotten nothing, and a lock had two holders."""
+    use(urls[:3])
+
+    def say(line: str) -> None:
+        if line.startswith("left"):
+            mover(urls[:3], urls[3:6]).run()
+            use(urls[3:6])
+            redis.Redis.from_url(urls[3]).flushall()
+
+    Mover(masters_of(urls[:3]), masters_of(urls[3:6]), Markers(MARKER), say=say).run()
+    marker = marker_of(urls[3])
+    assert marker is not None
+    assert (marker.stage, marker.sure) == (FINAL, False)
+    assert marker.out == marker.longest
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_new_masters_that_die_before_the_end_do_not_hold_up_a_quorum(
+    fleet: tuple[embedded.Masters, list[str]], urls: list[str], dead: int
+) -> None:
+    """Found by an attack: no handover could go on, and neither list had locks."""
+    masters, _ = fleet
+    use(urls[:3])
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("left"):
+            for index in range(3, 3 + dead):
+                masters.stop(index)
+
+    try:
+        late = Mover(masters_of(urls[:3]), masters_of(urls[3:6]), Markers(MARKER), say=say)
+        if dead == 1:
+            late.run()
+            use(urls[3:6])
+        else:
+            with pytest.raises(CannotMove, match="only 1 of 3 new masters are final"):
+                late.run()
+    finally:
+        for index in range(3, 3 + dead):
+            masters.start(index)
+    mover(urls[:3], urls[3:6], said).run()
+    assert stages(urls[3:6]) == [FINAL] * 3
+
+
 # --- what a mover refuses, and its command --------------------------------------------------------------
 
 
@@ -281,7 +414,7 @@ def move_elsewhere(urls: list[str]) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[list[str]], None], str]] = {
-    "nobody used the old masters": (use_nothing, "no client has used that list"),
+    "nobody used the old masters": (use_nothing, "no client uses that list"),
     "the new ones are in use": (use_both, "is one of 127.0.0.1"),
     "another old list": (use_two, "is one of 127.0.0.1"),
     "left for others": (move_elsewhere, "was left for"),
@@ -325,6 +458,10 @@ def test_the_command_moves_shows_and_explains(urls: list[str]) -> None:
     refused = run(build(), ["masters", "move", *lists, "--gone", "x:1"])
     assert refused.exit_code == 2
     assert "x:1 is not one of --from" in refused.output
+    groups = [f"redis+sentinel://127.0.0.1:{port}/g" for port in (1, 2)]
+    namesakes = run(build(), ["masters", "move", "--from", groups[0], "--to", groups[1]])
+    assert namesakes.exit_code == 2
+    assert "--to: sentinel:g is in both lists" in namesakes.output
     wrong = run(build(), ["masters", "move", "--from", urls[6], "--to", urls[7]])
     assert wrong.exit_code == 1
-    assert "no client has used that list" in wrong.output
+    assert "no client uses that list" in wrong.output

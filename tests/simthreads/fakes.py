@@ -371,6 +371,12 @@ def uniform(low: float, high: float) -> float:
     return real_random.uniform(low, high) if State.kernel is None else State.kernel.chance.uniform(low, high)
 
 
+class _Random:
+    """A generator of one's own, which draws from that of the running schedule."""
+
+    uniform = staticmethod(uniform)
+
+
 def getpid() -> int:
     """Return the id of the running process."""
     enter()
@@ -421,6 +427,6 @@ def all_of(gates: ModuleType) -> dict[str, Any]:
         "select": _Instead(real_select, poll=Poll),
         "socket": _Instead(real_socket, socket=Socket, socketpair=socketpair),
         "atexit": SimpleNamespace(register=register),
-        "random": _Instead(real_random, uniform=uniform),
+        "random": _Instead(real_random, uniform=uniform, Random=_Random),
         "sys": _Instead(real_sys, is_finalizing=is_finalizing),
     }

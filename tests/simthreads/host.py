@@ -13,7 +13,7 @@ from sim.network import Connection
 from sim.world import MICROSECOND, Drifting
 
 from redlatch import Client, impl
-from redlatch.wire import connect
+from redlatch.wire import connect, scripting
 
 from . import fakes
 from .kernel import Kernel, SimWorld, Thread
@@ -132,7 +132,9 @@ class ThreadHost(Host):
         self.dead = True
 
 
-def dial(master: Any, timeout: float, tracking: bool = True, extension: Any = None) -> Any:
+def dial(
+    master: Any, timeout: float, tracking: bool = True, extension: Any = None, scripts: scripting.Scripts = "auto"
+) -> Any:
     """Connect to a simulated master; replaces `redlatch.wire.connect.dial`."""
     kernel = fakes.State.kernel
     assert kernel is not None and kernel.current is not None

@@ -117,7 +117,7 @@ _LEADER_PROMOTE = '''\
 '''
 
 _CLOSE = '''\
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """Undo what is under way, wait a bounded time for the answers, then close every connection."""
         if self._connections.closing:
             return
@@ -165,6 +165,7 @@ class Dialler:
         ready: called in the dialling thread with (index, Connection).
         failed: called in the dialling thread with (index, exception), after every failed try.
         tracking: as for `dial`.
+        connect: dials once.
     """
 
     def __init__(
@@ -174,12 +175,14 @@ class Dialler:
         ready: Callable[[int, Connection], None],
         failed: Callable[[int, Exception], None],
         tracking: bool = True,
+        connect: Callable[[Any, float, bool, Any], Connection] | None = None,
     ) -> None:
         self._masters = masters
         self._timeout = timeout
         self._ready = ready
         self._failed = failed
         self._tracking = tracking
+        self._connect = connect or dial
         self._closed = threading.Event()
 
     def start(self, index: int, pause: float = 0.0, extension: HandshakeExtension | None = None) -> None:
@@ -195,7 +198,7 @@ class Dialler:
     def _run(self, index: int, pause: float, extension: HandshakeExtension | None) -> None:
         while not self._closed.wait(pause * random.uniform(0.5, 1.0)):
             try:
-                connection = dial(self._masters[index], self._timeout, self._tracking, extension)
+                connection = self._connect(self._masters[index], self._timeout, self._tracking, extension)
             except Exception as error:  # whatever keeps a master from voting is that master's cause
                 self._failed(index, error)
                 extension = extension and extension.repeated()

@@ -10,11 +10,15 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.grants import Grant
 from support.builds import builds
+
+from .worker import Options
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 FACES = ("threads", "asyncio")
@@ -24,14 +28,16 @@ BUILDS = ("c", "c", "c", "python") if len(builds()) > 1 else ("python",)
 class Worker:
     """One process, and the thread that reads its reports."""
 
-    def __init__(self, number: int, who: str, arguments: list[str], crew: Crew) -> None:
+    def __init__(self, number: int, who: str, options: Options, crew: Crew) -> None:
         self.number = number
+        # When its last grant began that was reported, in ns.
+        self.granted_ns = 0
         # One pair of bytes and descriptors for each report.
         self.sizes: list[tuple[int, int]] = []
         face, build = FACES[number % len(FACES)], BUILDS[number % len(BUILDS)]
         self.label = f"{face}, {build}"
         self.process = subprocess.Popen(
-            [sys.executable, WORKER, who, *arguments, face],
+            [sys.executable, WORKER, who, face, json.dumps(asdict(options))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,11 +61,19 @@ class Worker:
         if "rss" in said:
             self.sizes.append((said["rss"], said["fds"]))
         else:
-            self._crew.grants.append(Grant(**said))
+            grant = Grant(**said)
+            self.granted_ns = max(self.granted_ns, grant.start)
+            self._crew.grants.append(grant)
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
         self._errors += [line for line in self.process.stderr if not line.startswith(("master ", "the clock of"))]
+
+    def end(self) -> None:
+        """Let it end."""
+        self.process.send_signal(signal.SIGCONT)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
     def finish(self) -> list[str]:
         """Wait for its end; return its errors."""
@@ -83,21 +97,21 @@ class Crew:
 
     Args:
         size: the number of processes.
-        arguments: the arguments of each process, without its name and its face.
+        options: what each process is to do.
     """
 
-    def __init__(self, size: int, arguments: list[str], chance: random.Random) -> None:
+    def __init__(self, size: int, options: Options, chance: random.Random) -> None:
         # The grants that were reported since the last look.
         self.grants: deque[Grant] = deque()
         self.wrong: list[str] = []
-        self._arguments = arguments
+        self.options = options
         self._chance = chance
         self._hired = 0
         self.workers = [self._hire(number) for number in range(size)]
 
     def _hire(self, number: int) -> Worker:
         self._hired += 1
-        return Worker(number, f"w{self._hired}", self._arguments, self)
+        return Worker(number, f"w{self._hired}", self.options, self)
 
     def stop(self) -> int:
         """Stop one process (SIGSTOP); return its number."""
@@ -120,11 +134,32 @@ class Crew:
         self.wrong += worker.finish()
         self.workers[number] = self._hire(number)
 
+    def deploy(self, options: Options, ready: Callable[[Worker], object]) -> None:
+        """Replace the processes one after another, as a rolling deployment does.
+
+        Args:
+            options: what the new processes are to do.
+            ready: waits until a new process works. Then the old one ends.
+        """
+        self.options = options
+        old = list(self.workers)
+        for number, worker in enumerate(old):
+            self.workers[number] = self._hire(number)
+            try:
+                ready(self.workers[number])
+            finally:
+                worker.end()
+        for worker in old:
+            self.wrong += worker.finish()
+
+    def taken(self) -> list[Grant]:
+        """Take the grants that were reported since the last call."""
+        # Other threads append meanwhile.
+        return [self.grants.popleft() for _ in range(len(self.grants))]
+
     def end(self) -> None:
         """End all processes, and wait for them."""
         for worker in self.workers:
-            worker.process.send_signal(signal.SIGCONT)
-            assert worker.process.stdin is not None
-            worker.process.stdin.close()
+            worker.end()
         for worker in self.workers:
             self.wrong += worker.finish()

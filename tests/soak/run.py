@@ -16,9 +16,10 @@ from redlatch.wire.net import now_ns
 
 from .crew import Crew, Worker
 from .faults import Trouble
+from .worker import Options
 
 TTL = 1.5
-NAMES = "one,two,three"
+NAMES = ["one", "two", "three"]
 SECOND = 1_000_000_000
 
 # Older reports are complete: a process is stopped for at most 3 s, and a lock lives for TTL.
@@ -37,11 +38,16 @@ class Result:
 
 
 class Judge:
-    """Judges a history that grows, and drops the grants that are settled."""
+    """Judges a history that grows, and drops the grants that are settled.
 
-    def __init__(self) -> None:
+    Args:
+        strictly: whether fences increase with every holder, as `fences_back` has it.
+    """
+
+    def __init__(self, strictly: bool = True) -> None:
         self.grants = self.overlaps = self.fences = 0
         self.wrong: list[str] = []
+        self._strictly = strictly
         self._open: list[Grant] = []
 
     def look(self, fresh: list[Grant], until_ns: int) -> None:
@@ -50,7 +56,7 @@ class Judge:
         self._open = []
         for grants in history.values():
             settled = [grant for grant in grants if grant.start <= until_ns]
-            double, back = list(overlaps(settled, 1)), list(fences_back(settled, strictly=True))
+            double, back = list(overlaps(settled, 1)), list(fences_back(settled, self._strictly))
             self.overlaps += len(double)
             self.fences += len(back)
             self.wrong += double + back
@@ -68,14 +74,14 @@ def soak(
     began = time.monotonic()
     fleet = embedded.masters(masters)
     with fleet as urls:
-        crew = Crew(processes, [",".join(urls), NAMES, str(TTL)], chance)
+        crew = Crew(processes, Options(urls, NAMES, TTL, TTL), chance)
         trouble = Trouble(fleet, crew, chance, TTL)
         try:
             _go_on(seconds, every, trouble, crew, judge, tell)
         finally:
             trouble.mend(everything=True)
             crew.end()
-        judge.look(_taken(crew), now_ns() + SECOND)
+        judge.look(crew.taken(), now_ns() + SECOND)
         result.wrong += crew.wrong + judge.wrong + _left(urls)
     minutes = (time.monotonic() - began) / 60
     growth = {f"{worker.number} ({worker.label})": more for worker in crew.workers if (more := grown(worker))}
@@ -109,7 +115,7 @@ def _go_on(
         if now >= next_look:
             next_look += 60.0
             before = judge.grants
-            judge.look(_taken(crew), now_ns() - SETTLED_NS)
+            judge.look(crew.taken(), now_ns() - SETTLED_NS)
             more = judge.grants - before
             biggest = max((worker.sizes[-1] for worker in crew.workers if worker.sizes), default=(0, 0))
             tell(
@@ -118,11 +124,6 @@ def _go_on(
                 f"biggest process {biggest[0] >> 20} MiB, {biggest[1]} descriptors"
             )
         time.sleep(0.02)
-
-
-def _taken(crew: Crew) -> list[Grant]:
-    # Other threads append meanwhile.
-    return [crew.grants.popleft() for _ in range(len(crew.grants))]
 
 
 def grown(worker: Worker) -> tuple[int, int] | None:

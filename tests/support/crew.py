@@ -12,6 +12,8 @@ from redlatch import impl
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.connections import Connections
+from redlatch.drivers.held_locks import HeldLocks
+from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.wire.connect import dial
 
 from .dialling import PATIENCE, master_of
@@ -58,8 +60,18 @@ class Crew:
         self.followers = build.module("drivers.followers").Followers(
             self.leader, self.chain, self.connections, self.background, self.clock
         )
+        self.schedule = UpkeepSchedule(self.policy)
+        self.held_locks = HeldLocks(self.policy, self.queues)
         self.closing = Closing(
-            self.leader, self.chain, self.watchers, self.queues, self.connections, self.background, self.clock
+            self.leader,
+            self.chain,
+            self.watchers,
+            self.queues,
+            self.connections,
+            self.background,
+            self.clock,
+            self.schedule,
+            self.held_locks,
         )
         self.url = url
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from redlatch.config import Master, masters_of
+from redlatch.masters.listed import masters_of
+from redlatch.masters.master import Master
 from redlatch.wire.connect import Connection, HandshakeExtension, dial
 
 PATIENCE = 10.0

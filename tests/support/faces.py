@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -88,7 +89,8 @@ class Faced:
     """A client or a lock of either face. Its calls block, and fail instead of hanging."""
 
     _CALLS = frozenset(
-        "acquire release extend locked owned connect close acquire_many release_many extend_many".split()
+        "acquire release extend locked owned connect close acquire_many release_many extend_many "
+        "wait notify notify_all count_down".split()
     )
 
     def __init__(self, raw: Any, start: Callable[..., Future[Any]]) -> None:
@@ -108,6 +110,12 @@ class Faced:
     def semaphore(self, *args: Any, **named: Any) -> Faced:
         return Faced(self.raw.semaphore(*args, **named), self._start)
 
+    def condition(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.condition(*args, **named), self._start)
+
+    def latch(self, *args: Any, **named: Any) -> Faced:
+        return Faced(self.raw.latch(*args, **named), self._start)
+
     def multi_lock(self, *args: Any, **named: Any) -> Faced:
         return Faced(self.raw.multi_lock(*args, **named), self._start)
 
@@ -122,8 +130,16 @@ class Faced:
 
     def __getattr__(self, name: str) -> Any:
         if name in self._CALLS:
-            return lambda *args, **named: self.start(name, *args, **named).result(PATIENCE)
+            return lambda *args, **named: _result(self.start(name, *args, **named))
         return getattr(self.raw, name)
+
+
+def _result(future: Future[Any]) -> Any:
+    """Return the result of a call; if it hangs, show where every thread is."""
+    finished, _ = wait([future], PATIENCE)
+    if not finished:
+        faulthandler.dump_traceback(2)
+    return future.result(0)
 
 
 class Face:

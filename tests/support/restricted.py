@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
-from redlatch.config import Master
 from redlatch.locks.factory import BaseClient
+from redlatch.masters.master import Master
 from redlatch.testing import embedded
 
 OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
@@ -25,7 +25,7 @@ KEYS = ["~lock*", "~n*", "~?guard"]
 
 def rights(program: str) -> list[str]:
     """Return the rights that docs/operations.md lists; a server that knows no subcommands gets whole commands."""
-    section = OPERATIONS.read_text().partition("\n## Access rights\n")[2].partition("\n## ")[0]
+    section = OPERATIONS.read_text().partition("\n## Access rights\n")[2].partition("\n### Without scripts\n")[0]
     found = sorted(set(re.findall(r"\+[a-z]+(?:\|[a-z]+)?", section)))
     return found if program != "old" else sorted({right.partition("|")[0] for right in found})
 
@@ -63,13 +63,15 @@ def restrict() -> None:
 
     def entered(self: embedded.Masters) -> list[str]:
         urls = enter(self)
-        for url in urls:
+        # A sentinel has users of its own.
+        for url in () if self._arguments else urls:
             admit(url)
         return urls
 
     def started(self: embedded.Masters, index: int) -> None:
         start(self, index)
-        admit(self.urls[index])
+        if not self._arguments:
+            admit(self.urls[index])
 
     BaseClient._masters_of = staticmethod(restricted)
     embedded.Masters.__enter__ = entered  # type: ignore[method-assign]
@@ -77,6 +79,6 @@ def restrict() -> None:
 
 
 def _as_user(master: Any) -> Any:
-    if isinstance(master, str) and master.startswith("redis://") and "@" not in master:
+    if isinstance(master, str) and master.startswith(("redis://", "redis+sentinel://")) and "@" not in master:
         return master.replace("://", f"://{USER}:{PASSWORD}@")
     return master

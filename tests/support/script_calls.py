@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from hiredis import Reader
 
-from redlatch.votes import family_scripts, scripts
+from redlatch.votes import condition_scripts, family_scripts, scripts
 from redlatch.votes.commands import BY_SHA, FULL_TEXT
 from redlatch.votes.scripts import Script
 
 _NAMES = {
     value: name
-    for module in (scripts, family_scripts)
+    for module in (scripts, family_scripts, condition_scripts)
     for name, value in vars(module).items()
     if isinstance(value, Script)
 }

@@ -93,7 +93,7 @@ class Play:
                 ballot.no += 1
             elif vote == "!":
                 ballot.failed += 1
-                ballot.causes = {**(ballot.causes or {}), index: ConnectionResetError(f"broken {index}")}
+                ballot.causes = {**(ballot.causes or {}), index: ConnectionRefusedError(f"broken {index}")}
         ballot.decided = ballot.settled()
 
     def run(self, steps: Iterator[Any], *script: Votes) -> Any:

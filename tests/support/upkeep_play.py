@@ -49,6 +49,7 @@ class Play:
         self.term = self.upkeep.begin(NOW)
         policy: Any = SimpleNamespace(
             doubts=build.module("quorum.policy").Doubts(),
+            released_ns=0,
             random=lambda: 0.5,
             validity_ns=lambda ttl_ms: ttl_ms * MILLISECOND,
             ttl_ms_for=lambda ns: ns // MILLISECOND,
