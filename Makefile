@@ -4,6 +4,7 @@
 #   make hot    the time of the functions that every lock uses
 #   make check  the linters and the quick tests, in a minute
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
+#   make operations TIMES=100   the same, while masters are restarted, flushed, replaced and failed over
 #   make fuzz SECONDS=600   arbitrary replies
 # Each target makes .venv and installs the packages that it needs. A second run does not repeat this.
 # See CONTRIBUTING.md.
@@ -18,22 +19,22 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test check bench hot lint instructions sanitize soak fuzz clean
+.PHONY: demo test check bench hot lint instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
 
-# Three tests at a time, for two cores, because most tests wait most of the time.
-THREE := -n 3 --dist worksteal
+# Four tests at a time, for two cores, because most tests wait most of the time.
+FOUR := -n 4 --dist worksteal
 
 test: $(VENV)/.with-test $(VENV)/.peers
-	$(BIN)/python -m pytest $(THREE) $(TESTS)
+	$(BIN)/python -m pytest $(FOUR) $(TESTS)
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
 LAYERS := votes quorum guard wire drivers locks
 QUICK := config docs errors faces impl proxy reprs secrecy
 check: lint
-	$(BIN)/python -m pytest -q $(THREE) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q $(FOUR) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/redlatch bench $(BENCH)
@@ -64,7 +65,7 @@ sanitize:
 	    REDLATCH_CFLAGS="-fsanitize=address,undefined -g -O1" .venv-asan/.with-test
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	    .venv-asan/bin/python -m pytest --timeout 3600 $(THREE) $(UNSANITIZED:%=--deselect %) $(TESTS)
+	    .venv-asan/bin/python -m pytest --timeout 3600 $(FOUR) $(UNSANITIZED:%=--deselect %) $(TESTS)
 
 # Print a summary every minute. Any error fails the target.
 HOURS ?= 1
@@ -72,15 +73,20 @@ SEED ?= 0
 soak: $(VENV)/.with-test
 	$(BIN)/python -m tests.soak --hours $(HOURS) --seed $(SEED)
 
+# Fail if a lock has two holders. For one kind: ONLY="--only move"
+TIMES ?= 100
+operations: $(VENV)/.with-test
+	$(BIN)/python -m tests.soak.operations --times $(TIMES) $(ONLY)
+
 # Send arbitrary replies for this many seconds. Useful inputs and findings are stored in build/corpus.
 SECONDS ?= 600
 fuzz: $(VENV)/.with-test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --corpus build/corpus
 
-# The tests of the peers, from their source distributions.
-$(VENV)/.peers: | $(VENV)/.with-test
+# The tests of the peers and frameworks, from their source distributions.
+$(VENV)/.peers: tests/compat/versions.py | $(VENV)/.with-test
 	@$(PIP) download --no-deps --no-binary :all: --dest $@.new $$($(BIN)/python tests/compat/versions.py) >/dev/null \
-	    && mv $@.new $@ || echo "The tests of the peers could not be downloaded, so make test leaves them out." >&2
+	    && rm -rf $@ && mv $@.new $@ || echo "The tests of the peers could not be downloaded, so make test leaves them out." >&2
 
 clean:
 	rm -rf $(VENV) .venv-asan build src/*.egg-info
