@@ -151,6 +151,20 @@ def die(what: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Lingering(Singleton):
+    """Keeps its lock after its result was stored, until the test opens a gate."""
+
+    abstract = True
+
+    def on_success(self, retval: str, task_id: str, args: Any, kwargs: Any) -> None:
+        wait_for(retval)
+
+
+@app.task(base=Lingering, run_ttl=LONG)
+def linger(what: str) -> str:
+    return what
+
+
 @app.task(base=Singleton, bind=True)
 def guarded(self: Any, what: str) -> str:
     """Tell what the lock says, before and after the test has taken it away."""

@@ -12,6 +12,7 @@ import redis
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
 from support.faces import await_true
 
+from redlatch.celery import Singleton, singleton
 from redlatch.testing import embedded
 
 from .conftest import TTL, Site
@@ -71,6 +72,37 @@ def test_a_task_that_fails_releases_its_lock(site: Site, queue: str, name: str) 
     with pytest.raises(Exception, match=name):
         site.tasks.fail.apply_async([name], queue=queue).get(timeout=30)
     site.await_free(site.tasks.fail, name)
+
+
+def test_who_has_the_result_of_a_task_may_publish_the_next_one(
+    site: Site, prefork: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is released after the result was stored. A publisher waits for that, and not for a task that runs."""
+
+    def ended(self: Singleton, task_id: str) -> bool:
+        found = has_ended(self, task_id)
+        site.open_gate(name)
+        return found
+
+    has_ended = Singleton._has_ended
+    monkeypatch.setattr(Singleton, "_has_ended", ended)
+    monkeypatch.setattr(singleton, "WAIT", 30.0)
+    first = site.tasks.linger.apply_async([name], queue=prefork)
+    assert first.get(timeout=30) == name
+    assert site.holder(site.tasks.linger, name) is not None
+    second = site.tasks.linger.apply_async([name], queue=prefork)
+    assert second.id != first.id
+    assert second.get(timeout=30) == name
+
+
+def test_a_lock_that_stays_after_the_result_makes_a_duplicate(
+    site: Site, prefork: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(singleton, "WAIT", 0.1)
+    first = site.tasks.linger.apply_async([name], queue=prefork)
+    assert first.get(timeout=30) == name
+    assert site.tasks.linger.apply_async([name], queue=prefork).id == first.id
+    site.open_gate(name)
 
 
 def test_a_soft_time_limit_releases_the_lock(site: Site, prefork: str, name: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery import Task, states
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Ignore, Reject
 from celery.result import EagerResult
 from celery.signals import task_postrun
@@ -29,7 +30,7 @@ logger = logging.getLogger("redlatch")
 
 CHOICES = ("raise", "ignore", "return_existing")
 
-# Seconds that a publisher waits while several publishers try at once, or the holder ends; and how often.
+# How many seconds a publisher waits while several publishers try at once, or the holder ends; and how many times.
 WAIT, TRIES = 0.5, 5
 
 # The attribute of a request with the lock of the running task.
@@ -183,11 +184,18 @@ class Singleton(Task):  # type: ignore[misc]
                     lock.release(wait=False)
                 raise
             found = client.holder(name)
-            if found is not None:
+            # A task whose result is stored releases its lock right after that.
+            if found is not None and (attempt or not self._has_ended(task_id_in(found))):
                 return "", task_id_in(found)
         raise LockBusy(
             f"several publishers try to acquire {name!r} at once, and none gets it; publish again later", name=name
         )
+
+    def _has_ended(self, task_id: str) -> bool:
+        """Return whether the result of a task is stored; False if results are not kept."""
+        if self.ignore_result or isinstance(self.backend, DisabledBackend):
+            return False
+        return bool(self.AsyncResult(task_id).ready())
 
     def _duplicate_of(self, holder: str, task_id: str, name: str) -> Any:
         """Return what `apply_async` returns for a duplicate, or raise."""
