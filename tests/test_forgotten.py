@@ -153,8 +153,8 @@ def test_row_51_a_waiting_task_keeps_a_client_alive_that_has_no_other_reference(
             assert await held.acquire(timeout=PATIENCE)
             client = AsyncClient(three, attempt_timeout=PATIENCE)
             driver = weakref.ref(client._driver)
-            # This task watches the masters.
-            first = asyncio.create_task(client.lock(name, ttl=1.0).acquire())
+            # This task watches the masters. Its attempts end with its ttl, also if this process stands still for long.
+            first = asyncio.create_task(client.lock(name, ttl=5.0).acquire())
             # This task queues behind the first.
             second = asyncio.create_task(client.lock(name, ttl=1.0).acquire())
             del client

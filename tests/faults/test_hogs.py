@@ -144,7 +144,7 @@ def liar(name: str) -> Iterator[Any]:
 def test_row_44_a_master_that_reads_nothing_and_answers_a_little_is_dropped(
     connect: Face, hog: Any, three: list[str], name: str
 ) -> None:
-    client = connect([*three[:2], hog.url], guard=None)
+    client = connect([*three[:2], hog.url], guard=None, attempt_timeout=PATIENCE)
     client.connect()
     names = [f"{name}-{number}" for number in range(BATCH)]
     sent = 0

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from support.faces import PATIENCE, await_true
 
+from redlatch.celery.client import client_of
 from redlatch.testing import embedded
 
 # Seconds: how long a lock lives after its worker has died, in all tests.
@@ -176,3 +178,14 @@ def nobody(site: Site, name: str) -> Callable[[], list[bytes]]:
         return found
 
     return messages
+
+
+@pytest.fixture
+def other(site: Site) -> Iterator[Celery]:
+    """Another app on the broker of the site."""
+    app = Celery("other", broker=site.broker)
+    yield app
+    client_of(app).close()
+    for pool in (app.producer_pool, app.pool):
+        pool.force_close_all()
+    app.close()

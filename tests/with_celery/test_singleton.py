@@ -187,13 +187,14 @@ def test_an_interrupt_while_the_message_is_sent_leaves_no_lock(
     assert site.holder(site.tasks.work, name) is None
 
 
-def test_without_a_quorum_nothing_is_published(site: Site, name: str, nobody: Messages, closed_ports: Any) -> None:
-    app = Celery("other", broker=site.broker)
+def test_without_a_quorum_nothing_is_published(
+    site: Site, other: Celery, name: str, nobody: Messages, closed_ports: Any
+) -> None:
     masters = [site.masters[0], *closed_ports(2)]
     # A prefix of its own, because clients with one prefix have the same masters.
-    app.conf.update(redlatch_masters=masters, redlatch_options={"attempt_timeout": 0.2, "prefix": name})
+    other.conf.update(redlatch_masters=masters, redlatch_options={"attempt_timeout": 0.2, "prefix": name})
 
-    @app.task(base=Singleton)
+    @other.task(base=Singleton)
     def some(what: str) -> None: ...
 
     with pytest.raises(QuorumUnavailable):
@@ -211,10 +212,8 @@ def test_publishing_needs_masters() -> None:
         some.delay()
 
 
-def test_the_broker_is_the_master_by_default(site: Site, name: str) -> None:
-    app = Celery("other", broker=site.broker)
-
-    @app.task(base=Singleton)
+def test_the_broker_is_the_master_by_default(site: Site, other: Celery, name: str) -> None:
+    @other.task(base=Singleton)
     def some(what: str) -> None: ...
 
     some.apply_async([name], queue=name)
@@ -222,12 +221,11 @@ def test_the_broker_is_the_master_by_default(site: Site, name: str) -> None:
         assert broker.pttl("redlatch:celery:" + some.lock_name([name], {})) > 0
 
 
-def test_an_eager_task_runs_and_leaves_no_lock(site: Site, name: str) -> None:
-    app = Celery("other", broker=site.broker)
-    app.conf.update(redlatch_masters=site.masters, task_always_eager=True)
+def test_an_eager_task_runs_and_leaves_no_lock(site: Site, other: Celery, name: str) -> None:
+    other.conf.update(redlatch_masters=site.masters, task_always_eager=True)
     seen = []
 
-    @app.task(base=Singleton, bind=True)
+    @other.task(base=Singleton, bind=True)
     def some(self: Any, what: str) -> str:
         self.lock.check()
         seen.append(self._client.holder(self.lock_name([what], {})))
