@@ -61,10 +61,11 @@ TEXTS = (
     "drivers.session",
     "drivers.threads",
     "drivers.wake_chain",
+    "locks.core",
 )
 SOURCES = {name: f"src/redlatch/{name.replace('.', '/')}.py" for name in TEXTS}
-# These two modules also exist as .pyx files.
-for name in ("wire.net", "drivers.sleeper"):
+# These modules also exist as .pyx files.
+for name in ("votes.payloads", "wire.net", "drivers.sleeper"):
     SOURCES[name] = f"ext/redlatch/_c/{name.replace('.', '/')}.pyx"
 
 # Directives for all classes of a module. Cython silently ignores these two directives on a class in a .pxd.
@@ -88,6 +89,9 @@ OF_CLASSES_BY_NAME = {
 FAST = {
     "votes.ballot",
     "votes.commands",
+    "votes.payloads",
+    "votes.key",
+    "locks.core",
     "quorum.acquire",
     "quorum.attempt",
     "quorum.batch",

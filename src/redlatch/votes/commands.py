@@ -1,4 +1,4 @@
-"""The bytes of every command, and the vote that each reply to it means. No other module knows either.
+"""The bytes of every command (with `payloads`), and the vote that each reply to it means. No other module knows either.
 
 The bytes depend on the dialect of the server. `DELIFEQ` (Valkey 9) and `DELEX .. IFEQ` (Redis 8.4) cost the server a
 quarter of a release by script. Every server runs the scripts, by SHA or in full.
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, PULSE, RELEASE, Script
+
+from .payloads import delex, delifeq, set_nx
 
 # The dialects of servers. FULL_TEXT works with every server and also loads the script.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
@@ -50,23 +52,9 @@ def pack(*words: bytes | str | int) -> bytes:
     return b"".join(parts)
 
 
-_SET = b"*6\r\n$3\r\nSET\r\n"
 _PTTL = b"*2\r\n$4\r\nPTTL\r\n"
 _STRLEN = b"*2\r\n$6\r\nSTRLEN\r\n"
 _NOTE = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
-_DELIFEQ = b"*3\r\n$7\r\nDELIFEQ\r\n"
-_DELEX = b"*4\r\n$5\r\nDELEX\r\n"
-_IFEQ = b"\r\n$4\r\nIFEQ\r\n"
-
-# The end of a SET command, by its ttl in milliseconds. Most clients use only a few ttls.
-_ENDINGS: dict[int, bytes] = {}
-
-
-def _ending(ttl_ms: int) -> bytes:
-    ending = b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(ttl_ms)), ttl_ms)
-    if len(_ENDINGS) < 1024:
-        _ENDINGS[ttl_ms] = ending
-    return ending
 
 
 class Command:
@@ -144,9 +132,7 @@ class Acquire(Command):
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:
-        key, token = self.key, self.token
-        ending = _ENDINGS.get(self.ttl_ms) or _ending(self.ttl_ms)
-        return b"".join((_SET, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, ending))
+        return set_nx(self.key, self.token, self.ttl_ms)
 
     def undo(self) -> Command | None:
         return new_release(self.key, self.token, self.since_ns)
@@ -219,12 +205,11 @@ class Release(Command):
         self.releases = True
 
     def payload(self, dialect: int) -> bytes:
-        key, token = self.key, self.token
         if dialect == DELIFEQ:
-            return b"".join((_DELIFEQ, _LENGTHS[len(key)], key, b"\r\n", _LENGTHS[len(token)], token, b"\r\n"))
+            return delifeq(self.key, self.token)
         if dialect == DELEX:
-            return b"".join((_DELEX, _LENGTHS[len(key)], key, _IFEQ, _LENGTHS[len(token)], token, b"\r\n"))
-        return _call(RELEASE, dialect, key, token)
+            return delex(self.key, self.token)
+        return _call(RELEASE, dialect, self.key, self.token)
 
 
 def new_release(key: bytes, token: bytes, since_ns: int) -> Release:

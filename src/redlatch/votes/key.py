@@ -34,7 +34,7 @@ def key_of(prefix: bytes, name: object) -> bytes:
         raw = bytes(name)
     else:
         raise TypeError(f"name: str or bytes is needed, not {type(name).__name__}")
-    key = prefix + raw
+    key = prefix + raw if prefix else raw
     if not raw or len(key) > MAX_BYTES or 0 in key:
         what = "it is empty" if not raw else "it contains a NUL" if 0 in key else f"{len(key)} bytes with the prefix"
         raise ConfigurationError(f"name: must have 1 to {MAX_BYTES} bytes and no NUL; {what}", name=name)

@@ -28,6 +28,7 @@ cdef class Ballot:
 
     @cython.final
     cdef _begin(self, Command command, int size, int quorum, long long until_ns)
+    @cython.locals(lost=int, kept=int, undecided=int, against=int)
     cpdef bint settled(self)
     cpdef bint settled_again(self)
     cpdef ask_only(self, int index, long long until_ns)
@@ -40,6 +41,7 @@ cdef class Ballot:
     cpdef reopen(self, long long until_ns)
     cpdef withdraw(self)
     cpdef bint refused(self)
+    @cython.locals(silent=int)
     cpdef bint unavailable(self)
 
 

@@ -2,6 +2,8 @@
 
 cimport cython
 
+from redlatch._c.votes.payloads cimport delex, delifeq, set_nx
+
 
 cdef class Command:
     cdef public object yes
@@ -19,9 +21,6 @@ cdef class Command:
     cpdef undo(self)
     cpdef bint expects(self, answer) except -1
     cpdef Command again(self)
-
-
-cdef bytes _ending(long long ttl_ms)
 
 
 @cython.final
