@@ -26,7 +26,7 @@ from test_layers import HOT
 
 import redlatch
 
-WRITTEN_TWICE = {"wire.net", "drivers.sleeper"}
+WRITTEN_TWICE = {"wire.net", "drivers.sleeper", "votes.payloads"}
 
 TWINS = [
     (redlatch.Client, redlatch.AsyncClient),

@@ -61,9 +61,11 @@ class AsyncLock(BaseLock):
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
+        elif timeout is None and blocking is False:
+            timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
-        return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout, self)
+        return self._acquiring(timeout, self)  # type: ignore[no-any-return]
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
@@ -80,7 +82,7 @@ class AsyncLock(BaseLock):
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
         if wait:
-            return self._shared.driver.release(self._hold, self._ttl_ms)
+            return self._releasing()  # type: ignore[no-any-return]
         return self._shared.driver.release_nowait(self._hold, self)
 
     async def extend(self, ttl: float | None = None) -> None:
@@ -339,7 +341,7 @@ class AsyncClient(BaseClient):
             return self._new(AsyncLock, name, ttl, options | dict(cancel_on_loss=cancel_on_loss))
         return AsyncLock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name), self._plain),
+            self._hold_named(self._prefix, name, self._plain),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

@@ -60,6 +60,8 @@ class Lock(BaseLock):
         """
         if timeout is None and blocking is True:
             timeout = self._timeout
+        elif timeout is None and blocking is False:
+            timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
         driver, hold, ticket = self._shared.driver, self._hold, object()
@@ -339,7 +341,7 @@ class Client(BaseClient):
             return self._new(Lock, name, ttl, options)
         return Lock(
             self._shared,
-            self._hold_of(name, self._key_of(self._prefix, name), self._plain),
+            self._hold_named(self._prefix, name, self._plain),
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )

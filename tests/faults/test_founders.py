@@ -24,7 +24,7 @@ TRIALS = 24
 def test_a_founder_that_is_killed_at_any_moment_keeps_no_master_out() -> None:
     with embedded.masters(3) as urls:
         servers = [redis.Redis.from_url(url) for url in urls]
-        begun = set()
+        begun: set[tuple[object, ...]] = set()
         # A busy machine makes founders slower: then they get more time, until they are killed at different points.
         moments = (slower * trial * 0.0004 for slower in (1, 4, 16, 64) for trial in range(TRIALS))
         for number, seconds in enumerate(moments):

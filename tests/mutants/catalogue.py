@@ -148,15 +148,15 @@ MUTANTS = (
         "a lock without a ttl",
         "3, 4, 6",
         COMMANDS,
-        '        return b"".join((_SET, _LENGTHS[len(key)], key, b"\\r\\n", _LENGTHS[len(token)], token, ending))\n',
-        '        return pack(b"SET", key, token, b"NX")\n',
+        "        return set_nx(self.key, self.token, self.ttl_ms)\n",
+        '        return pack(b"SET", self.key, self.token, b"NX")\n',
     ),
     Mutant(
         "SET without NX",
         "10",
         COMMANDS,
-        '        return b"".join((_SET, _LENGTHS[len(key)], key, b"\\r\\n", _LENGTHS[len(token)], token, ending))\n',
-        '        return pack(b"SET", key, token, b"PX", self.ttl_ms)\n',
+        "        return set_nx(self.key, self.token, self.ttl_ms)\n",
+        '        return pack(b"SET", self.key, self.token, b"PX", self.ttl_ms)\n',
     ),
     # --- nothing is left behind ------------------------------------------------------------------------------
     Mutant(
@@ -271,8 +271,8 @@ MUTANTS = (
         "who passes a lease on releases it, too",
         "D5",
         RELEASE,
-        "queues.hand_off(policy, hold, started):\n        hold.free()\n        return\n    command",
-        "queues.hand_off(policy, hold, started):\n        pass\n    command",
+        "                hold.free()\n                self._rest = ENDED\n            return False\n",
+        "                pass\n            return False\n",
     ),
     Mutant(
         "who leaves the head calls nobody",

@@ -58,7 +58,9 @@ def prepare(folder: Path) -> None:
         text = text.replace(old, new)
     (folder / "test_them.py").write_text(text)
     # The fixture of the worker is Celery's own.
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider -p no:asyncio -p celery.contrib.pytest\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p no:cacheprovider -p no:asyncio -p celery.contrib.pytest\n"
+    )
 
 
 @pytest.mark.timeout(120)

@@ -16,7 +16,7 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 
 _PACKAGES = frozenset(
-    f"{__name__}.{name}" for name in ("drivers", "quorum", "quorum.kinds", "quorum.waiting", "votes", "wire")
+    f"{__name__}.{name}" for name in ("drivers", "locks", "quorum", "quorum.kinds", "quorum.waiting", "votes", "wire")
 )
 
 

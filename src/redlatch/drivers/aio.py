@@ -74,6 +74,7 @@ class Driver(Session):
         self._flushing = False
         self._writing: dict[int, int] = {}  # link index: descriptor that is watched for room to send
         self._deadlines = Deadlines()
+        self._never_ns = UNBOUNDED  # a field, because the compiled build knows its C type
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # when it goes off
         self._hurry: asyncio.TimerHandle | None = None  # looks for silent masters (see `Fleet.hurry`)
@@ -174,14 +175,16 @@ class Driver(Session):
                 hold.claim(ticket)
             if get_running_loop() is not self.home or not self._connections.usable:
                 await self.connect()
+            checked = True
             for effect in steps:
                 if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind
                     self._send(effect.ballots)
                     continue
                 if called:
                     self.wake_called()
-                if not self._connections.usable:
+                if not (checked or self._connections.usable):
                     self._connections.check()
+                checked = False  # others run while this call waits
                 if isinstance(effect, Ballot):
                     await self._ask(effect)
                     if not effect.decided:
@@ -436,7 +439,7 @@ class Driver(Session):
         assert self._loop is not None
         future = new_light_future(self._loop, until_ns)
         # Only a queue entry without a time limit needs no deadline.
-        if until_ns != UNBOUNDED:
+        if until_ns != self._never_ns:
             now = self._clock.now()
             self._deadlines.add(future, now)
             if self._timer is None:

@@ -23,16 +23,18 @@ class Deadlines:
         self._queue: list[LightFuture] = []  # that queue
         self._added = 0
         self._most = SWEEP
+        # Fields, because the compiled build knows their C types.
+        self._tick_ns, self._often = MILLISECOND, SWEEP
 
     def add(self, future: LightFuture, now_ns: int) -> None:
         """Add a future that a task waits for until its `until_ns`."""
-        wait_ms = max(0, (future.until_ns - now_ns) // MILLISECOND)  # its time may be over already
+        wait_ms = 0 if future.until_ns < now_ns else (future.until_ns - now_ns) // self._tick_ns
         if wait_ms != self._wait_ms:
             self._wait_ms = wait_ms
             self._queue = self._queues.setdefault(wait_ms, [])
         self._queue.append(future)
         self._added += 1
-        if self._added >= SWEEP:
+        if self._added >= self._often:
             self._sweep()
 
     def _sweep(self) -> None:

@@ -9,6 +9,7 @@ import time
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from struct import Struct
 from typing import Any, NoReturn
 
 from .. import config, impl
@@ -79,6 +80,7 @@ class BaseClient:
         implementation = impl.for_clients()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
         self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
+        self._hold_named: Callable[[bytes, Any, Any], Hold] = implementation.module("quorum.hold").hold_on
         self._plain: Any = implementation.module("quorum.kinds.plain").PLAIN
         self._fenced: Any = implementation.module("quorum.kinds.fenced").Fenced
         self._fair: Any = implementation.module("quorum.kinds.fair").Fair
@@ -183,10 +185,9 @@ class BaseClient:
 
         The type of the list allows None, which `Batch` uses in place of a lock.
         """
-        shared, prefix, key_of, hold_of, plain = self._shared, self._prefix, self._key_of, self._hold_of, self._plain
+        shared, prefix, hold_on, plain = self._shared, self._prefix, self._hold_named, self._plain
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        given = several("names", names)
-        return [kind(shared, hold_of(name, key_of(prefix, name), plain), ttl_ms, None) for name in given]
+        return [kind(shared, hold_on(prefix, name, plain), ttl_ms, None) for name in several("names", names)]
 
     def _new(
         self,
@@ -313,7 +314,8 @@ def _check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse
         raise TypeError(f"refuse_late: True or False is needed, not {type(refuse_late).__name__}")
 
 
-_PIECES = [slice(start, start + 32) for start in range(0, 32 * 100, 32)]
+# Cuts 100 tokens of 32 characters out of a string.
+_CUT = Struct("32s" * 100)
 
 
 def _draw_tokens() -> list[bytes]:
@@ -322,7 +324,7 @@ def _draw_tokens() -> list[bytes]:
     The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
     processes never share tokens.
     """
-    return list(map(hexlify(secrets.token_bytes(16 * len(_PIECES))).__getitem__, _PIECES))
+    return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
 
 
 def _attempt_ns(attempt_timeout: object) -> int | None:

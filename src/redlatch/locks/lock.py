@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from .. import config
+from .. import config, impl
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
 from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
@@ -19,6 +19,12 @@ from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.units import SECOND
 from .driver import Driver
+
+# At run time `impl` provides the build.
+if TYPE_CHECKING:
+    from .core import Core
+else:
+    Core = impl.current.module("locks.core").Core
 
 logger = logging.getLogger("redlatch")
 
@@ -57,7 +63,7 @@ class Shared(Generic[AnyDriver]):
         self.no_scripts = no_scripts
 
 
-class BaseLock:
+class BaseLock(Core):
     """One holder's lock on one name.
 
     Args:
@@ -70,14 +76,11 @@ class BaseLock:
         upkeep: the care for this lock while it is held, or None; the drivers read it.
     """
 
-    __slots__ = ("__weakref__", "_hold", "_shared", "_timeout", "_ttl_ms", "upkeep")
+    __slots__ = ()
 
-    def __init__(self, shared: Shared[Any], hold: Hold, ttl_ms: int, timeout: float | None) -> None:
-        self._shared: Shared[Any] = shared
-        self._hold = hold
-        self._ttl_ms = ttl_ms
-        self._timeout = timeout
-        self.upkeep: Upkeep | None = None
+    _shared: Shared[Any]
+    _hold: Hold
+    upkeep: Upkeep | None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it belongs to one holder in one process")

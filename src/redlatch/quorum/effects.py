@@ -48,3 +48,11 @@ class Answer:
 
 Effect = Ballot | list[Ballot] | Send | QueueEntry | Pause | Answer
 Steps = Generator[Effect, None, None]
+
+
+def _nothing() -> Steps:
+    yield from ()
+
+
+# The steps of a call that is over.
+ENDED = _nothing()

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command
+from ..votes.key import key_of
 from ..votes.units import MILLISECOND, UNBOUNDED
 from .claim import ASKING, FREE, HANDED_OFF, HELD, RELEASING, UNCONFIRMED, UNDOING, WAITING, Claim
 from .kinds.kind import Kind
@@ -56,6 +57,9 @@ class Hold(Claim):
     )
 
     def __init__(self, name: str | bytes, key: bytes, kind: Kind) -> None:
+        self._open(name, key, kind)
+
+    def _open(self, name: str | bytes, key: bytes, kind: Kind) -> None:
         self._begin(name)
         self.key = key
         self.kind = kind
@@ -315,3 +319,18 @@ class Hold(Claim):
     def held(self, now_ns: int) -> bool:
         """Return whether the hold has a lease whose deadline has not passed."""
         return self.state == HELD and now_ns < self.lease.deadline_ns
+
+
+def hold_on(prefix: bytes, name: str | bytes, kind: Kind) -> Hold:
+    """Return a hold on a name. One call costs less than those of `key_of` and of the constructor.
+
+    Args:
+        prefix: the prefix of every key of the client.
+        name, kind: as for `Hold`.
+
+    Raises:
+        TypeError, ConfigurationError: the name is invalid (see `key_of`).
+    """
+    hold: Hold = Hold.__new__(Hold)
+    hold._open(name, key_of(prefix, name), kind)
+    return hold

@@ -1,14 +1,15 @@
-# cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
-"""Release, as generators that yield effects (see `effects`).
+"""Release, as an iterator or a generator of effects (see `effects`).
 
+Mostly nobody of this client waits for the lock, and one ballot is enough. That way needs no generator (see `acquire`).
 Compiled as `redlatch._c.quorum.release`, too (see `redlatch._c`).
 Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 """
 
 from __future__ import annotations
 
-from .effects import Send, Steps
+from typing import Any, NoReturn
+
+from .effects import ENDED, Send, Steps
 from .hold import Hold
 from .outcome import RAN_OUT, end_release, loss
 from .policy import Policy
@@ -30,25 +31,107 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) ->
         LockLost: before the release the validity was over, or a quorum had forgotten the token.
         QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
     """
-    started = policy.clock.now()
-    late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.hand_off(policy, hold, started):
-        hold.free()
-        return
-    command = hold.releasing()
-    while True:
-        ballot = policy.ballot(command, started + patience_ns)
-        # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
+    return new_releasing(policy, queues, hold, patience_ns)  # type: ignore[return-value]
+
+
+class Releasing:
+    """The effects of one release; `release` makes it."""
+
+    __slots__ = ("_ballot", "_hold", "_late", "_patience_ns", "_policy", "_queues", "_resent", "_rest", "_started_ns")
+
+    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> None:
+        self._policy = policy
+        self._queues = queues
+        self._hold = hold
+        self._patience_ns = patience_ns
+        self._started_ns = 0
+        self._late = self._resent = False
+        # The ballot that is under way, and the generator that has taken over, if any.
+        self._ballot: Any = None
+        self._rest: Any = None
+
+    def __iter__(self) -> Releasing:
+        return self
+
+    def __next__(self) -> Any:
+        if self._rest is not None:
+            return next(self._rest)
+        if self._ballot is None:
+            if self._begun():
+                return self._ballot
+        elif self._ended():
+            self._rest = ENDED
+            raise StopIteration
+        self._rest = self._rest or self._go_on()
+        return next(self._rest)
+
+    def _begun(self) -> bool:
+        """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
+        policy, queues, hold = self._policy, self._queues, self._hold
+        self._begin_release()
         if queues.by_key:
-            yield Send([ballot])
-            queues.leave(hold, started, not late)
-            yield [ballot]
-        else:
-            yield ballot
-            queues.leave(hold, started, False)
-        if end_release(policy, hold, ballot, late, resent, started):
-            return
-        resent = True
+            if not (self._late or self._resent) and queues.hand_off(policy, hold, self._started_ns):
+                hold.free()
+                self._rest = ENDED
+            return False
+        self._ballot = policy.ballot(hold.releasing(), self._started_ns + self._patience_ns)
+        return True
+
+    def _begin_release(self) -> None:
+        self._started_ns = self._policy.clock.now()
+        self._late, self._resent = self._hold.begin_release(self._started_ns)
+
+    def _ended(self) -> bool:
+        """Leave the queue after the votes; return whether the release is over. Else it must be sent again."""
+        self._queues.leave(self._hold, self._started_ns, False)
+        return self._judge()
+
+    def _judge(self) -> bool:
+        over = end_release(self._policy, self._hold, self._ballot, self._late, self._resent, self._started_ns)
+        self._resent = True
+        return over
+
+    def _go_on(self) -> Steps:
+        """Send the release, and send it again while it has no verdict; others of this client may wait meanwhile."""
+        while True:
+            self._ballot = self._policy.ballot(self._hold.releasing(), self._started_ns + self._patience_ns)
+            # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
+            if self._queues.by_key:
+                yield Send([self._ballot])
+                self._queues.leave(self._hold, self._started_ns, not self._late)
+                yield [self._ballot]
+                over = self._judge()
+            else:
+                yield self._ballot
+                over = self._ended()
+            if over:
+                return
+
+    def send_only(self, released_lock: object) -> Steps:
+        """Send the release, and do not wait for votes."""
+        self._begin_release()
+        if self._queues.by_key and not (self._late or self._resent):
+            if self._queues.hand_off(self._policy, self._hold, self._started_ns):
+                self._hold.free()
+                return
+        self._ballot = self._policy.ballot(self._hold.releasing())
+        if not self._late and not self._resent:
+            self._ballot.released_lock = released_lock
+        yield Send([self._ballot])
+        self._queues.leave(self._hold, self._started_ns, not self._late)
+        self._hold.free()
+        if self._late:
+            raise loss(RAN_OUT, self._hold, self._policy.clock.now() - self._started_ns)
+
+    def close(self) -> None:
+        """End the release at the effect that it waits for, as a generator does."""
+        if self._rest is not None:
+            self._rest.close()
+
+    def throw(self, error: BaseException) -> NoReturn:
+        """End the release by an exception, as `close` does, and raise it."""
+        self.close()
+        raise error
 
 
 def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock: object) -> Steps:
@@ -62,16 +145,11 @@ def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock
         NotOwned: the lock is not held, or another thread is releasing it.
         LockLost: the validity was over before the release.
     """
-    started = policy.clock.now()
-    late, resent = hold.begin_release(started)
-    if queues.by_key and not (late or resent) and queues.hand_off(policy, hold, started):
-        hold.free()
-        return
-    ballot = policy.ballot(hold.releasing())
-    if not late and not resent:
-        ballot.released_lock = released_lock
-    yield Send([ballot])
-    queues.leave(hold, started, not late)
-    hold.free()
-    if late:
-        raise loss(RAN_OUT, hold, policy.clock.now() - started)
+    return new_releasing(policy, queues, hold, 0).send_only(released_lock)
+
+
+def new_releasing(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> Releasing:
+    """Return a new Releasing. A function costs less than a constructor."""
+    releasing: Releasing = Releasing.__new__(Releasing)
+    releasing._begin(policy, queues, hold, patience_ns)
+    return releasing

@@ -15,6 +15,7 @@ from redlatch.errors import ConfigurationError
 from redlatch.locks.batch import AnyLock
 from redlatch.locks.factory import BaseClient
 from redlatch.locks.options import Wakeups
+from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Retry
 from redlatch.sql.database import Database
 from redlatch.sql.dialling import DatabaseDial
@@ -76,6 +77,7 @@ class OnDatabase(BaseClient):
         """Refuse names that ShedLock's table cannot have; call this after `BaseClient.__init__`."""
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)
+            self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)
 
 
 def _key_for_shedlock(key_of: Callable[[bytes, object], bytes], prefix: bytes, name: object) -> bytes:
@@ -85,3 +87,9 @@ def _key_for_shedlock(key_of: Callable[[bytes, object], bytes], prefix: bytes, n
             f"name: ShedLock's table has names of at most {NAME_LENGTH} characters of text, prefix included"
         )
     return key
+
+
+def _hold_for_shedlock(
+    key_of: Callable[[bytes, object], bytes], hold_of: type[Hold], prefix: bytes, name: Any, kind: Any
+) -> Hold:
+    return hold_of(name, key_of(prefix, name), kind)

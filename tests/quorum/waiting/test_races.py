@@ -116,7 +116,7 @@ def test_row_40_a_lease_that_comes_while_its_waiter_looks_for_the_head_is_releas
     entry = next(steps)
     assert entry.hold is hold
     world.queues.heads = interpose(dict, "get", lambda _: hand_off(world, head), before=True)(world.queues.heads)
-    effect = steps.send(None)  # the waiter's time is over: it has not been called
+    effect = next(steps)  # the waiter's time is over: it has not been called
     assert [(ballot.command.releases, ballot.command.token) for ballot in effect.ballots] == [(True, b"token")]
     assert entry.lease is None and world.head() is hold
 

@@ -30,6 +30,7 @@ cdef class Driver(Session):
     cdef bint _flushing
     cdef dict _writing
     cdef Deadlines _deadlines
+    cdef long long _never_ns
     cdef object _timer
     cdef long long _timer_ns
     cdef object _hurry
@@ -48,7 +49,7 @@ cdef class Driver(Session):
     # one ballot
     @cython.locals(fleet=Fleet)
     cdef _ask(self, Ballot ballot)
-    @cython.locals(future=LightFuture)
+    @cython.locals(future=LightFuture, now=cython.longlong)
     cdef LightFuture _future(self, long long until_ns)
     cdef _flush_soon(self)
 

@@ -12,6 +12,8 @@ cdef class Deadlines:
     cdef list _queue
     cdef int _added
     cdef Py_ssize_t _most
+    cdef long long _tick_ns
+    cdef int _often
 
     @cython.locals(wait_ms=cython.longlong)
     cpdef add(self, LightFuture future, long long now_ns)

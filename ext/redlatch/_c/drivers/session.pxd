@@ -1,7 +1,9 @@
 # The types of src/redlatch/drivers/session.py when it is compiled; the fields are described there.
 
+from redlatch._c.quorum.acquire cimport acquire
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.policy cimport Policy
+from redlatch._c.quorum.release cimport release
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.units cimport Clock
 

@@ -1,5 +1,4 @@
-# Types for src/redlatch/quorum/acquire.py when it is compiled. Its annotations give the other types and use the classes
-# imported here.
+# Types for src/redlatch/quorum/acquire.py when it is compiled. The fields are described there.
 
 cimport cython
 
@@ -10,3 +9,29 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
+
+
+@cython.final
+cdef class Acquiring:
+    cdef Policy _policy
+    cdef WaitQueues _queues
+    cdef Hold _hold
+    cdef Kind _kind
+    cdef long long _ttl_ms
+    cdef long long _until_ns
+    cdef object _caller
+    cdef Attempt _attempt
+    cdef Ballot _ballot
+    cdef Ballot _ahead
+    cdef object _rest  # a generator, or None
+
+    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)
+    cdef bint _reach(self) except -1
+    cdef Ballot _ask(self, long long started_ns)
+
+
+cpdef acquire(Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, give_up_ns)
+
+
+@cython.locals(acquiring=Acquiring)
+cpdef Acquiring new_acquiring(Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns)

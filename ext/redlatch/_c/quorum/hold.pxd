@@ -4,6 +4,7 @@ cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
+from redlatch._c.votes.key cimport key_of
 from redlatch._c.quorum.claim cimport Claim
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease, new_lease
@@ -21,6 +22,7 @@ cdef class Hold(Claim):
     cdef public bint token_exposed
     cdef public long long lost_ns
 
+    cdef _open(self, name, bytes key, Kind kind)
     cpdef claim(self, ticket)
     cpdef ask(self, Lease lease)
     @cython.locals(kind=Kind, lease=Lease, command=Command)
@@ -59,3 +61,7 @@ cdef class Hold(Claim):
     cpdef tuple begin_release(self, long long now_ns)
     cpdef Command resend_release(self, ticket)
     cpdef bint held(self, long long now_ns)
+
+
+@cython.locals(hold=Hold)
+cpdef Hold hold_on(bytes prefix, name, Kind kind)

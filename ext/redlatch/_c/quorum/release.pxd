@@ -1,12 +1,39 @@
-# Types for src/redlatch/quorum/release.py when it is compiled. Its annotations give the other types and use the classes
-# imported here.
+# Types for src/redlatch/quorum/release.py when it is compiled. The fields are described there.
 
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
+
+
+@cython.final
+cdef class Releasing:
+    cdef Policy _policy
+    cdef WaitQueues _queues
+    cdef Hold _hold
+    cdef long long _patience_ns
+    cdef long long _started_ns
+    cdef bint _late
+    cdef bint _resent
+    cdef Ballot _ballot
+    cdef object _rest  # a generator, or None
+
+    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
+    @cython.locals(policy=Policy, queues=WaitQueues, hold=Hold)
+    cdef bint _begun(self) except -1
+    cdef _begin_release(self)
+    cdef bint _ended(self) except -1
+    @cython.locals(over=bint)
+    cdef bint _judge(self) except -1
+
+
+cpdef release(Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
+cpdef release_nowait(Policy policy, WaitQueues queues, Hold hold, released_lock)
+
+
+@cython.locals(releasing=Releasing)
+cpdef Releasing new_releasing(Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
