@@ -206,7 +206,7 @@ def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
             closing[0].result(PATIENCE)
         return real()
 
-    monkeypatch.setattr(threading, "get_ident", get_ident)
+    monkeypatch.setattr(impl.current.module("drivers.leader"), "get_ident", get_ident)
     began = time.monotonic()
     with pytest.raises(ClientClosed):
         client.lock(name, ttl=LONG).acquire()

@@ -64,9 +64,9 @@ class Lock(BaseLock):
             timeout = 0.0
         else:
             timeout = timeout_of(timeout, blocking)
-        driver, hold, ticket = self._shared.driver, self._hold, object()
+        ticket = object()
         try:
-            won = driver.acquire(hold, self._ttl_ms, timeout, ticket)
+            won: bool = self._acquiring(timeout, ticket)
             if won and self.upkeep is not None:
                 self.begin_upkeep(True)
             return won
@@ -74,9 +74,9 @@ class Lock(BaseLock):
             # This is not in `driver.acquire`, because Python may raise an interrupt just after a compiled call. And it
             # is not in a function of its own, because a second interrupt may come before that function's `try`.
             try:
-                driver.abandon(hold, ticket)
+                self._shared.driver.abandon(self._hold, ticket)
             except BaseException:
-                driver.abandon(hold, ticket)
+                self._shared.driver.abandon(self._hold, ticket)
                 raise
             raise
 
@@ -93,19 +93,18 @@ class Lock(BaseLock):
             QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        driver, hold = self._shared.driver, self._hold
-        ticket = hold.ticket
+        ticket = self._hold.ticket
         try:
             if wait:
-                driver.release(hold, self._ttl_ms)
+                self._releasing()
             else:
-                driver.release_nowait(hold, self)
+                self._shared.driver.release_nowait(self._hold, self)
         except BaseException as error:
             # This is not in a function of its own, as in `acquire`.
             try:
-                driver.resend_release(hold, ticket, error)
+                self._shared.driver.resend_release(self._hold, ticket, error)
             except BaseException:
-                driver.resend_release(hold, ticket, error)
+                self._shared.driver.resend_release(self._hold, ticket, error)
                 raise
             raise
 

@@ -27,8 +27,8 @@ leader that leaves repairs it.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from threading import get_ident
 from typing import Any
 
 from redlatch.drivers.background import BackgroundThread
@@ -96,11 +96,11 @@ class Leader:
 
     def has_role(self) -> bool:
         """Return whether the calling thread leads."""
-        return self.role.get(ROLE) == threading.get_ident()
+        return self.role.get(ROLE) == get_ident()
 
     def take_role(self) -> bool:
         """Take the role if it is free; return whether the calling thread has it."""
-        me = threading.get_ident()
+        me = get_ident()
         return self.role.setdefault(ROLE, me) == me
 
     def enter(self) -> None:
@@ -109,7 +109,7 @@ class Leader:
         Raises:
             ClientUnusable: the thread is in a call already.
         """
-        me = threading.get_ident()
+        me = get_ident()
         if self.role.get(ROLE) == me:
             self.refuse_nested()
         if me != self._caller:
@@ -131,7 +131,7 @@ class Leader:
             return
         self.inbox.extend(ballots)
         # Inside a call of the same thread, the outer call sends it.
-        if self.role.get(ROLE) != threading.get_ident() or not nested():
+        if self.role.get(ROLE) != get_ident() or not nested():
             self.serve()
 
     def lead(self, ballot: Ballot, fresh: Ballot | None) -> bool:
@@ -143,7 +143,7 @@ class Leader:
         Returns:
             Whether the role was free.
         """
-        me = threading.get_ident()
+        me = get_ident()
         try:
             if self.role.setdefault(ROLE, me) == me:
                 self._drive(ballot, fresh)
@@ -289,7 +289,7 @@ class Leader:
 
     def serve(self) -> None:
         """Submit and send what is in the inbox, or have the leader do it."""
-        me = threading.get_ident()
+        me = get_ident()
         try:
             if self.role.setdefault(ROLE, me) == me:
                 self.take_all()
@@ -301,7 +301,7 @@ class Leader:
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call, unless another thread leads."""
-        me = threading.get_ident()
+        me = get_ident()
         try:
             if self._connections.usable and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
@@ -315,7 +315,7 @@ class Leader:
         """Repair what an interrupted call has left; if interrupted, this may be repeated."""
         if self._queues.called:
             self.wake_called()
-        if self.role.get(ROLE) == threading.get_ident():
+        if self.role.get(ROLE) == get_ident():
             self.leave()
         elif not self.role:  # an interrupt may have struck just where a promotion is passed on
             self.promote()
