@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import ModuleType
 
 import pytest
 from support.builds import implementation_named
@@ -13,8 +14,13 @@ from redlatch.locks.lock import BaseLock
 
 
 @pytest.fixture(params=["c", "python"])
-def core(request: pytest.FixtureRequest) -> type:
-    found: type = implementation_named(request.param).module("locks.core").Core
+def module(request: pytest.FixtureRequest) -> ModuleType:
+    return implementation_named(request.param).module("locks.core")
+
+
+@pytest.fixture
+def core(module: ModuleType) -> type:
+    found: type = module.Core
     return found
 
 
@@ -41,3 +47,21 @@ def test_a_cycle_through_the_care_of_a_lock_is_collected(core: type) -> None:
 
 def test_locks_are_made_of_the_build_of_the_process() -> None:
     assert issubclass(BaseLock, impl.load(impl.current.name).module("locks.core").Core)
+
+
+def test_a_batch_asks_its_locks(module: ModuleType, core: type) -> None:
+    locks = [core("shared", f"hold {number}", number, None) for number in (7, 9, 8)]
+    assert module.holds_of(locks) == ["hold 7", "hold 9", "hold 8"]
+    assert (module.longest_ttl_ms(locks), module.longest_ttl_ms([])) == (9, 0)
+    assert module.present([None, locks[0], None, locks[1]]) == locks[:2]
+
+
+@pytest.mark.parametrize("foreign", ["a name", 7, object()])
+def test_a_batch_finds_the_first_element_that_is_no_lock_of_its_client(
+    module: ModuleType, core: type, foreign: object
+) -> None:
+    lock, other = core("shared", "hold", 1, None), core("another", "hold", 1, None)
+    ours = lock._shared
+    assert module.first_foreign([], ours) == module.first_foreign([None, lock, None], ours) == -1
+    assert module.first_foreign([lock, None, foreign, other], ours) == 2
+    assert module.first_foreign([lock, other, foreign], ours) == 1

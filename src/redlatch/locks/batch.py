@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .. import impl
 from ..errors import ClientClosed, ConfigurationError, LockError, QuorumUnavailable
 from ..quorum.claim import HELD, RELEASING, UNCONFIRMED
 from ..quorum.effects import Steps
@@ -14,6 +15,14 @@ from ..votes.commands import Command
 from .driver import Driver
 from .lock import BaseLock, Shared
 from .options import several
+
+# At run time `impl` provides the build.
+if TYPE_CHECKING:
+    from .core import first_foreign, holds_of, longest_ttl_ms, present
+else:
+    core = impl.current.module("locks.core")
+    first_foreign, present = core.first_foreign, core.present
+    holds_of, longest_ttl_ms = core.holds_of, core.longest_ttl_ms
 
 AnyLock = TypeVar("AnyLock", bound=BaseLock)
 
@@ -45,35 +54,27 @@ class Batch(Generic[AnyLock]):
         Raises:
             TypeError: an element is something else; the message names its place.
         """
-        place = self._first_foreign()
-        if place is not None:
+        place = first_foreign(self._locks, self._shared)
+        if place >= 0:
             lock = self._locks[place]
             kind = f"a {type(lock).__name__}" if not isinstance(lock, BaseLock) else "another client's"
             raise TypeError(f"locks[{place}]: a lock of this client, or None, is needed, not {kind}")
-
-    def _first_foreign(self) -> int | None:
-        """Return the place of the first element that is neither None nor a lock of this client."""
-        shared = self._shared
-        for place, lock in enumerate(self._locks):
-            if lock is not None and not (isinstance(lock, BaseLock) and lock._shared is shared):
-                return place
-        return None
 
     def acquiring(self) -> Steps:
         """Try to acquire each lock once; all have the same ttl."""
         locks = self._present()
         ttl_ms = locks[0]._ttl_ms if locks else 0
-        return self._driver.acquiring_many([lock._hold for lock in locks], self._ticket, ttl_ms)
+        return self._driver.acquiring_many(holds_of(locks), self._ticket, ttl_ms)
 
     def releasing(self, wait: bool) -> Steps:
         """Release each lock; raise TypeError if an element is not a lock."""
         self.check()
         locks, driver = self._present(), self._driver
-        holds = [lock._hold for lock in locks]
+        holds = holds_of(locks)
         self._claims = driver.tickets(holds)
         if not wait:
             return self._together([driver.releasing_nowait(lock._hold, lock) for lock in locks])
-        return driver.releasing_many(holds, max([lock._ttl_ms for lock in locks], default=0), self._errors)
+        return driver.releasing_many(holds, longest_ttl_ms(locks), self._errors)
 
     def extending(self, ttl: float | None) -> Steps:
         """Extend each lock; raise TypeError if an element is not a lock."""
@@ -106,9 +107,10 @@ class Batch(Generic[AnyLock]):
             QuorumUnavailable: too many masters failed for one of them.
         """
         self._raise_unavailable()
-        if not self._errors and None not in self._locks:
-            return [True] * len(self._locks)
-        succeeded = iter([place not in self._errors for place in range(len(self._present()))])
+        count = len(self._present())
+        if not self._errors and count == len(self._locks):
+            return [True] * count
+        succeeded = iter([place not in self._errors for place in range(count)])
         return [lock is not None and next(succeeded) for lock in self._locks]
 
     def go_on(self) -> None:
@@ -134,7 +136,7 @@ class Batch(Generic[AnyLock]):
             error: the exception that ended the release.
         """
         tickets = self._claims
-        if not tickets and not isinstance(error, Exception) and self._first_foreign() is None:
+        if not tickets and not isinstance(error, Exception) and first_foreign(self._locks, self._shared) < 0:
             # The interrupt came before `releasing` noted the tickets.
             tickets = [lock._hold.ticket for lock in self._present()]
         # There are no tickets if `check` refused a lock.
@@ -156,7 +158,7 @@ class Batch(Generic[AnyLock]):
                 self._driver.leave_queue(hold)
 
     def _present(self) -> list[AnyLock]:
-        return [lock for lock in self._locks if lock is not None]
+        return present(self._locks)
 
     def _together(self, many: list[Steps]) -> Steps:
         return self._driver.together(many, self._errors)

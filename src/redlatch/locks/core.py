@@ -1,4 +1,4 @@
-"""The fields of a lock object, and the two calls of every cycle.
+"""The fields of a lock object, the two calls of every cycle, and what a batch asks each of its locks.
 
 Compiled, too (see `redlatch._c`): a constructor in Python costs four times as much, and each field that Python reads of
 a compiled object costs 150 instructions.
@@ -6,6 +6,7 @@ a compiled object costs 150 instructions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -31,3 +32,37 @@ class Core:
     def _releasing(self) -> Any:
         """Begin a release that waits for the answer."""
         return self._shared.driver.release(self._hold, self._ttl_ms)
+
+
+def present(elements: list[Any]) -> list[Any]:
+    """Return the elements that are not None."""
+    return [element for element in elements if element is not None]
+
+
+def holds_of(locks: Sequence[Core]) -> list[Any]:
+    """Return the hold of each lock."""
+    holds: list[Any] = []
+    for lock in locks:
+        holds.append(lock._hold)
+    return holds
+
+
+def longest_ttl_ms(locks: Sequence[Core]) -> int:
+    """Return the longest time to live of these locks; 0 if there are none."""
+    longest = 0
+    for lock in locks:
+        longest = lock._ttl_ms if lock._ttl_ms > longest else longest
+    return longest
+
+
+def first_foreign(elements: list[Any], shared: Any) -> int:
+    """Return the place of the first element that is neither None nor a lock with this `shared`; -1 if there is none."""
+    for place in range(len(elements)):
+        if elements[place] is None:
+            continue
+        if not isinstance(elements[place], Core):
+            return place
+        lock = elements[place]
+        if lock._shared is not shared:
+            return place
+    return -1

@@ -1,13 +1,13 @@
-"""The effects: the generators of the algorithm yield them, and the driver performs them.
+"""The effects: the iterators of the algorithm return them, and the driver performs them.
 
   Ballot           send its command to every master, and wait until it is decided or its time is over
   Send(ballots)    send their commands to every master; do not wait
   [Ballot, ...]    wait until each of these ballots, which were sent before, is decided or its time is over
   QueueEntry       wait until it is called or its time is over
   Pause(until_ns)  wait
-  Answer(value)    return the value; the last effect of a generator that answers a question
+  Answer(value)    return the value; the last effect of an iterator that answers a question
 
-A generator goes on when the driver has performed its effect. A generator does no I/O. It takes the time and random
+An iterator goes on when the driver has performed its effect. It does no I/O. It takes the time and random
 numbers from the `Policy`. Compiled as `redlatch._c.quorum.effects`, too (see `redlatch._c`).
 """
 

@@ -1,5 +1,7 @@
 # Types for src/redlatch/locks/core.py when it is compiled. The fields are described there.
 
+cimport cython
+
 
 cdef class Core:
     cdef object __weakref__
@@ -8,3 +10,18 @@ cdef class Core:
     cdef public long long _ttl_ms
     cdef public object _timeout
     cdef public object upkeep
+
+
+cpdef list present(list elements)
+
+
+@cython.locals(lock=Core)
+cpdef list holds_of(list locks)
+
+
+@cython.locals(lock=Core, longest=cython.longlong)
+cpdef long long longest_ttl_ms(list locks) except -1
+
+
+@cython.locals(place=Py_ssize_t, lock=Core)
+cpdef Py_ssize_t first_foreign(list elements, shared) except -2
