@@ -25,7 +25,7 @@ from redlatch.bench.contender import REGISTRY, Absent
 from redlatch.bench.floor import SOURCE, NoFloor, compile_floor
 from redlatch.bench.ledger import SIZE, Caller, Ledger
 from redlatch.bench.order import NEVER, fairness
-from redlatch.bench.process import Failed, Racer
+from redlatch.bench.process import Failed, Programs, Racer
 from redlatch.bench.rounds import Entry, Outcome, Ratio, Scenario, summary
 from redlatch.bench.serve import LOADED
 from redlatch.bench.split import Unordered, as_redlatch, by_jitter, contest
@@ -40,11 +40,11 @@ PATIENCE = 90
 
 
 @pytest.fixture(scope="module")
-def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of the floor."""
+def floor(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """The command of the floor."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
-    return compile_floor(tmp_path_factory.mktemp("floor"))
+    return {"floor": [str(compile_floor(tmp_path_factory.mktemp("floor"))), "--stdin"]}
 
 
 def run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def run(folder: Path, *options: str, **environment: str) -> subprocess.Completed
 
 def one(contender: str, urls: list[str], order: str) -> dict[str, Any]:
     """Let one contender run one order."""
-    racer = Racer(contender, urls, None)
+    racer = Racer(contender, urls, {})
     try:
         return racer.run(order)
     finally:
@@ -152,7 +152,7 @@ def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Si
 
 
 @pytest.mark.parametrize("order", ["cycle 50 1", "pipeline 500 64"])
-def test_the_floor_compiles_and_verifies_every_reply(floor: Path, urls: list[str], order: str) -> None:
+def test_the_floor_compiles_and_verifies_every_reply(floor: Programs, urls: list[str], order: str) -> None:
     racer = Racer("floor", urls, floor)
     answer = racer.run(order)
     racer.close()
@@ -161,7 +161,7 @@ def test_the_floor_compiles_and_verifies_every_reply(floor: Path, urls: list[str
     assert answer["release"] == "delifeq"
 
 
-def test_the_floor_releases_by_script_where_the_server_knows_nothing_else(floor: Path, server: str) -> None:
+def test_the_floor_releases_by_script_where_the_server_knows_nothing_else(floor: Programs, server: str) -> None:
     with embedded.masters(1, server=server) as urls:
         racer = Racer("floor", urls, floor)
         answer = racer.run("cycle 50 1")
@@ -169,7 +169,7 @@ def test_the_floor_releases_by_script_where_the_server_knows_nothing_else(floor:
     assert answer["release"] in ("delifeq", "delex", "lua")
 
 
-def test_the_floor_stops_at_an_unexpected_reply(floor: Path) -> None:
+def test_the_floor_stops_at_an_unexpected_reply(floor: Programs) -> None:
     # The server refuses every SET.
     with embedded.masters(1, config={"maxmemory": "1"}) as urls:
         racer = Racer("floor", urls, floor)
@@ -244,7 +244,7 @@ def test_a_peer_that_does_not_import_is_absent_with_its_error(tmp_path: Path, mo
 
 def contend(contender: str, urls: list[str], order: str, processes: int = 1) -> dict[str, Any]:
     """Let the processes of one contender run one order together."""
-    team = Team(contender, urls, None, processes)
+    team = Team(contender, urls, {}, processes)
     try:
         return team.run(order)
     finally:

@@ -24,10 +24,14 @@ of its base. The floor is `floor.c`: raw sockets, one poll, every reply verified
     ours        redlatch itself
     peers       the other lock clients, one class each
     imports     the import time of each client
+    languages   the race against clients of other languages, and what they do not do
+    builds      builds the programs of these clients
     split       rivals that start at one moment, with simulated masters and network
     tables      the result on the terminal
     plots       the result as pictures
+    bars        the result of `languages` as a picture
     machine     the machine and the versions that were measured
 
-To add a peer, write a class in `peers` and an entry in `scenarios` or `hot`.
+To add a peer, write a class in `peers` and an entry in `scenarios` or `hot`; for a peer of another language, a program
+in `bench/languages` and an entry in `languages.CLIENTS`.
 """

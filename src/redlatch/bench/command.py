@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from redlatch.bench.bars import draw_bars
 from redlatch.bench.plots import NoPlots, draw
 from redlatch.bench.run import NoSuchScenario, Settings, run_race
 from redlatch.bench.tables import machine_line, scenario_table
@@ -61,23 +62,27 @@ class Display:
     "--masters", type=click.IntRange(min=3, max=32), default=5, show_default=True, help="Masters in the quorum."
 )
 @click.option("--only", metavar="NAME", default="", help="Run only the scenarios whose name contains NAME.")
+@click.option("--languages", is_flag=True, help="Race against lock clients of Rust, Go, Node and Java; needs a clone.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for latest.json and the plots. Default: bench/results, or build/bench with --quick or --only.",
+    help="Folder for the figures and the plots. Default: bench/results, or build/bench with --quick or --only.",
 )
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to this file."
 )
-def bench(quick: bool, masters: int, only: str, results: Path | None, json_file: Path | None) -> None:
+def bench(
+    quick: bool, masters: int, only: str, languages: bool, results: Path | None, json_file: Path | None
+) -> None:
     """Race redlatch, its peers and the physical floor.
 
     All run on real masters that the race starts on loopback, in interleaved rounds. The tables show the median of the
     rounds, and each ratio with its smallest and largest round. The race takes seven minutes. Peers that are not
-    installed are listed and left out; pip install 'redlatch[bench]' installs them. The exit status is 1 if a contender
-    failed.
+    installed are listed and left out; pip install 'redlatch[bench]' installs them. With --languages, the peers are the
+    clients of other languages instead: it builds a program for each language whose toolchain is here. The exit status
+    is 1 if a contender failed.
     """
-    settings = Settings(masters, quick, only)
+    settings = Settings(masters, quick, only, languages)
     display = Display()
     begin = time.monotonic()
     # Handle SIGTERM like Ctrl-C, so that it leaves no process and no file either.
@@ -99,13 +104,14 @@ def bench(quick: bool, masters: int, only: str, results: Path | None, json_file:
 
 
 def write(figures: dict[str, Any], results: Path, json_file: Path | None, console: Console) -> None:
-    """Write latest.json and the plots, and print their names."""
+    """Write latest.json or languages.json and the plots, and print their names."""
     results.mkdir(parents=True, exist_ok=True)
-    files = [results / "latest.json", *([json_file] if json_file else [])]
+    name, draw_all = ("languages.json", draw_bars) if "footnotes" in figures else ("latest.json", draw)
+    files = [results / name, *([json_file] if json_file else [])]
     for path in files:
         path.write_text(json.dumps(figures, indent=1) + "\n")
     try:
-        files += draw(figures, results)
+        files += draw_all(figures, results)
     except NoPlots as reason:
         console.print(f"No plots: {reason}.", highlight=False, markup=False)
     console.print(f"Written: {', '.join(map(str, files))}", highlight=False, markup=False)

@@ -1,10 +1,12 @@
 """Draw a race: throughput against the number of callers, and latency against the number of masters.
 
-Only this module imports matplotlib, and only to draw a plot. Without matplotlib the race has tables but no plots.
+Only this module and `bars` import matplotlib, and only to draw a plot. Without matplotlib the race has tables but no plots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,16 +61,27 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
     Raises:
         NoPlots: matplotlib is not installed.
     """
+    with style():
+        return [path for each in pictures(figures) if each.lines for path in save(each, folder)]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Give all plots one style.
+
+    Raises:
+        NoPlots: matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError as error:
         raise NoPlots("matplotlib is not installed (pip install 'redlatch[bench]')") from error
     # Draw to files only, even if there is a display.
     matplotlib.use("Agg")
-    style = {"svg.hashsalt": "redlatch", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    style |= {"axes.grid": True, "grid.color": "#e5e5e5"}
-    with matplotlib.rc_context(style):
-        return [path for each in pictures(figures) if each.lines for path in save(each, folder)]
+    settings = {"svg.hashsalt": "redlatch", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    settings |= {"axes.grid": True, "grid.color": "#e5e5e5"}
+    with matplotlib.rc_context(settings):
+        yield
 
 
 def pictures(figures: dict[str, Any]) -> tuple[Picture, ...]:
@@ -133,7 +146,14 @@ def save(picture: Picture, folder: Path) -> list[Path]:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set(xlabel=picture.across, ylabel=picture.up, title=picture.title)
     axes.legend(fontsize=8, frameon=False)
-    files = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
+    return saved(figure, folder, picture.name)
+
+
+def saved(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Save a drawn figure as SVG and as PNG, and close it."""
+    from matplotlib import pyplot
+
+    files = [folder / f"{name}.svg", folder / f"{name}.png"]
     # Without the date, the same figures give the same file.
     figure.savefig(files[0], metadata={"Date": None})
     figure.savefig(files[1], dpi=160)

@@ -8,8 +8,8 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from redlatch.bench.contender import Absent
 from redlatch.bench.order import Answer
@@ -18,6 +18,9 @@ from redlatch.bench.order import Answer
 PATIENCE_SECONDS = 30
 
 FLOOR = "floor"
+
+# The command of each contender that is no Python, to which the masters are added; or the reason why it is absent.
+Programs = Mapping[str, list[str] | str]
 
 
 class Failed(Exception):
@@ -28,24 +31,22 @@ class Racer:
     """A contender's process.
 
     Args:
-        contender: "floor", or a name in `contender.REGISTRY`.
+        contender: a name in `programs` or in `contender.REGISTRY`.
         urls: the URLs of the masters.
-        floor: the program of the floor; None if there is none.
+        programs: the commands of the contenders that are no Python.
         ledger: the file descriptor of the ledger; None for no ledger.
     """
 
-    def __init__(self, contender: str, urls: list[str], floor: Path | None, ledger: int | None = None) -> None:
-        if contender == FLOOR:
-            if floor is None:
-                raise Absent("there is no C compiler")
-            command = [str(floor), "--stdin", *urls]
-        else:
-            # With -P and our own path, the process imports the same modules as the race, regardless of modules in the
-            # current folder.
-            command = [sys.executable, "-P", "-m", "redlatch.bench.serve", contender, *urls]
+    def __init__(self, contender: str, urls: list[str], programs: Programs, ledger: int | None = None) -> None:
+        # With -P and our own path, the process imports the same modules as the race, regardless of modules in the
+        # current folder.
+        of_python = [sys.executable, "-P", "-m", "redlatch.bench.serve", contender]
+        command = programs.get(contender, of_python)
+        if isinstance(command, str):
+            raise Absent(command)
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            command,
+            [*command, *urls],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -57,6 +58,11 @@ class Racer:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._orders, self._answers = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def run(self, order: str, seconds: float = 0.0) -> Answer:
         """Order one run and return the answer.

@@ -13,13 +13,12 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from redlatch.bench.contender import Absent
 from redlatch.bench.order import Answer
-from redlatch.bench.process import Failed
+from redlatch.bench.process import Failed, Programs
 from redlatch.bench.team import Team
 
 METRICS = (
@@ -45,7 +44,7 @@ class Entry:
 
     Args:
         label: the name of the row in the tables.
-        contender: "floor", or a name in `contender.REGISTRY`.
+        contender: a name in `contender.REGISTRY`, "floor", or a name in `languages.CLIENTS`.
         mode: the mode of its runs; see `contender`. Default "cycle".
         width: the number of callers at once, of locks in one batch, or the depth of the floor's pipeline. Default 1.
         masters: the name of the ground's list of URLs that it locks on. Default "all".
@@ -89,6 +88,7 @@ class Scenario:
         rounds: the number of rounds that count.
         spare: the number of rounds before them that do not count.
         seconds: the length of one turn.
+        warm_up: the length of the turns before the first round; these turns do not count.
         amount: the number of cycles in one turn, instead of `seconds`; 0 for no number.
         columns: the metrics that the table shows.
         ranges: whether the table also shows the smallest and the largest round of each metric.
@@ -103,6 +103,7 @@ class Scenario:
     rounds: int = 5
     spare: int = 1
     seconds: float = 0.25
+    warm_up: float = 0.1
     amount: int = 0
     columns: tuple[str, ...] = METRICS[:4]
     ranges: bool = False
@@ -174,14 +175,14 @@ class Race:
     Args:
         scenario: the scenario to run.
         urls: the lists of URLs, by the names that entries use.
-        floor: the program of the floor; None if there is none.
+        programs: the commands of the contenders that are no Python.
     """
 
-    def __init__(self, scenario: Scenario, urls: dict[str, list[str]], floor: Path | None) -> None:
+    def __init__(self, scenario: Scenario, urls: dict[str, list[str]], programs: Programs) -> None:
         self.scenario = scenario
         self.outcomes = [Outcome(entry) for entry in scenario.entries]
         self._urls = urls
-        self._floor = floor
+        self._programs = programs
         self._teams: dict[tuple[str, str, int], Team] = {}
         self._stack = ExitStack()
 
@@ -234,7 +235,7 @@ class Race:
     def _team(self, entry: Entry) -> Team:
         key = key_of(entry)
         if key not in self._teams:
-            team = Team(entry.contender, self._urls[entry.masters], self._floor, entry.processes)
+            team = Team(entry.contender, self._urls[entry.masters], self._programs, entry.processes)
             self._teams[key] = team
             self._stack.callback(team.close)
         return self._teams[key]

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from redlatch.bench.builds import check_clone
 from redlatch.bench.contender import Absent
 from redlatch.bench.floor import NoFloor, compile_floor
 from redlatch.bench.grounds import GROUNDS
+from redlatch.bench.languages import FOOTNOTES, build_all, language_scenarios
 from redlatch.bench.machine import machine_class
+from redlatch.bench.process import FLOOR, Programs
 from redlatch.bench.rounds import Race, Scenario, one_core, summary
 from redlatch.bench.scenarios import scenarios
 from redlatch.testing import embedded
-
-# The seconds of the turns before the first round; these turns do not count.
-WARM_UP = 0.1
 
 # The time for a client to detect which masters are sick. The race does not measure the cost of the detection.
 KNOWING = "0.5s"
@@ -43,11 +43,13 @@ class Settings:
         masters: the number of masters. Default 5.
         quick: whether to run fewer and shorter rounds. Default False.
         only: a part of the names of the scenarios to run; "" runs all.
+        languages: whether to race against the clients of other languages instead. Default False.
     """
 
     masters: int = 5
     quick: bool = False
     only: str = ""
+    languages: bool = False
 
     def scenarios(self) -> list[Scenario]:
         """Return the scenarios to run on this machine.
@@ -55,11 +57,12 @@ class Settings:
         Raises:
             NoSuchScenario: there is no such scenario.
         """
-        found = [each for each in scenarios(self.masters) if self.only in each.name]
+        every = language_scenarios(self.masters) if self.languages else scenarios(self.masters)
+        found = [each for each in every if self.only in each.name]
         if not hasattr(os, "sched_setaffinity"):
             found = [each for each in found if not each.one_core]
         if not found:
-            names = ", ".join(each.name for each in scenarios(self.masters))
+            names = ", ".join(each.name for each in every)
             raise NoSuchScenario(f"no scenario has {self.only!r} in its name; the scenarios are {names}")
         return [hastened(each) for each in found] if self.quick else found
 
@@ -67,7 +70,8 @@ class Settings:
 def hastened(scenario: Scenario) -> Scenario:
     """Return the scenario with fewer and shorter rounds, for --quick."""
     rounds, amount = 2 if scenario.rounds > 3 else 1, min(scenario.amount, 2000)
-    return replace(scenario, rounds=rounds, spare=0, amount=amount, seconds=scenario.seconds / 4)
+    times = {"seconds": scenario.seconds / 4, "warm_up": scenario.warm_up / 4}
+    return replace(scenario, rounds=rounds, spare=0, amount=amount, **times)
 
 
 def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict[str, Any]:
@@ -84,29 +88,38 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
 
     Raises:
         NoSuchScenario: there is no scenario to run.
-        ConfigurationError: there is no server program.
+        ConfigurationError: there is no server program, or no clone for the settings.
     """
     todo = settings.scenarios()
+    if settings.languages:
+        check_clone()
     fleet = embedded.masters(settings.masters)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlatch-bench-")))
         stack.enter_context(fleet)
         machine = machine_class(fleet.urls[0])
         announce({"machine": machine})
-        floor = None
+        figures = {"machine": machine, "masters": settings.masters, "quick": settings.quick}
+        programs: dict[str, list[str] | str] = {}
+        if settings.languages:
+            programs, machine["languages"] = build_all(announce)
+            figures["footnotes"] = FOOTNOTES
         try:
-            floor = compile_floor(folder)
+            programs[FLOOR] = [str(compile_floor(folder)), "--stdin"]
         except NoFloor as reason:
+            programs[FLOOR] = "there is no C compiler"
             announce({"note": f"The floor is left out: {reason}."})
         results = []
         for scenario in todo:
-            results.append(run_scenario(scenario, fleet, floor, settings, progress))
+            results.append(run_scenario(scenario, fleet, programs, progress))
             announce(results[-1])
-    return {"machine": machine, "masters": settings.masters, "quick": settings.quick, "scenarios": results}
+        for client, words in figures.get("footnotes", {}).items():
+            announce({"note": f"{client}: {words}."})
+    return figures | {"scenarios": results}
 
 
 def run_scenario(
-    scenario: Scenario, fleet: embedded.Masters, floor: Path | None, settings: Settings, progress: Progress
+    scenario: Scenario, fleet: embedded.Masters, programs: Programs, progress: Progress
 ) -> dict[str, Any]:
     """Run one scenario; return its figures, or the reason why it cannot run here."""
     begin = time.monotonic()
@@ -118,10 +131,10 @@ def run_scenario(
             progress(scenario.name, scenario.turns)
             return {"name": scenario.name, "title": scenario.title, "absent": str(reason), "rows": []}
         stack.enter_context(one_core(scenario.one_core, ground.pids))
-        race = stack.enter_context(Race(scenario, ground.urls, floor))
+        race = stack.enter_context(Race(scenario, ground.urls, programs))
         amount, seconds = (str(scenario.amount), 0.0) if scenario.amount else (f"{scenario.seconds}s", scenario.seconds)
         if not scenario.amount:
-            race.each(f"{WARM_UP / (4 if settings.quick else 1)}s", keep=False)
+            race.each(f"{scenario.warm_up}s", scenario.warm_up, keep=False)
         if ground.spoil:
             ground.spoil()
             race.each(KNOWING, keep=False)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -20,7 +19,7 @@ import redis
 from redlatch.bench.contender import Absent
 from redlatch.bench.ledger import ENTRIES, SIZE, Ledger
 from redlatch.bench.order import HOT, Answer, fairness, percentiles
-from redlatch.bench.process import Failed, Racer
+from redlatch.bench.process import Failed, Programs, Racer
 
 # The time until the start of a run, in which all processes read their orders.
 HEAD_START_NS = 20_000_000
@@ -30,20 +29,20 @@ class Team:
     """A contender's processes.
 
     Args:
-        contender: "floor", or a name in `contender.REGISTRY`.
+        contender: a name in `programs` or in `contender.REGISTRY`.
         urls: the URLs of the masters.
-        floor: the program of the floor; None if there is none.
+        programs: the commands of the contenders that are no Python.
         processes: the number of processes. Default 1.
     """
 
-    def __init__(self, contender: str, urls: list[str], floor: Path | None, processes: int = 1) -> None:
+    def __init__(self, contender: str, urls: list[str], programs: Programs, processes: int = 1) -> None:
         with ExitStack() as stack:
             self._file = stack.enter_context(tempfile.TemporaryFile())
             self._file.truncate(SIZE)
             self._ledger = Ledger(self._file.fileno())
             self._racers = []
             for _ in range(processes):
-                self._racers.append(Racer(contender, urls, floor, self._file.fileno()))
+                self._racers.append(Racer(contender, urls, programs, self._file.fileno()))
                 stack.callback(self._racers[-1].close)
             self._connected = False
             self._masters = [
