@@ -79,7 +79,7 @@ JAVA = Language(
 def check_clone() -> None:
     """Raise ConfigurationError if the sources are not here."""
     if not SOURCES.is_dir():
-        raise ConfigurationError("--languages needs a clone: the programs in bench/languages are not part of the package")
+        raise ConfigurationError("--languages needs a clone: the package does not have the programs in bench/languages")
 
 
 def build(language: Language, built: Path = BUILT) -> str:

@@ -71,9 +71,7 @@ class Display:
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to this file."
 )
-def bench(
-    quick: bool, masters: int, only: str, languages: bool, results: Path | None, json_file: Path | None
-) -> None:
+def bench(quick: bool, masters: int, only: str, languages: bool, results: Path | None, json_file: Path | None) -> None:
     """Race redlatch, its peers and the physical floor.
 
     All run on real masters that the race starts on loopback, in interleaved rounds. The tables show the median of the

@@ -53,19 +53,19 @@ FOOTNOTES = {
         "release only their own lock; none keeps a master out that may have forgotten locks, "
         "and none of these locks has a fence"
     ),
-    "rslock 0.10": (
+    "rslock 0.10.0": (
         "waits for every master. It checks the validity with drift, but does not undo an attempt that took too long. "
         "The release does not report a lost lock"
     ),
-    "redsync 4.18": (
+    "redsync 4.18.1": (
         "waits for every master (the option WithFailFast ends that). It checks the validity with drift. "
         "It undoes a refused attempt once; a vote that arrives later stays until its ttl"
     ),
-    "node-redlock 5 beta": (
+    "node-redlock 5.0.0-beta.2": (
         "returns at a majority, and undoes a refused attempt. It never compares the time with the validity, "
         "so a lock that took longer than its ttl counts as won; it takes times from the wall clock"
     ),
-    "Redisson 3.52": (
+    "Redisson 3.52.0": (
         "N=5 is RedissonRedLock, which is deprecated: it asks one master after the other, has neither a check of the "
         "validity nor a drift, sets the ttl again without a check of the owner, and its unlock ignores errors. "
         "N=1 is RLock, which is re-entrant, and announces each release to waiters"
@@ -126,7 +126,7 @@ def scenario(masters: int, width: int) -> Scenario:
     crowd = "one caller" if width == 1 else f"{width} callers at once on distinct names"
     title = f"Other languages, {crowd}, N={masters}"
     name = f"languages-n{masters}-{width}"
-    return Scenario(name, title, entries, ratios, rounds=7, seconds=0.5, warm_up=2.0, ranges=True)
+    return Scenario(name, title, entries, ratios, rounds=7, seconds=0.4, warm_up=3.0, ranges=True)
 
 
 def one_caller() -> tuple[Entry, ...]:

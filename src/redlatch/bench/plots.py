@@ -1,6 +1,7 @@
 """Draw a race: throughput against the number of callers, and latency against the number of masters.
 
-Only this module and `bars` import matplotlib, and only to draw a plot. Without matplotlib the race has tables but no plots.
+Only this module and `bars` import matplotlib, and only to draw a plot. Without matplotlib the race has tables but no
+plots.
 """
 
 from __future__ import annotations

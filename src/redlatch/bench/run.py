@@ -70,8 +70,8 @@ class Settings:
 def hastened(scenario: Scenario) -> Scenario:
     """Return the scenario with fewer and shorter rounds, for --quick."""
     rounds, amount = 2 if scenario.rounds > 3 else 1, min(scenario.amount, 2000)
-    times = {"seconds": scenario.seconds / 4, "warm_up": scenario.warm_up / 4}
-    return replace(scenario, rounds=rounds, spare=0, amount=amount, **times)
+    seconds, warm_up = scenario.seconds / 4, scenario.warm_up / 4
+    return replace(scenario, rounds=rounds, spare=0, amount=amount, seconds=seconds, warm_up=warm_up)
 
 
 def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
         stack.enter_context(fleet)
         machine = machine_class(fleet.urls[0])
         announce({"machine": machine})
-        figures = {"machine": machine, "masters": settings.masters, "quick": settings.quick}
+        figures: dict[str, Any] = {"machine": machine, "masters": settings.masters, "quick": settings.quick}
         programs: dict[str, list[str] | str] = {}
         if settings.languages:
             programs, machine["languages"] = build_all(announce)
@@ -118,9 +118,7 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
     return figures | {"scenarios": results}
 
 
-def run_scenario(
-    scenario: Scenario, fleet: embedded.Masters, programs: Programs, progress: Progress
-) -> dict[str, Any]:
+def run_scenario(scenario: Scenario, fleet: embedded.Masters, programs: Programs, progress: Progress) -> dict[str, Any]:
     """Run one scenario; return its figures, or the reason why it cannot run here."""
     begin = time.monotonic()
     wanted = frozenset(entry.masters for entry in scenario.entries)
