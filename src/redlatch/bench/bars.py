@@ -63,6 +63,8 @@ def draw_panel(axes: Any, scenario: dict[str, Any]) -> None:
     axes.bar_label(bars, [f"{value:,.0f}" for value in values], padding=3, fontsize=7)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
+    axes.set_axisbelow(True)
+    axes.locator_params(axis="x", nbins=5)
     axes.margins(x=0.15)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_title(scenario["title"].removeprefix("Other languages, "), fontsize=9)

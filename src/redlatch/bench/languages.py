@@ -126,7 +126,8 @@ def scenario(masters: int, width: int) -> Scenario:
     crowd = "one caller" if width == 1 else f"{width} callers at once on distinct names"
     title = f"Other languages, {crowd}, N={masters}"
     name = f"languages-n{masters}-{width}"
-    return Scenario(name, title, entries, ratios, rounds=7, seconds=0.4, warm_up=3.0, ranges=True)
+    # The long warm-up is for the compilers in the virtual machines of Java and JavaScript.
+    return Scenario(name, title, entries, ratios, rounds=7, seconds=0.4, warm_up=3.0)
 
 
 def one_caller() -> tuple[Entry, ...]:
@@ -143,5 +144,6 @@ def many_callers(width: int) -> tuple[Entry, ...]:
     return (
         Entry("limit (C)", FLOOR, "pipeline", width),
         Entry("redlatch asyncio", "redlatch-aio-c", "tasks", width),
+        Entry("redlatch uvloop", "redlatch-uvloop-c", "tasks", width),
         Entry("redlatch threads", "redlatch-c", "threads", width),
     )

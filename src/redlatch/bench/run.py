@@ -100,15 +100,11 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
         machine = machine_class(fleet.urls[0])
         announce({"machine": machine})
         figures: dict[str, Any] = {"machine": machine, "masters": settings.masters, "quick": settings.quick}
-        programs: dict[str, list[str] | str] = {}
+        programs = floor_program(folder, announce)
         if settings.languages:
-            programs, machine["languages"] = build_all(announce)
+            built, machine["languages"] = build_all(announce)
+            programs |= built
             figures["footnotes"] = FOOTNOTES
-        try:
-            programs[FLOOR] = [str(compile_floor(folder)), "--stdin"]
-        except NoFloor as reason:
-            programs[FLOOR] = "there is no C compiler"
-            announce({"note": f"The floor is left out: {reason}."})
         results = []
         for scenario in todo:
             results.append(run_scenario(scenario, fleet, programs, progress))
@@ -116,6 +112,15 @@ def run_race(settings: Settings, progress: Progress, announce: Announce) -> dict
         for client, words in figures.get("footnotes", {}).items():
             announce({"note": f"{client}: {words}."})
     return figures | {"scenarios": results}
+
+
+def floor_program(folder: Path, announce: Announce) -> dict[str, list[str] | str]:
+    """Compile the floor into a folder; return its command, or the reason why it is absent."""
+    try:
+        return {FLOOR: [str(compile_floor(folder)), "--stdin"]}
+    except NoFloor as reason:
+        announce({"note": f"The floor is left out: {reason}."})
+        return {FLOOR: "there is no C compiler"}
 
 
 def run_scenario(scenario: Scenario, fleet: embedded.Masters, programs: Programs, progress: Progress) -> dict[str, Any]:
