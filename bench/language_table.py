@@ -1,4 +1,4 @@
-"""Print the figures of `redlatch bench --languages` as the table in docs/benchmarks.md.
+"""Print the figures of `redlatch bench --languages` as the tables in docs/benchmarks.md.
 
     python bench/language_table.py [bench/results/languages.json]
 
@@ -14,23 +14,30 @@ from typing import Any
 
 RESULT = Path(__file__).parent / "results/languages.json"
 
-# The rows of redlatch and of C have other names in the scenarios with many callers.
-MANY = {"floor (C)": "limit (C)", "redlatch": "redlatch threads"}
+# The rows that have another name in the scenarios with many callers.
+MANY = {"floor (C)": "limit (C)", "redlatch": "redlatch threads", "Redisson": "Redisson, threads"}
 
 
 def main(path: Path) -> None:
-    """Print the table for a file of figures."""
-    scenarios = json.loads(path.read_text())["scenarios"]
-    print("|".join(["", " client ", *(f" {heading(each)} " for each in scenarios), ""]))
-    print("|---" * (len(scenarios) + 1) + "|")
-    for label in labels(scenarios):
-        print("|".join(["", f" {label} ", *(f" {cell(each, label)} " for each in scenarios), ""]))
+    """Print a table for each number of masters in a file of figures, and the footnotes."""
+    figures = json.loads(path.read_text())
+    scenarios = figures["scenarios"]
+    for masters in dict.fromkeys(each["name"].split("-")[1] for each in scenarios):
+        some = [each for each in scenarios if each["name"].split("-")[1] == masters]
+        print("|".join(["", f" {masters.replace('n', 'N=')} ", *(f" {heading(each)} " for each in some), ""]))
+        print("|---" * (len(some) + 1) + "|")
+        for label in labels(some):
+            print("|".join(["", f" {label} ", *(f" {cell(each, label)} " for each in some), ""]))
+        print()
+    print("| client | |\n|---|---|")
+    for client, words in figures["footnotes"].items():
+        print(f"| {client} | {words} |")
 
 
 def labels(scenarios: list[dict[str, Any]]) -> list[str]:
-    """Return the labels of all rows, in the order of their first scenario."""
+    """Return the labels of all rows, in the order of the scenario with most rows."""
     found: dict[str, None] = {}
-    for scenario in scenarios:
+    for scenario in sorted(scenarios, key=lambda each: len(each["rows"]), reverse=True):
         for row in scenario["rows"]:
             if "rounds" in row:
                 found.setdefault({many: one for one, many in MANY.items()}.get(row["label"], row["label"]))
@@ -39,9 +46,8 @@ def labels(scenarios: list[dict[str, Any]]) -> list[str]:
 
 def heading(scenario: dict[str, Any]) -> str:
     """Return the heading of a scenario, "languages-nMASTERS-CALLERS"."""
-    _, masters, callers = scenario["name"].split("-")
-    unit = "one caller, µs" if callers == "1" else f"{callers} callers, cycles/s"
-    return f"{masters.replace('n', 'N=')}, {unit}"
+    callers = scenario["name"].split("-")[2]
+    return "one caller, p50 in µs" if callers == "1" else f"{callers} callers, cycles/s"
 
 
 def cell(scenario: dict[str, Any], label: str) -> str:
@@ -53,7 +59,8 @@ def cell(scenario: dict[str, Any], label: str) -> str:
             shown = f"{row[metric]:,.0f}"
             if ratio["base"]:
                 return shown
-            low, middle, high = (f"{ratio[key]:.2f}" for key in ("min", "median", "max"))
+            digits = 3 if ratio["median"] < 0.1 else 2
+            low, middle, high = (f"{ratio[key]:.{digits}f}" for key in ("min", "median", "max"))
             return f"{shown}, {middle} x ({low}..{high})"
     return ""
 

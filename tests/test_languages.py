@@ -1,4 +1,4 @@
-"""The race against other languages: its scenarios, its builds, its programs on real masters, and its picture."""
+"""The race against other languages: its scenarios, its builds, its programs on real masters, and its result."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from redlatch.errors import ConfigurationError
 
 assert LOADED
 
+RESULT = builds.ROOT / "bench/results/languages.json"
 MANIFESTS = {"rust": "Cargo.toml", "go": "go.mod", "node": "package.json", "java": "pom.xml"}
 
 
@@ -204,7 +205,14 @@ def test_a_program_refuses_an_unknown_mode(racer: Racer) -> None:
         racer.run("hot 1s 4")
 
 
-# --- the picture -----------------------------------------------------------------------------------------
+# --- the result ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not RESULT.exists(), reason="only clones have bench/results")
+def test_the_documentation_has_the_figures_of_the_last_race() -> None:
+    table = subprocess.check_output([sys.executable, RESULT.parents[1] / "language_table.py"], text=True)
+    documented = (builds.ROOT / "docs/benchmarks.md").read_text().splitlines()
+    assert [line for line in table.splitlines() if line not in documented] == []
 
 
 def test_the_picture_has_a_bar_for_every_contender_with_figures(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ func withRueidislock(masters []string, callers int) (cycle, error) {
 		ClientOption:   rueidis.ClientOption{InitAddress: masters, ForceSingleClient: true},
 		KeyValidity:    ttl,
 		NoLoopTracking: true,
+		// With the default of 20 ms, an attempt fails when 512 callers wait for one server.
+		TryNextAfter: time.Second,
 	})
 	if err != nil {
 		return nil, err
