@@ -94,6 +94,19 @@ def test_a_build_that_fails_says_why_and_keeps_its_output(tmp_path: Path) -> Non
     assert (tmp_path / "node/build.log").read_text().splitlines() == ["fetching", "error: no such package", "bye"]
 
 
+def test_a_build_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "PATIENCE", 0.2)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(NotBuilt, match="took longer than"):
+        build(language("sh", "-c", f"exec 3> {fifo}; sleep 3600 & wait"), tmp_path)
+    os.set_blocking(reader, True)
+    # The end of the file comes when the last process that could write has ended.
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
 @pytest.mark.parametrize(
     ("words", "line"), [("a\nb\n\n", "b"), ("x\n[ERROR] broken\nerror: too\n", "[ERROR] broken"), ("", "status 2")]
 )

@@ -6,7 +6,9 @@ sources stay clean and a second build is short. No language is needed: one that 
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,15 +114,19 @@ def run(command: Sequence[str], folder: Path) -> str:
     """
     log = folder / "build.log"
     with log.open("w") as file:
+        # A group of its own, so that an interrupted race leaves no compiler behind.
+        process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=file, start_new_session=True)
         try:
-            done = subprocess.run(
-                command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False
-            )
-        except subprocess.TimeoutExpired:
+            status = process.wait(PATIENCE)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             raise NotBuilt(f"{' '.join(command)} took longer than {PATIENCE} s; see {log}") from None
     words = log.read_text(errors="replace")
-    if done.returncode:
-        raise NotBuilt(f"{' '.join(command)} failed: {reason(words, done.returncode)}; see {log}")
+    if status:
+        raise NotBuilt(f"{' '.join(command)} failed: {reason(words, status)}; see {log}")
     return words
 
 
