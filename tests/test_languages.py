@@ -57,7 +57,7 @@ def test_versions_are_exact(folder: str) -> None:
     wanted += re.findall(r'"(?:ioredis|redlock)": "([^"]+)"', text)
     assert not [version for version in wanted if version.startswith(("^", "~", ">", "*"))]
     if folder == "rust":
-        assert len([version for version in wanted if version.startswith("=")]) == 3
+        assert len([version for version in wanted if version.startswith("=")]) == 4
 
 
 @pytest.mark.parametrize("client", [name for name in FOOTNOTES if name != "all of them"])

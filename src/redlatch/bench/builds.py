@@ -61,7 +61,7 @@ RUST = Language(
     "rust",
     ("cargo",),
     ("cargo", "--version"),
-    ("cargo", "build", "--release", "--locked"),
+    ("cargo", "build", "--release"),
     ("{folder}/target/release/locks",),
 )
 GO = Language("Go", "go", ("go",), ("go", "version"), ("go", "build", "-o", "locks", "."), ("{folder}/locks",))
