@@ -58,6 +58,14 @@ class _Gates(ast.NodeTransformer):
         node.names = [alias for alias in node.names if alias.name not in self._faked]
         return node if node.names else None
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        """Take names from the replacements, too."""
+        if node.level or node.module not in self._faked:
+            return node
+        taken = ", ".join(alias.asname or alias.name for alias in node.names)
+        values = ", ".join(f"{node.module}.{alias.name}" for alias in node.names)
+        return [ast.copy_location(made, node) for made in ast.parse(f"[{taken}] = [{values}]").body]
+
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         return node  # simulated threads run no coroutines
 
