@@ -28,6 +28,7 @@ from redlatch import (
     NotOwned,
     impl,
 )
+from redlatch.drivers.held_locks import HeldLocks
 
 # Far longer than a test: a lock that is free before its end was released.
 TTL = 60.0
@@ -314,6 +315,29 @@ def test_an_on_lost_that_raises_does_not_keep_a_lock(connect: Face, url: str, na
     assert other.acquire()
     client.close(release=True)
     assert keys([url], name) == keys([url], name + "-too") == {}
+
+
+def test_a_holder_that_releases_as_soon_as_it_knows_leaves_no_key(
+    implementation: impl.Implementation, three: list[str], name: str, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All leases have ended, and the holder releases its lock before `close` has sent the releases."""
+    send_releases = HeldLocks.release
+    raised: list[LockLost] = []
+
+    def release(self: HeldLocks, send: Callable[[list[Any]], object]) -> bool:
+        if not raised:
+            with pytest.raises(LockLost, match=RELEASED) as caught:
+                lock.release()
+            raised.append(caught.value)
+        return send_releases(self, send)
+
+    client = Client(three)
+    lock = client.lock(name, TTL)
+    assert lock.acquire()
+    monkeypatch.setattr(HeldLocks, "release", release)
+    client.close(release=True)
+    assert raised
+    assert keys(three, name) == {}
 
 
 def test_a_lock_that_had_run_out_keeps_its_own_reason(connect: Face, url: str, name: str) -> None:

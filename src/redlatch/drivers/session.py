@@ -200,6 +200,8 @@ class Session:
         """
         if self.held_locks.ended and isinstance(error, ClientClosed) and hold.state == HELD and hold.ticket is ticket:
             gone = loss(RELEASED if was_released(self._policy, hold) else RAN_OUT, hold)
+            # All leases have ended, but `close` may not have come to this one, and finds no hold that is free.
+            self.send([hold.releasing()])
             hold.free()
             raise gone
         if isinstance(error, LockError) and not self._cuts_short(hold):
