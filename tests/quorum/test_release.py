@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.faces import finish, run_script
 from support.scripted_votes import BEGINNING, KEY, NAME, SECOND, VALIDITY, Play, clock_of
 
+from redlatch import impl
 from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 # --- release -----------------------------------------------------------------------------------------
@@ -128,6 +130,23 @@ def test_a_second_release_during_a_release_is_refused_and_disturbs_nothing(held:
     assert next(first, None) is None
     assert held.acquire("yyy", give_up_ns=None)
     assert held.hold.held(held.now)
+
+
+def test_a_release_that_is_sent_again_names_the_token_that_it_has_named(held: Play) -> None:
+    """An interrupt in a second release of the same object gives the claim away, and another acquire wins."""
+    old, steps = held.hold.token, held.releasing(held.policy, held.queues, held.hold, SECOND)
+    ballot = next(steps)
+    held.hold.resend_release(held.hold.ticket)
+    assert held.acquire("yyy")
+    held.vote(ballot, "!!!")
+    assert next(steps).command.token == old != held.hold.token
+
+
+def test_hand_offs_of_two_threads_share_no_generator_that_runs(implementation: impl.Implementation) -> None:
+    """Of two threads that begin a generator at the same time, one gets a ValueError. An ended one begins never."""
+    text = "import inspect; from redlatch import impl; found = impl.current.module('quorum.effects').ENDED\n"
+    text += "print(found.gi_frame is None)"
+    assert finish(run_script(text, implementation.name, wait=False)) == ("True\n", "")
 
 
 # --- releasing without waiting -----------------------------------------------------------------------

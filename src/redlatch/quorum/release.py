@@ -93,8 +93,10 @@ class Releasing:
 
     def _go_on(self) -> Steps:
         """Send the release, and send it again while it has no verdict; others of this client may wait meanwhile."""
+        # The same command again: after an interrupt in another thread, the hold may have a new lease.
+        command = self._hold.releasing() if self._ballot is None else self._ballot.command
         while True:
-            self._ballot = self._policy.ballot(self._hold.releasing(), self._started_ns + self._patience_ns)
+            self._ballot = self._policy.ballot(command, self._started_ns + self._patience_ns)
             # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
             if self._queues.by_key:
                 yield Send([self._ballot])
