@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import inspect
 import itertools
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 from support.faces import PATIENCE, ask, await_true, descriptors, in_thread
 
-from redlatch import Client, ClientClosed, LockError, impl
+from redlatch import AsyncClient, Client, ClientClosed, LockError, impl
 from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.leader import ROLE
 
@@ -60,7 +62,8 @@ class Strike:
     """Raises one KeyboardInterrupt at the first place that is not among the known ones, and adds that place to them.
 
     Places are where the interpreter checks for signals: at the beginning of a function of the package, and after each
-    call of a function in C. At a place that is passed often, only the first few times count.
+    call of a function in C. At a place that is passed often, only the first few times count. The beginning of a
+    coroutine is none: one that is cancelled checks for no signal before its own code runs.
     """
 
     def __init__(self, known: set[Place]) -> None:
@@ -70,6 +73,8 @@ class Strike:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         if event not in ("call", "c_return") or not str(frame.f_globals.get("__name__")).startswith("redlatch"):
+            return
+        if event == "call" and frame.f_code.co_flags & inspect.CO_COROUTINE:
             return
         here = frame.f_code.co_filename, frame.f_lineno, event
         place = (*here, self._passed[here])
@@ -268,6 +273,48 @@ def test_row_37_a_second_interrupt_while_the_first_is_handled_leaves_nothing(
     assert len(search.known) > 10
 
 
+@pytest.mark.parametrize("what", ["acquire", "release"])
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
+def test_row_37_an_interrupt_while_a_cancelled_task_cleans_up_leaves_nothing(
+    kind: str, what: str, search: Search, three: list[str], name: str
+) -> None:
+    """The first Ctrl-C cancels the task of `asyncio.run`, and the second one is raised wherever the program is."""
+
+    async def begin(lock: Any) -> asyncio.Task[Any]:
+        if what == "release":
+            await lock.acquire()
+        task: asyncio.Task[Any] = asyncio.ensure_future(getattr(lock, what)())
+        await asyncio.sleep(0)
+        return task
+
+    async def look(each: str, place: Place | None) -> None:
+        for _ in range(1000):
+            if not left(three, each):
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError(place)
+
+    with asyncio.Runner() as runner:
+        client = AsyncClient(three)
+        runner.run(client.connect())
+        loop = runner.get_loop()
+        for each in search.names(name):
+            lock, place = getattr(client, kind)(each, ttl=LONG), None
+            task = runner.run(begin(lock))
+            if task.cancel():
+                place = search.strike(partial(loop.run_until_complete, asyncio.sleep(0)))
+                loop.stop()  # an interrupt may have come before the loop has stopped
+                loop.run_forever()
+                task.cancel()  # as `asyncio.run` does at its end
+                with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+                    loop.run_until_complete(asyncio.wait_for(task, PATIENCE))
+            elif what == "acquire":
+                runner.run(lock.release())
+            runner.run(look(each, place))
+        runner.run(client.close())
+    assert len(search.known) > 50
+
+
 def test_row_37_an_interrupt_at_each_place_of_a_lost_acquire_many_leaves_nothing(
     search: Search, three: list[str], name: str
 ) -> None:
@@ -366,7 +413,7 @@ def test_a_second_interrupt_in_an_extension_leaves_a_usable_lock(search: Search,
     assert len(search.known) > 5
 
 
-@pytest.mark.parametrize("kind", ["fenced", "fair"])
+@pytest.mark.parametrize("kind", ["fenced", "fair", "crowded"])
 def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch(
     kind: str, search: Search, three: list[str], name: str
 ) -> None:
@@ -375,10 +422,12 @@ def test_an_interrupt_at_each_place_of_an_acquire_that_times_out_leaves_no_watch
         client.connect()
 
         def lock_of(owner: Client) -> Any:
-            return owner.fair_lock(name, ttl=LONG) if kind == "fair" else owner.lock(name, ttl=LONG, fence=True)
+            return owner.lock(name, ttl=LONG, fence=True) if kind == "fenced" else owner.fair_lock(name, ttl=LONG)
 
         assert lock_of(holder).acquire()
         for _ in search.names(name):
+            if kind == "crowded":  # the first attempt watches, too
+                client._driver.queues.crowd(name.encode())
             place = search.strike(partial(lock_of(client).acquire, timeout=0.01))
             assert not any(watches.by_key.values()), place
     assert len(search.known) > 50

@@ -150,7 +150,7 @@ class Driver(Session):
         call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
         return call
 
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:  # noqa: PLR0912
         """Perform the effects that a generator yields, until it ends or answers.
 
         A second coroutine would cost each call its frame.
@@ -197,8 +197,12 @@ class Driver(Session):
                 self.wake_called()
             return None if lock is None or hold is None else self._end_acquire(hold, lock)
         except BaseException as error:
-            steps.close()  # it leaves its queue
-            self._recover(hold, ticket, error)
+            # Not in a function of its own, because a second interrupt may come before that function's `try`.
+            try:
+                self._recover(steps, hold, ticket, error)
+            except BaseException:  # an interrupt; no caller repeats this
+                self._recover(steps, hold, ticket, error)
+                raise
             raise
 
     def _end_acquire(self, hold: Hold, lock: Any) -> bool:
@@ -239,16 +243,9 @@ class Driver(Session):
     def _end_pause(self, future: LightFuture) -> None:
         future.wake_soon()  # Cython cannot pass the compiled method itself as a callback
 
-    def _recover(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
-        """Recover an acquire or a release that was interrupted, or that failed."""
-        try:
-            self._recover_once(hold, ticket, error)
-        except BaseException:  # an interrupt; no caller repeats this
-            self._recover_once(hold, ticket, error)
-            raise
-
-    def _recover_once(self, hold: Hold | None, ticket: object, error: BaseException) -> None:
-        """Do what `_recover` is for. If interrupted, this may be repeated."""
+    def _recover(self, steps: Steps, hold: Hold | None, ticket: object, error: BaseException) -> None:
+        """Recover an acquire or a release that was interrupted or that failed. If interrupted, this may be repeated."""
+        steps.close()  # it leaves its queue
         if hold is not None and ticket is not None:
             self.abandon(hold, ticket)
         elif hold is not None:

@@ -48,7 +48,8 @@ class Acquiring:
     """The effects of one acquire; `new_acquiring` makes it.
 
     The attributes that are not fields of the call: the thread or task that makes it, its attempts, the ballot that is
-    under way and the one that is sent ahead of it, and the generator that has taken over, if any.
+    under way (None once the acquire is over) and the one that is sent ahead of it, and the generator that has taken
+    over, if any.
     """
 
     __slots__ = (
@@ -145,6 +146,7 @@ class Acquiring:
                 if second is not None:
                     yield second
                 if not (decided and second is None) and self._attempt.keep_if_won():
+                    self._ballot = None
                     return
                 decided = False
                 if self._attempt.reopen_for_all():
@@ -156,10 +158,10 @@ class Acquiring:
                 if self._attempt.over:
                     # Before `end`: from then on another thread may acquire through this lock object, and wait.
                     self._kind.end_watch(self._queues, self._hold.key)
+                    self._ballot = None
                     break
                 if self._attempt.waits:
-                    waited = yield from self._kind.wait(self._attempt)
-                    self._attempt.waited(waited)
+                    self._attempt.waited((yield from self._kind.wait(self._attempt)))
                 elif pause_ns := self._attempt.pause_ns():
                     yield Pause(pause_ns)
                 self._ask(self._policy.clock.now())
@@ -172,7 +174,8 @@ class Acquiring:
         """End the acquire at the effect that it waits for, as a generator does."""
         if self._rest is not None:
             self._rest.close()
-        elif self._ballot is not None:
+        # Also behind the generator: an interrupt before its first line, and it ends nothing.
+        if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._queues, self._hold.key)
 
     def throw(self, error: BaseException) -> NoReturn:

@@ -39,8 +39,7 @@ cdef class Driver(Session):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef bint _end_acquire(self, Hold hold, lock) except -1
-    cdef _recover(self, Hold hold, ticket, error)
-    cdef _recover_once(self, Hold hold, ticket, error)
+    cdef _recover(self, steps, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
     cdef _send(self, list ballots)
     @cython.locals(ballot=Ballot)
