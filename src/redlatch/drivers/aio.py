@@ -150,7 +150,7 @@ class Driver(Session):
         call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
         return call
 
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:  # noqa: PLR0912
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:
         """Perform the effects that a generator yields, until it ends or answers.
 
         A second coroutine would cost each call its frame.
@@ -187,8 +187,7 @@ class Driver(Session):
                 checked = False  # others run while this call waits
                 if isinstance(effect, Ballot):
                     await self._ask(effect)
-                    if not effect.decided:
-                        self._connections.record_silent(effect)
+                    self._note_silence(effect)
                 elif isinstance(effect, Answer):
                     return effect.value
                 else:
@@ -204,6 +203,11 @@ class Driver(Session):
                 self._recover(steps, hold, ticket, error)
                 raise
             raise
+
+    def _note_silence(self, ballot: Ballot) -> None:
+        """Note which masters have not answered, if a ballot was not decided in time."""
+        if not ballot.decided:
+            self._connections.record_silent(ballot)
 
     def _end_acquire(self, hold: Hold, lock: Any) -> bool:
         """Begin the care for a lock if it was won; return whether it was."""

@@ -15,7 +15,7 @@ from redlatch.drivers.background import BackgroundThread
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.held_locks import TOLD_NS, HeldLocks
 from redlatch.drivers.lifetime import DRAIN_NS, nested
-from redlatch.quorum.claim import ASKING, UNDOING, WAITING
+from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
 from redlatch.votes.units import MILLISECOND, Clock
 
@@ -176,11 +176,11 @@ class Closing:
         return bool(self._leader.inbox)
 
     def _asking(self) -> bool:
-        """Return whether a thread is between two steps of an acquire, and may still have something to undo.
+        """Return whether a thread is between two steps of a call, and may still have something to undo or to release.
 
         A waiter at the head may have been handed a lease that it has not found yet.
         """
-        return any([hold.state in (WAITING, ASKING, UNDOING) for hold in self._queues.holds()])
+        return any([hold.state in (WAITING, ASKING, RELEASING, UNDOING) for hold in self._queues.holds()])
 
     def _wake_everybody(self) -> None:
         """Wake every thread that is in a call, so that it sees that the client is closed."""

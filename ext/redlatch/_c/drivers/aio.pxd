@@ -38,6 +38,7 @@ cdef class Driver(Session):
 
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
     cpdef release(self, Hold hold, long long ttl_ms)
+    cdef _note_silence(self, Ballot ballot)
     cdef bint _end_acquire(self, Hold hold, lock) except -1
     cdef _recover(self, steps, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
