@@ -123,7 +123,7 @@ THREADS = (
         "a second interrupt ends the undo of an acquire",
         "interrupt",
         CLIENT,
-        "                driver.abandon(hold, ticket)\n                raise\n",
+        "                self._shared.driver.abandon(self._hold, ticket)\n                raise\n",
         "                raise\n",
         threads="interrupts",
     ),
