@@ -294,11 +294,17 @@ def test_row_37_an_interrupt_while_a_cancelled_task_cleans_up_leaves_nothing(
             await asyncio.sleep(0.001)
         raise AssertionError(place)
 
+    async def connected() -> None:
+        """Wait until no connection is on its way, after a strike either: the next one would lose it."""
+        while client._driver.state != "3 of 3 connected":
+            await asyncio.sleep(0.001)
+
     with asyncio.Runner() as runner:
         client = AsyncClient(three)
         runner.run(client.connect())
         loop = runner.get_loop()
         for each in search.names(name):
+            runner.run(asyncio.wait_for(connected(), PATIENCE))
             lock, place = getattr(client, kind)(each, ttl=LONG), None
             task = runner.run(begin(lock))
             if task.cancel():
