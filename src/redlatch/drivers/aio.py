@@ -718,14 +718,19 @@ class Driver(Session):
     def _arrive(self) -> None:
         if self._connections.closed:
             return
-        while self._arrivals:
-            index, outcome = self._arrivals.popleft()
-            if self._connections.arrive(index, outcome):
-                self._attend_at(self._clock.now())
-            self.queues.watches.polls = not self._fleet.quorum_pushes()
-            for link in self._fleet.links:
-                if link.up:
-                    self._listen(link.index)
+        try:
+            while self._arrivals:  # taken off when it is done, so that an interrupt loses none
+                if self._connections.arrive(*self._arrivals[0]):
+                    self._attend_at(self._clock.now())
+                self.queues.watches.polls = not self._fleet.quorum_pushes()
+                for link in self._fleet.links:
+                    if link.up:
+                        self._listen(link.index)
+                self._arrivals.popleft()
+        except BaseException:  # Ctrl-C
+            if self._loop is not None:
+                self._loop.call_soon(self._arrive)
+            raise
         self._flush()
         if self._connections.is_quorate():
             self._quorate.set()
