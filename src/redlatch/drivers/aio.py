@@ -727,6 +727,9 @@ class Driver(Session):
                     if link.up:
                         self._listen(link.index)
                 self._arrivals.popleft()
+        except Exception:  # it would fail again
+            self._arrivals.popleft()
+            raise
         except BaseException:  # Ctrl-C
             if self._loop is not None:
                 self._loop.call_soon(self._arrive)
