@@ -7,7 +7,6 @@ that is left out, and says what the tests of its repository show.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -20,7 +19,8 @@ from compat.versions import SINGLETON
 from redlatch import impl
 from redlatch.testing import embedded
 
-ROOT = Path(__file__).parents[2]
+from .suites import ROOT, check, left_out
+
 SDIST = Path(sys.prefix) / ".peers" / f"celery-singleton-{SINGLETON}.tar.gz"
 
 # How many of the seven tests pass.
@@ -38,13 +38,6 @@ def url() -> Iterator[str]:
     """A server of its own: it is the broker, keeps the results, and is the master of the locks."""
     with embedded.masters(1) as urls:
         yield urls[0]
-
-
-def left_out() -> list[str]:
-    """Return the tests that docs/celery.md leaves out: the first column of the table."""
-    text = (ROOT / "docs/celery.md").read_text()
-    section = text.split("\n### Left out of celery-singleton's tests\n")[1].split("\n#")[0]
-    return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
 def prepare(folder: Path) -> None:
@@ -71,10 +64,7 @@ def test_celery_singletons_tests_pass_with_this_base_class(
         pytest.skip("the source distribution of celery-singleton, which has its tests, could not be downloaded")
     prepare(tmp_path)
     environment = os.environ | {"URL": url, "REDLATCH_IMPL": implementation.name, "PYTHONPATH": str(ROOT / "src")}
-    out = [f"--deselect=test_them.py::{name}" for name in left_out()]
+    out = [f"--deselect=test_them.py::{name}" for name in left_out("Left out of celery-singleton's tests")]
     command = [sys.executable, "-m", "pytest", "-q", "test_them.py", *out]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110)
-    assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
-    passed, deselected = (re.search(rf"(\d+) {what}", ran.stdout) for what in ("passed", "deselected"))
-    assert passed is not None and int(passed[1]) >= LEAST
-    assert deselected is not None and int(deselected[1]) == len(out)
+    check(ran.returncode, ran.stdout, ran.stderr, LEAST, len(out))

@@ -7,7 +7,6 @@ out, with the reasons.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,8 @@ import pytest
 from redlatch import impl
 from redlatch.testing import embedded
 
-ROOT = Path(__file__).parents[2]
+from .suites import ROOT, check, left_out
+
 SDIST = Path(sys.prefix) / ".peers" / f"celery_redbeat-{version('celery-redbeat')}.tar.gz"
 
 # How many of the 85 tests of version 2.4.2 pass. RedBeat skips two itself.
@@ -48,12 +48,6 @@ def url() -> Iterator[str]:
     """A server of its own, because the suite flushes it."""
     with embedded.masters(1) as urls:
         yield urls[0]
-
-
-def left_out() -> list[str]:
-    """Return the tests that docs/celery.md leaves out: the first column of the table."""
-    section = (ROOT / "docs/celery.md").read_text().split("\n### Left out of RedBeat's suite\n")[1].split("\n#")[0]
-    return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
 def prepare(folder: Path) -> None:
@@ -86,10 +80,7 @@ def test_redbeats_suite_passes_with_this_scheduler(
     prepare(tmp_path)
     environment = os.environ | {"URL": url, "REDLATCH_IMPL": implementation.name}
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
-    out = [f"--deselect=tests/{name}" for name in left_out()]
+    out = [f"--deselect=tests/{name}" for name in left_out("Left out of RedBeat's suite")]
     command = [sys.executable, "-m", "pytest", "-q", "tests", *out]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250)
-    assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
-    passed, deselected = (re.search(rf"(\d+) {what}", ran.stdout) for what in ("passed", "deselected"))
-    assert passed is not None and int(passed[1]) >= LEAST
-    assert deselected is not None and int(deselected[1]) == len(out)
+    check(ran.returncode, ran.stdout, ran.stderr, LEAST, len(out))
