@@ -14,6 +14,13 @@ from redlatch import impl
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
 
 
+def ended() -> asyncio.Future[None]:
+    """Return a future of the running loop that has ended."""
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
+
+
 class Waiting:
     """A task that waits for a future, and what happened in which order. Make one in a running loop."""
 
@@ -32,7 +39,10 @@ class Waiting:
 
         def work() -> None:
             for name in names:
-                getattr(self.future, name)()
+                if name == "wake":
+                    self.future.wake(ended())
+                else:
+                    getattr(self.future, name)()
             self.seen.append("called")
 
         asyncio.get_running_loop().call_soon(work)
@@ -74,7 +84,7 @@ def test_nothing_wakes_a_task_a_second_time(make: Any, names: tuple[str, ...]) -
 def test_a_task_does_not_wait_for_a_future_that_is_done(make: Any) -> None:
     async def main() -> list[str]:
         waiting = Waiting(make)
-        waiting.future.wake()
+        waiting.future.wake(ended())
         await asyncio.sleep(0)
         return waiting.seen
 

@@ -70,6 +70,7 @@ class Driver(Session):
         self._forgotten = False  # no reference to the client is left, so the loop must not keep the driver alive
         self._fleet: Any = None  # made by connect()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: Any = None  # a future of the loop that has ended (see `LightFuture.wake`)
         self._quorate, self._complete = asyncio.Event(), asyncio.Event()
         self._flushing = False
         self._writing: dict[int, int] = {}  # link index: descriptor that is watched for room to send
@@ -269,6 +270,8 @@ class Driver(Session):
         loop = get_running_loop()
         if self._loop is None:
             self._loop = loop
+            self._ended = loop.create_future()
+            self._ended.set_result(None)
             self._fleet = self._connections.muster()
             self._connections.dismiss = partial(_dismiss, loop)
             wires = self._fleet.wires
@@ -485,7 +488,7 @@ class Driver(Session):
             while decided:  # no task is running, so the waiting tasks go on at once, the oldest first
                 ballot = decided.pop()
                 future, ballot.waiter = ballot.waiter, None  # freed now, so that the next task can reuse its memory
-                future.wake()
+                future.wake(self._ended)
         finally:
             fleet.decided += decided  # if a task ended with SystemExit, say
             if fleet.decided or fleet.fallen or fleet.lost or fleet.changed:

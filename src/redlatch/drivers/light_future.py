@@ -29,7 +29,7 @@ class LightFuture:
     def _begin(self, loop: asyncio.AbstractEventLoop, until_ns: int) -> None:
         self._asyncio_future_blocking = False
         self._loop = loop
-        self._callback: Callable[[LightFuture], object] | None = None
+        self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._cancelled: tuple[Any, ...] | None = None
         self.done = False
@@ -37,15 +37,20 @@ class LightFuture:
 
     # --- for the driver ----------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Let the task go on now. The caller must not be a task."""
+    def wake(self, ended: asyncio.Future[None]) -> None:
+        """Let the task go on now. The caller must not be a task.
+
+        Args:
+            ended: any future of asyncio with the result None. The task asks it for the result, which costs 1,200
+                instructions less than to ask this object, because asyncio's C code knows the class.
+        """
         if not self.done:
             self.done = True
             callback, context = self._callback, self._context
             if callback is not None and context is not None:
                 # Without this a cycle with the task would be left.
                 self._callback = self._context = None
-                context.run(callback, self)
+                context.run(callback, ended)
 
     def wake_soon(self) -> None:
         """Let the task go on in the loop's next turn."""
@@ -77,7 +82,7 @@ class LightFuture:
         """Return the event loop of the task."""
         return self._loop
 
-    def add_done_callback(self, callback: Callable[[LightFuture], object], *, context: Context) -> None:
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task."""
         self._callback, self._context = callback, context
         if self.done:

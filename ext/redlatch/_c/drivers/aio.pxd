@@ -17,6 +17,7 @@ from redlatch._c.wire.engine cimport Fleet
 cdef class Driver(Session):
     cdef Fleet _fleet
     cdef object _loop
+    cdef object _ended
     cdef readonly object home
     cdef object _attending
     cdef long long _attending_ns

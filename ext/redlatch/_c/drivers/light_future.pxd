@@ -14,7 +14,7 @@ cdef class LightFuture:
     cdef object _cancelled
 
     cdef _begin(self, loop, long long until_ns)
-    cpdef wake(self)
+    cpdef wake(self, ended)
     cpdef wake_soon(self)
     cdef _schedule(self)
 
