@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from .config import closing_of, seconds_of, timeout_of
+from .config import closing_of, seconds_of
 from .errors import LockError, LockLost
 from .guard.settings import DEFAULT_GUARD, Guard
 from .locks.batch import Batch
@@ -59,13 +59,7 @@ class AsyncLock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        if timeout is None and blocking is True:
-            timeout = self._timeout
-        elif timeout is None and blocking is False:
-            timeout = 0.0
-        else:
-            timeout = timeout_of(timeout, blocking)
-        return self._acquiring(timeout, self)  # type: ignore[no-any-return]
+        return self._acquiring(blocking, timeout, self)  # type: ignore[no-any-return]
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:

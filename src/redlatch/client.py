@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from .config import closing_of, seconds_of, timeout_of
+from .config import closing_of, seconds_of
 from .errors import LockError
 from .guard.settings import DEFAULT_GUARD, Guard
 from .locks.batch import Batch, resend_release
@@ -58,15 +58,9 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        if timeout is None and blocking is True:
-            timeout = self._timeout
-        elif timeout is None and blocking is False:
-            timeout = 0.0
-        else:
-            timeout = timeout_of(timeout, blocking)
         ticket = object()
         try:
-            won: bool = self._acquiring(timeout, ticket)
+            won: bool = self._acquiring(blocking, timeout, ticket)
             if won and self.upkeep is not None:
                 self.begin_upkeep(True)
             return won

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redlatch.config import timeout_of
+
 
 class Core:
     """What every lock object has; `BaseLock` describes the fields.
@@ -25,8 +27,14 @@ class Core:
         self._timeout = timeout
         self.upkeep: Any = None
 
-    def _acquiring(self, timeout: float | None, ticket: object) -> Any:
-        """Begin an acquire; `timeout` and `ticket` are as for the driver's `acquire`."""
+    def _acquiring(self, blocking: bool, timeout: float | None, ticket: object) -> Any:
+        """Begin an acquire with the arguments of `acquire`; `ticket` is as for the driver's `acquire`."""
+        if timeout is None and blocking is True:
+            timeout = self._timeout
+        elif timeout is None and blocking is False:
+            timeout = 0.0
+        else:
+            timeout = timeout_of(timeout, blocking)
         return self._shared.driver.acquire(self._hold, self._ttl_ms, timeout, ticket)
 
     def _releasing(self) -> Any:
