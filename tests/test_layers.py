@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import json
 import subprocess
@@ -46,12 +47,19 @@ COMPILED = [f"redlatch._c.{name}" for name in HOT]
 every_module = pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("redlatch._c")])
 
 
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(MODULES[module].read_text())
+
+
+@functools.cache
 def imports_of(module: str) -> list[tuple[str, int]]:
     """Return all imports in a module's text with absolute names: (name, level of the import as written)."""
     path = MODULES[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
             found += [(alias.name, 0) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -134,7 +142,7 @@ def test_a_hot_module_imports_hot_siblings_relatively_and_the_rest_of_ours_absol
 
 @every_module
 def test_only_impl_names_the_compiled_package(module: str) -> None:
-    tree = ast.parse(MODULES[module].read_text())
+    tree = tree_of(module)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -259,8 +267,8 @@ def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
     # A list, because two functions of a module may have the same name.
     long = [
         f"{module}.{node.name}"
-        for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= 40
