@@ -59,6 +59,7 @@ TEXTS = (
     "drivers.leader",
     "drivers.light_future",
     "drivers.session",
+    "drivers.standing",
     "drivers.threads",
     "drivers.wake_chain",
     "locks.core",

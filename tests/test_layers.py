@@ -210,6 +210,7 @@ def test_an_unknown_name_is_an_attribute_error_with_the_name() -> None:
 # The modules that are smaller than the rule, with the reasons.
 SMALL = {
     "redlatch.django.django_redis_cache": "only this module imports django-redis",
+    "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
     "redlatch.embedded": "an old name that stays",
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.locks.core": "only what must be compiled of a lock object",

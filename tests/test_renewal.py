@@ -1033,10 +1033,10 @@ def test_a_client_that_was_unusable_for_a_while_renews_its_locks_again(
         lost = client.lock(f"{name}-lost", ttl=0.5)
         event = lost.lost
         assert lost.acquire()
-        mine.usable = False
+        mine.standing.usable = False
         assert event.wait(PATIENCE)
         passed(0.1)
-        mine.usable = True
+        mine.standing.usable = True
         # There is one master, so no reply is missing that would wake the background thread.
         renewed = client.lock(name, ttl=1.5, auto_renew=True)
         assert renewed.acquire()

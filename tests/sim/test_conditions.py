@@ -16,7 +16,7 @@ from sim.parts import Fault
 # Sanitizers make everything slower.
 SLOWER = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 # How many histories run on the compiled build; a third of them on the other one.
-HISTORIES = int(os.environ.get("REDLATCH_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("REDLATCH_HISTORIES", "80"))
 SEEDS = {"c": HISTORIES // SLOWER, "python": HISTORIES // 3 // SLOWER}
 
 

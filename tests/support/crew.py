@@ -48,7 +48,12 @@ class Crew:
         )
         self.queues = self.play.queues
         self.connections = Connections(
-            [master_of(url)], 1, self.clock, build.module("wire.engine").Fleet, lambda index, outcome: None
+            [master_of(url)],
+            1,
+            self.clock,
+            build.module("wire.engine").Fleet,
+            lambda index, outcome: None,
+            standing=build.module("drivers.standing").Standing(),
         )
         self.background = BackgroundThread(self)
         chains = build.module("drivers.wake_chain")
@@ -82,7 +87,7 @@ class Crew:
 
     def hung_up(self) -> bool:
         """Return whether the sockets are closed."""
-        return self.connections.closed
+        return self.connections.standing.closed
 
     def ballot(self, command: Any, seconds: float = PATIENCE) -> Any:
         """Return a ballot of the one master."""

@@ -101,7 +101,7 @@ class Driver(Session):
     def forget(self) -> None:
         """Make the loop stop keeping this driver alive; called by the garbage collector, in any thread."""
         self._forgotten = True
-        if self._loop is None or self._connections.closed or self._connections.forked:
+        if self._loop is None or self._standing.closed or self._standing.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self._let_loose)
@@ -110,7 +110,7 @@ class Driver(Session):
 
     def _let_loose(self) -> None:
         """Replace the loop's callbacks by weak ones, and cancel timers that no call needs."""
-        if self._connections.closed:
+        if self._standing.closed:
             return
         for link in self._fleet.links:
             if link.up:
@@ -174,7 +174,7 @@ class Driver(Session):
         try:
             if ticket is not None and hold is not None:
                 hold.claim(ticket)
-            if get_running_loop() is not self.home or not self._connections.usable:
+            if get_running_loop() is not self.home or not self._standing.usable:
                 await self.connect()
             checked = True
             for effect in steps:
@@ -183,7 +183,7 @@ class Driver(Session):
                     continue
                 if called:
                     self.wake_called()
-                if not (checked or self._connections.usable):
+                if not (checked or self._standing.usable):
                     self._connections.check()
                 checked = False  # others run while this call waits
                 if isinstance(effect, Ballot):
@@ -221,14 +221,14 @@ class Driver(Session):
         """Perform an effect that waits for anything but the votes on one ballot."""
         if isinstance(effect, list):
             await self._await_all(effect)
-            if not self._connections.usable and effect[0].command.undo() is not None:
+            if not self._standing.usable and effect[0].command.undo() is not None:
                 self._connections.check()  # a client that closes has undone them
         elif isinstance(effect, QueueEntry):
             now = self._clock.now()
             self._attend_by(now + LONGEST_NS, now)
             effect.waiter = future = self._future(effect.until_ns)
             await future
-            if not self._connections.usable:
+            if not self._standing.usable:
                 self._connections.check()
         else:
             await self._pause(max(0, effect.until_ns - self._clock.now()) / SECOND)
@@ -290,7 +290,7 @@ class Driver(Session):
         if self._fleet is None:
             return
         self._send([self._fleet.ballot_of(command) for command in commands])
-        if not (self._connections.forked or self._fleet.torn):
+        if not (self._standing.forked or self._fleet.torn):
             self._flush()
 
     def _send(self, ballots: list[Ballot]) -> None:
@@ -305,7 +305,7 @@ class Driver(Session):
             self._submit(ballots)
 
     def _submit(self, ballots: list[Ballot]) -> None:
-        if self._connections.closed or self._connections.forked:
+        if self._standing.closed or self._standing.forked:
             return
         for ballot in ballots:
             self._fleet.submit(ballot)
@@ -325,9 +325,9 @@ class Driver(Session):
         Raises:
             WrongLoop: the client was used in another event loop.
         """
-        if self._connections.closing:
+        if self._standing.closing:
             return
-        if self._fleet is None or self._connections.forked:
+        if self._fleet is None or self._standing.forked:
             self._connections.close()
             return
         if self._loop is not get_running_loop():
@@ -378,7 +378,7 @@ class Driver(Session):
 
     def linger(self, until_ns: int) -> None:
         """Wait for the answers to releases when the interpreter ends and no loop runs any more."""
-        if self._connections.usable and self._loop is not None and not self._loop.is_running():
+        if self._standing.usable and self._loop is not None and not self._loop.is_running():
             self._fleet.linger(until_ns)
             self._connections.notify_lost()
 
@@ -428,7 +428,7 @@ class Driver(Session):
         for ballot in reversed(ballots):  # replies come in order: when the last ballot is decided, mostly all are
             if ballot.decided or ballot.until_ns <= late_ns:
                 continue
-            if not self._connections.usable:  # closed meanwhile, so no reply would wake this task
+            if not self._standing.usable:  # closed meanwhile, so no reply would wake this task
                 break
             ballot.waiter = future = self._future(ballot.until_ns)
             await future
@@ -463,9 +463,9 @@ class Driver(Session):
         """Send the staged bytes; watch the sockets that did not take all of them."""
         self._flushing = False
         fleet = self._fleet
-        if self._connections.closed:
+        if self._standing.closed:
             return
-        if self._connections.undialled:
+        if self._standing.undialled:
             self._connections.dial_again()
         fleet.flush()
         if fleet.decided or fleet.fallen:
@@ -642,7 +642,7 @@ class Driver(Session):
         before, timer = self._attending, None
         if self._forgotten and not self.queues.by_key:
             pass  # no waiters, and no references to our locks
-        elif self._loop is not None and not (self._connections.forked or self._loop.is_closed()):
+        elif self._loop is not None and not (self._standing.forked or self._loop.is_closed()):
             # The loop's clock is read first. After a pause between the two readings the call comes early, never late.
             when = self._loop.time() + max(0, due_ns - self._clock.now()) / SECOND
             timer = self._loop.call_at(when, self._attend)
@@ -670,7 +670,7 @@ class Driver(Session):
 
     def _attend_to(self, terms: list[Term], now: int) -> None:
         """Renew locks, call waiters whose turn has come, and set the timer for what is due next."""
-        if not self._connections.usable:  # locks that are still held run out, and their loss is reported
+        if not self._standing.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
             if next_ns:
@@ -709,17 +709,17 @@ class Driver(Session):
         """Take what a dialling thread or a listener delivers, in that thread, to the loop."""
         self._arrivals.append((index, outcome))
         try:
-            if self._loop is not None and not self._connections.closed:
+            if self._loop is not None and not self._standing.closed:
                 self._loop.call_soon_threadsafe(self._arrive)
         except RuntimeError:  # the loop is closed, and with it this client
             self._connections.close()
         if (
-            self._connections.closed
+            self._standing.closed
         ):  # checked after `append`: either this thread sees `closed`, or `close` sees the outcome
             turn_away(outcome)
 
     def _arrive(self) -> None:
-        if self._connections.closed:
+        if self._standing.closed:
             return
         try:
             while self._arrivals:  # taken off when it is done, so that an interrupt loses none

@@ -15,6 +15,7 @@ from ..votes.units import Clock
 from ..wire.connect import Connection
 from .arrivals import Arrival, turn_away
 from .lifetime import FORGOTTEN_NS
+from .standing import Standing
 
 
 class Belongings:
@@ -23,10 +24,7 @@ class Belongings:
     Attributes:
         fleet: the engine's Fleet; None until it is made. Before that nothing is shared with a forked child, so the
             child may use such a client.
-        closing: whether calls are refused.
-        closed: whether the sockets are closed.
-        forked: whether this is the client of a forked child, which owns nothing.
-        usable: whether a call may begin; for the hot path.
+        standing: whether the client may be used.
         arrivals: what other threads have delivered, until the driver takes it.
         dismiss: closes a socket of a forgotten client.
     """
@@ -34,10 +32,9 @@ class Belongings:
     _dialler: Any
     _switches: Any
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, standing: Standing | None = None) -> None:
         self.fleet: Any = None
-        self.closing = self.closed = self.forked = False
-        self.usable = True
+        self.standing = Standing() if standing is None else standing
         self.arrivals: deque[tuple[int, Arrival]] = deque()
         self.dismiss: Callable[[socket.socket], None] = socket.socket.close
         self._waiting: dict[int, Connection] = {}  # connections that wait for the guard's decision
@@ -45,12 +42,11 @@ class Belongings:
 
     def is_closing(self) -> bool:
         """Return whether calls are refused from now on."""
-        return self.closing
+        return self.standing.closing
 
     def retire(self) -> None:
         """Refuse every new call from now on; calls that are under way may still undo what they did."""
-        self.closing = True
-        self.usable = False
+        self.standing.retire()
 
     def close(self) -> None:
         """Stop dialling and close every socket; harmless when repeated.
@@ -58,7 +54,7 @@ class Belongings:
         A thread that appends to `arrivals` checks `closed` afterwards, and closes its connection if it is set.
         """
         self.retire()
-        self.closed = True
+        self.standing.closed = True
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -84,7 +80,7 @@ class Belongings:
 
     def __del__(self) -> None:
         if hasattr(self, "_switches"):
-            if self.fleet is not None and not self.closed and not self.forked:
+            if self.fleet is not None and not self.standing.closed and not self.standing.forked:
                 self.fleet.linger(self._clock.now() + FORGOTTEN_NS)
                 there = [self.fleet.wires.detach(link.index) for link in self.fleet.links]
                 for sock in [*there, *self._fallen()]:  # broken ones are not dialled again
@@ -94,6 +90,5 @@ class Belongings:
 
     def disown(self) -> None:
         """In a forked child: own nothing. The connections and locks of the parent stay as they are."""
-        self.forked = True
-        self.usable = False
+        self.standing.disown()
         self._hang_up()  # closes the child's descriptors only; nothing is sent

@@ -48,6 +48,7 @@ class Closing:
         self._watchers = watchers
         self._queues = queues
         self._connections = connections
+        self._standing = connections.standing
         self._background = background
         self._clock = clock
         self._schedule = schedule
@@ -69,14 +70,14 @@ class Closing:
         self._releases = self._releases or release
         self._drain_ns = DRAIN_NS if drain_ns is None else drain_ns
         if self._leader.has_role():
-            if self._connections.closing and nested():  # the outer call closes it
+            if self._standing.closing and nested():  # the outer call closes it
                 return
             self._leader.refuse_nested()
         drain_ns = 0  # if what follows is interrupted
         try:
             self._connections.retire()
             self._watchers.notify()
-            if self._leader.fleet is not None and not self._connections.forked:
+            if self._leader.fleet is not None and not self._standing.forked:
                 if release:
                     self._release_held()
                 drain_ns = self._await_role()
@@ -86,7 +87,7 @@ class Closing:
             except BaseException:  # an interrupt
                 self._hang_up(0)
                 raise
-        if self._leader.fleet is not None and not self._connections.forked:
+        if self._leader.fleet is not None and not self._standing.forked:
             self._connections.notify_lost()
 
     def _release_held(self) -> None:
@@ -110,7 +111,7 @@ class Closing:
     def _hang_up(self, drain_ns: int) -> None:
         """Close the connections, or have the background thread do it if another one leads. May be repeated."""
         self._connections.retire()
-        if self._leader.fleet is None or self._connections.forked:
+        if self._leader.fleet is None or self._standing.forked:
             self._connections.close()
             self._background.read_later()  # it may be started by a thread that is connecting, and ends then
         elif self._leader.has_role():
@@ -143,7 +144,7 @@ class Closing:
         """Undo what is under way, wait up to `drain_ns` for answers, then close every connection; needs the role."""
         leader = self._leader
         try:
-            if self._connections.closed:  # an earlier call closed them, and was interrupted after that
+            if self._standing.closed:  # an earlier call closed them, and was interrupted after that
                 return
             if self._releases:  # once more, because an interrupt may have struck before
                 self._held_locks.end()
@@ -197,7 +198,7 @@ class Closing:
 
     def close_late(self) -> None:
         """Close the connections that `close` left open; while another thread leads, wake it and try again later."""
-        if not self.overdue or self._connections.closed:
+        if not self.overdue or self._standing.closed:
             return
         if self._leader.take_role():
             self._disconnect(self._drain_ns)
@@ -210,7 +211,7 @@ class Closing:
         leader = self._leader
         if leader.fleet is None:  # no connection yet: `connect` was interrupted, or is still running
             return
-        if self._connections.usable and leader.take_role():  # else a daemon thread reads
+        if self._standing.usable and leader.take_role():  # else a daemon thread reads
             try:
                 leader.take_all()
                 leader.fleet.linger(until_ns)

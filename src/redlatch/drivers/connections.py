@@ -22,6 +22,7 @@ from .lifetime import disown_at_fork
 from .master_health import health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
+from .standing import Standing
 from .switches import Switches
 from .upkeep import report_lost_releases
 
@@ -41,6 +42,7 @@ class Connections(Belongings):
         dialler: makes the dialler.
         guard: makes the guard's `Admissions` from a callback for clocks that were set back; None lets all masters vote.
         doubts: to which the times are added before which votes are void.
+        standing: says whether the client may be used.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class Connections(Belongings):
         dialler: MakeDialler = Dialler,
         guard: MakeGuard | None = None,
         doubts: Doubts | None = None,
+        standing: Standing | None = None,
     ) -> None:
-        super().__init__(clock)
+        super().__init__(clock, standing)
         self.quorum = quorum
         self.room = 0  # for how many masters the fleet must have room, if they are more
         self.untried = set(range(len(masters)))  # masters whose first dialling has no outcome yet
@@ -68,7 +71,6 @@ class Connections(Belongings):
         self._guard = None if guard is None else guard(partial(report_set_back, masters))
         self._tried: set[int] = set()  # masters that were dialled, with whatever outcome
         self._doubts = Doubts() if doubts is None else doubts
-        self.undialled: dict[int, int] = {}  # masters for which no thread could start, and when to try again
         self._backoff = Backoff()
         self._dialler = dialler(masters, DIAL_TIMEOUT, deliver, deliver, tracking)
         self._switches = Switches(masters, deliver)
@@ -93,19 +95,19 @@ class Connections(Belongings):
     def _dial(self, index: int, pause: float = 0.0) -> None:
         self._tried.discard(index)
         handshake = None if self._guard is None else self._guard.handshake(index)
-        self.undialled.pop(index, None)
+        self.standing.undialled.pop(index, None)
         try:
             self._switches.listen(index)
             self._dialler.start(index, pause, handshake)
         except RuntimeError as error:  # no thread can start
-            self.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
+            self.standing.undialled[index] = self._clock.now() + int(LONGEST_PAUSE * SECOND)
             self._tried.add(index)
             self._note_outcome(index, error)
 
     def dial_again(self) -> None:
         """Dial masters again for which no thread could start a second ago."""
         now = self._clock.now()
-        for index, due_ns in list(self.undialled.items()):
+        for index, due_ns in list(self.standing.undialled.items()):
             if due_ns <= now and index < len(self._masters):
                 self._dial(index)
 
@@ -115,7 +117,7 @@ class Connections(Belongings):
 
     def is_complete(self) -> bool:
         """Return whether every master has been tried, or the client closes."""
-        return not self.untried or self.closing
+        return not self.untried or self.standing.closing
 
     def check(self) -> None:
         """Raise an error if this client cannot be used here.
@@ -125,9 +127,9 @@ class Connections(Belongings):
             ClientClosed: the client is closed.
             ConfigurationError: a master is a replica, or is twice in the list.
         """
-        if self.forked:
+        if self.standing.forked:
             raise ClientForked("client: it was connected before this process was forked; make a Client in the child")
-        if self.closing:
+        if self.standing.closing:
             raise ClientClosed("client: it is closed")
         for error in self._misconfigured.values():
             raise type(error)(*error.args)  # a new one: the kept one would keep the frames of all its callers
@@ -141,7 +143,7 @@ class Connections(Belongings):
             refused = str(error)
         links = None if self.fleet is None else self.fleet.links
         guarded = None if self._guard is None else self._guard.masters
-        unused = self.closing or self.forked
+        unused = self.standing.closing or self.standing.forked
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
 
     def record_silent(self, ballot: Any) -> None:
@@ -210,7 +212,7 @@ class Connections(Belongings):
     def _admit(self, index: int, connection: Connection, reports: list[HandshakeReport | None]) -> None:
         """Adopt a connection, close it and have another one made, or let it wait."""
         twin = self._twin(index, connection.traits.run_id)
-        if self.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
+        if self.standing.closed or self.fleet.links[index].up or connection.sock.fileno() < 0 or twin is not None:
             self._waiting.pop(index, None)
             self._note_outcome(index, connection)  # closes it
             return
@@ -257,7 +259,7 @@ class Connections(Belongings):
     def _place(self, index: int, outcome: Outcome) -> None:
         first = index in self.untried
         if isinstance(outcome, Connection):
-            if self.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
+            if self.standing.closed or self.fleet.links[index].up:  # it was dialled twice, after an interrupt
                 outcome.sock.close()
                 return
             if outcome.sock.fileno() < 0:  # an interrupt struck while it was adopted, and its socket is gone
@@ -272,7 +274,7 @@ class Connections(Belongings):
             outcome = refuse_twin(index, twin, self._masters)
         if first and isinstance(outcome, MasterRefused) and not isinstance(outcome, MasterQuarantined):
             self._misconfigured[index] = refuse_list(index, outcome, self._masters)
-            self.usable = False
+            self.standing.usable = False
         self._log.report_unusable(index, outcome, self._connected(), len(self.untried) > 1)
         if not self.fleet.links[index].up:
             self.fleet.fail(index, outcome)
@@ -288,7 +290,7 @@ class Connections(Belongings):
         self._switches.adopt(index, connection)
         self._log.report_back(index, self._connected())
         if self._misconfigured.pop(index, None) is not None:  # the configuration is right now
-            self.usable = not (self.closing or self.forked or self._misconfigured)
+            self.standing.usable = not (self.standing.closing or self.standing.forked or self._misconfigured)
 
     def _connected(self) -> int:
         return sum([self._votes(link) for link in self.fleet.links])

@@ -23,6 +23,7 @@ from ..wire.connect import Connection
 from .arrivals import DIAL_TIMEOUT, Arrival, Deliver, MakeDialler, MakeGuard, Muster, turn_away
 from .connections import Connections
 from .master_log import MasterLog, report_set_back
+from .standing import Standing
 from .switches import Switches
 
 logger = logging.getLogger("redlatch")
@@ -129,13 +130,16 @@ class MovingConnections(Connections):
         dialler: MakeDialler,
         guard: MakeGuard | None,
         successor: Successor,
+        standing: Standing | None = None,
     ) -> None:
-        super().__init__(masters, policy.quorum, policy.clock, muster, deliver, tracking, dialler, guard, policy.doubts)
+        super().__init__(
+            masters, policy.quorum, policy.clock, muster, deliver, tracking, dialler, guard, policy.doubts, standing
+        )
         self.room = len(successor.masters)
         self._policy = policy
         self._base = 0  # the index that the first master has in `arrive`
         # A bound method would keep this object alive.
-        postpone = partial(_postpone, self.undialled, self._clock)
+        postpone = partial(_postpone, self.standing.undialled, self._clock)
         self._scout: Scout | None = Scout(successor, deliver, dialler, postpone)
         later = offset(deliver, 2 * STRIDE)
         self._make_new_dialler = partial(dialler, successor.masters, DIAL_TIMEOUT, later, later, tracking)
@@ -149,8 +153,8 @@ class MovingConnections(Connections):
 
     def dial_again(self) -> None:
         """Dial masters again for which no thread could start a second ago, and look at the new masters."""
-        if self.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
-            del self.undialled[STRIDE]
+        if self.standing.undialled.get(STRIDE, UNBOUNDED) <= self._clock.now():
+            del self.standing.undialled[STRIDE]
             if self._scout is not None:
                 self._scout.start()
         super().dial_again()
@@ -206,8 +210,8 @@ class MovingConnections(Connections):
         self._masters, self._guard = masters, guard(partial(report_set_back, masters))
         self._log = self._new_log
         self.untried, self._tried, self._dialled = set(range(len(masters))), set(), []
-        self.undialled, self._misconfigured = {}, {}
-        self.usable = not (self.closing or self.forked)
+        self.standing.undialled, self._misconfigured = {}, {}
+        self.standing.usable = not (self.standing.closing or self.standing.forked)
         self._dialler, self._switches = self._make_new_dialler(), self._make_new_switches()
         self._base = 2 * STRIDE
         super().start()

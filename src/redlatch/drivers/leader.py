@@ -76,6 +76,7 @@ class Leader:
         gil_patience_ns: int,
     ) -> None:
         self._connections = connections
+        self._standing = connections.standing
         self._queues = queues
         self._clock = policy.clock
         self._chain = chain
@@ -127,7 +128,7 @@ class Leader:
 
     def send(self, ballots: list[Ballot]) -> None:
         """Send the commands of ballots without waiting for votes."""
-        if self._connections.closed or self._connections.forked:
+        if self._standing.closed or self._standing.forked:
             return
         self.inbox.extend(ballots)
         # Inside a call of the same thread, the outer call sends it.
@@ -156,7 +157,7 @@ class Leader:
     # --- the work of the leader --------------------------------------------------------------------
 
     def _drive(self, ballot: Ballot, fresh: Ballot | None) -> None:
-        if not self._connections.usable:  # closed since the caller looked: there are no sockets any more
+        if not self._standing.usable:  # closed since the caller looked: there are no sockets any more
             return
         if self._chain.next_asleep() is not None:
             self._chain.rest()
@@ -172,7 +173,7 @@ class Leader:
                 return
             left = ballot.until_ns - self._clock.now()
             self.await_replies(left)
-            if ballot.decided or left <= 0 or not self._connections.usable:
+            if ballot.decided or left <= 0 or not self._standing.usable:
                 return
 
     def await_replies(self, timeout_ns: int) -> None:
@@ -216,7 +217,7 @@ class Leader:
             self._queues.watches.polls = not fleet.quorum_pushes()
             self._watchers.notify()
             self._arrivals.popleft()
-        if self._connections.undialled:
+        if self._standing.undialled:
             self._connections.dial_again()
         while inbox:
             ballot = inbox[0]
@@ -226,7 +227,7 @@ class Leader:
                 inbox.popleft()
             else:
                 inbox.popleft()
-                if not self._connections.closing:  # else no call would undo it
+                if not self._standing.closing:  # else no call would undo it
                     fleet.submit(ballot)
             self._taken = None
         fleet.flush()
@@ -303,7 +304,7 @@ class Leader:
         """Count the replies that came while no thread was in a call, unless another thread leads."""
         me = get_ident()
         try:
-            if self._connections.usable and self.role.setdefault(ROLE, me) == me:
+            if self._standing.usable and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
                 self.polling = True
                 self.await_replies(0)

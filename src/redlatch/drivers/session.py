@@ -32,6 +32,7 @@ from ..quorum.waiting.queues import WaitQueues
 from ..votes.commands import Command
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire.engine import Fleet
+from .standing import Standing
 
 
 class Session:
@@ -56,33 +57,36 @@ class Session:
         self.queues = WaitQueues()
         self.queues.doubts = policy.doubts
         deliver = weakly(self)
+        self._standing = standing = Standing()
         if successor is None:
             self._connections = Connections(
-                masters, policy.quorum, policy.clock, Fleet, deliver, tracking, dialler, guard, policy.doubts
+                masters, policy.quorum, policy.clock, Fleet, deliver, tracking, dialler, guard, policy.doubts, standing
             )
         else:
-            self._connections = MovingConnections(masters, policy, Fleet, deliver, tracking, dialler, guard, successor)
+            self._connections = MovingConnections(
+                masters, policy, Fleet, deliver, tracking, dialler, guard, successor, standing
+            )
         self._schedule = UpkeepSchedule(policy)
         self.held_locks = HeldLocks(policy, self.queues)
 
     @property
     def forked(self) -> bool:
         """Whether this is a child of the process that the client was connected in."""
-        return self._connections.forked
+        return self._standing.forked
 
     @property
     def state(self) -> str:
         """Whether the client can be used, in a few words for its repr."""
-        connections = self._connections
-        if connections.closing:
+        standing, fleet = self._standing, self._connections.fleet
+        if standing.closing:
             return "closed"
-        if connections.forked:
+        if standing.forked:
             return "of the parent process"
-        if connections.fleet is None:
+        if fleet is None:
             return "not connected"
-        if not connections.usable:
+        if not standing.usable:
             return "misconfigured"
-        return f"{sum([link.up for link in connections.fleet.links])} of {self._policy.size} connected"
+        return f"{sum([link.up for link in fleet.links])} of {self._policy.size} connected"
 
     def health(self) -> Health:
         """Return what is known of the masters, without I/O."""
@@ -235,7 +239,7 @@ class Session:
 
     def _cuts_short(self, hold: Hold) -> bool:
         """Return whether a release has ended in the middle because this client cannot be used."""
-        return hold.state in (RELEASING, UNCONFIRMED) and not self._connections.usable
+        return hold.state in (RELEASING, UNCONFIRMED) and not self._standing.usable
 
     def leave_queue(self, hold: Hold) -> None:
         """Leave the queue, and wake the next waiter."""

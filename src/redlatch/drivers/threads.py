@@ -107,7 +107,7 @@ class Driver(Session):
         self._leader.enter()
         if not self._connected:
             self.connect()
-        elif not self._connections.usable:
+        elif not self._standing.usable:
             self._connections.check()
         try:
             return self._perform(steps)
@@ -132,7 +132,7 @@ class Driver(Session):
                 continue
             if called:
                 self._leader.wake_called()
-            if not self._connections.usable:
+            if not self._standing.usable:
                 self._connections.check()
             if isinstance(effect, Ballot):
                 self._followers.ask(effect)
@@ -162,7 +162,7 @@ class Driver(Session):
                 self._background.start()
                 linger_at_exit(self)
                 self._leader.fleet = fleet  # last: after an interrupt before this, all of it is done again
-                if self._connections.closed:  # `close` ran meanwhile and found no fleet to close
+                if self._standing.closed:  # `close` ran meanwhile and found no fleet to close
                     self._connections.close()
             self._connections.start()
         self._watchers.wait(self._connections.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
@@ -196,7 +196,7 @@ class Driver(Session):
     @property
     def closed(self) -> bool:
         """Whether the sockets are closed."""
-        return self._connections.closed
+        return self._standing.closed
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call; for the background thread.
@@ -221,7 +221,7 @@ class Driver(Session):
 
         Longer waits are left to threads of their own: the loss of another lock may be due meanwhile.
         """
-        if self._connections.forked:
+        if self._standing.forked:
             return None
         now = self._clock.now()
         terms = self._schedule.due(now)
@@ -234,7 +234,7 @@ class Driver(Session):
 
     def _attend(self, terms: list[Term], now: int) -> float | None:
         """Renew what is due, and look after the waiters."""
-        if not self._connections.usable:  # locks that are still held run out, and their loss is reported
+        if not self._standing.usable:  # locks that are still held run out, and their loss is reported
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
             next_ns = self._schedule.next_ns(now)
             if next_ns:  # else the background thread sets it
@@ -270,7 +270,7 @@ class Driver(Session):
     def deliver(self, index: int, outcome: Arrival) -> None:
         """Take what a dialling thread or a listener delivers, in that thread."""
         self._connections.arrivals.append((index, outcome))
-        if self._connections.closed:
+        if self._standing.closed:
             turn_away(outcome)
             return
         self._leader.serve()

@@ -4,6 +4,7 @@ cimport cython
 
 from redlatch._c.drivers.leader cimport Leader
 from redlatch._c.drivers.sleeper cimport Sleeper
+from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.drivers.wake_chain cimport WakeChain
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
 from redlatch._c.votes.ballot cimport Ballot
@@ -15,6 +16,7 @@ cdef class Followers:
     cdef Leader _leader
     cdef WakeChain _chain
     cdef object _connections
+    cdef Standing _standing
     cdef object _background
     cdef Clock _clock
 

@@ -1,5 +1,6 @@
 # The types of src/redlatch/drivers/session.py when it is compiled; the fields are described there.
 
+from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.quorum.acquire cimport acquire
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.policy cimport Policy
@@ -14,6 +15,7 @@ cdef class Session:
     cdef Policy _policy
     cdef Clock _clock
     cdef object _connections
+    cdef Standing _standing
     cdef object _schedule
     cdef readonly object held_locks
 

@@ -1,0 +1,12 @@
+# The types of src/redlatch/drivers/standing.py when it is compiled; the fields are described there.
+
+cimport cython
+
+
+@cython.final
+cdef class Standing:
+    cdef public bint usable
+    cdef public bint closing
+    cdef public bint closed
+    cdef public bint forked
+    cdef public dict undialled
