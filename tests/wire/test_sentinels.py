@@ -30,6 +30,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no scripted answer come too late."""
     monkeypatch.setattr(sentinels, "TIMEOUT", PATIENCE)
     monkeypatch.setattr(sentinels, "GRACE", PATIENCE)
+    monkeypatch.setattr(sentinels, "DISPUTE", PATIENCE)
 
 
 def array(*texts: str) -> bytes:
@@ -212,8 +213,24 @@ def test_a_sentinel_that_is_silent_is_not_waited_for_and_asked_by_one_thread_onl
         assert group.unanswered == {2}
         assert not silent.acquire(blocking=False)
         monkeypatch.setattr(sentinels, "TIMEOUT", 0.0)
-        with pytest.raises(MasterNotFoundError, match="gave no answer within 0 s"):
+        with pytest.raises(MasterNotFoundError, match="gave no answer in time"):
             find_master(group)
+        over.set()
+
+
+def test_a_silent_sentinel_is_not_waited_for_when_the_others_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, waited = threading.Event(), []
+
+    def answer(command: list[bytes]) -> bytes:
+        waited.append(over.wait(PATIENCE))
+        return b""
+
+    monkeypatch.setattr(sentinels, "TIMEOUT", 2 * PATIENCE)
+    monkeypatch.setattr(sentinels, "DISPUTE", 0.0)
+    with group_of(naming(NEW), naming(OLD), answer) as group:
+        with pytest.raises(MasterNotFoundError, match="do not agree"):
+            find_master(group)
+        assert not waited
         over.set()
 
 

@@ -23,8 +23,12 @@ from ..votes.commands import pack
 from ..votes.said import shown
 from .talk import Talk
 
-# Seconds for all answers together.
-TIMEOUT = 0.3
+# Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
+TIMEOUT = 1.0
+
+# Seconds for which the rest of the sentinels is waited for after a majority has answered, but has not agreed. In a
+# fail-over this comes before the sentinels agree, and the client soon asks again.
+DISPUTE = 0.3
 
 # Seconds for which the rest of the sentinels is waited for after a majority has agreed. The next question could not ask
 # them while this one has not ended.
@@ -114,6 +118,8 @@ def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
         if not agreed and _agreed(group, answers) is not None:
             agreed = True
             until = min(until, time.monotonic() + GRACE)
+        elif len(answers) == group.majority:
+            until = min(until, time.monotonic() + DISPUTE)
     return answers
 
 
@@ -133,7 +139,7 @@ def _agreed(group: Group, answers: dict[int, Outcome]) -> Address | None:
 
 def _described(answer: Outcome | None) -> str:
     if answer is None:
-        return f"gave no answer within {TIMEOUT:g} s"
+        return "gave no answer in time"
     if isinstance(answer, Answer):
         return f"says {address_of(*answer.address)} (epoch {answer.epoch})"
     return f"failed: {shown(answer, _LONGEST) or type(answer).__name__}"
