@@ -42,7 +42,7 @@ from ..quorum.effects import Answer, Pause, Send, Steps
 from ..quorum.hold import Hold
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import QueueEntry
-from ..votes.ballot import Ballot
+from ..votes.ballot import Ballot, last_open
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .deadlines import Deadlines
@@ -425,18 +425,22 @@ class Driver(Session):
     async def _await_all(self, ballots: list[Ballot]) -> None:
         """Wait until each of many ballots that were sent is decided, or its time is over."""
         late_ns = 0  # ballots whose time was over by then have had their last look
-        for ballot in reversed(ballots):  # replies come in order: when the last ballot is decided, mostly all are
-            if ballot.decided or ballot.until_ns <= late_ns:
-                continue
+        place = len(ballots)  # from the last one: replies come in order, so when it is decided mostly all are
+        while (place := last_open(ballots, place, late_ns)) >= 0:
             if not self._standing.usable:  # closed meanwhile, so no reply would wake this task
                 break
+            ballot = ballots[place]
             ballot.waiter = future = self._future(ballot.until_ns)
             await future
             if not ballot.decided:
                 late_ns = self._clock.now()
-        for ballot in ballots:
-            if not ballot.decided:
-                self._connections.record_silent(ballot)
+        self._note_all_silent(ballots)
+
+    def _note_all_silent(self, ballots: list[Ballot]) -> None:
+        """Note which masters have not answered, for each ballot that was not decided in time."""
+        place = len(ballots)
+        while (place := last_open(ballots, place, 0)) >= 0:
+            self._connections.record_silent(ballots[place])
 
     def _future(self, until_ns: int) -> LightFuture:
         """Return a future that ends at `until_ns` at the latest."""

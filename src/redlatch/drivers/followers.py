@@ -12,7 +12,7 @@ from redlatch.drivers.connections import Connections
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 
 from ..quorum.waiting.queues import QueueEntry
-from ..votes.ballot import Ballot
+from ..votes.ballot import Ballot, last_open
 from ..votes.units import Clock
 from .leader import Leader
 from .sleeper import Sleeper
@@ -55,9 +55,9 @@ class Followers:
         The last one comes first. Replies come in order, so when it is decided mostly all are.
         """
         late_ns = 0  # ballots whose time was over by then have had their last look
-        for ballot in reversed(ballots):
-            if ballot.decided or ballot.until_ns <= late_ns:
-                continue
+        place = len(ballots)
+        while (place := last_open(ballots, place, late_ns)) >= 0:
+            ballot = ballots[place]
             ballot.waiter = sleeper = Sleeper()
             try:
                 self.wait_for(ballot, sleeper)
@@ -66,9 +66,9 @@ class Followers:
                 raise
             if not ballot.decided:
                 late_ns = self._clock.now()
-        for ballot in ballots:
-            if not ballot.decided:
-                self._connections.record_silent(ballot)
+        place = len(ballots)
+        while (place := last_open(ballots, place, 0)) >= 0:
+            self._connections.record_silent(ballots[place])
 
     def await_entry(self, entry: QueueEntry) -> None:
         """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.

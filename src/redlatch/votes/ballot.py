@@ -208,6 +208,18 @@ def new_ballot(command: Command, size: int, quorum: int, until_ns: int) -> Ballo
     return ballot
 
 
+def last_open(ballots: list[Ballot], end: int, late_ns: int) -> int:
+    """Return the place of the last ballot before `end` that is not decided, and whose time was not over at `late_ns`.
+
+    It is -1 if there is none. A function, because a coroutine has no C types.
+    """
+    for place in range(end - 1, -1, -1):
+        ballot = ballots[place]
+        if not ballot.decided and ballot.until_ns > late_ns:
+            return place
+    return -1
+
+
 def _undecided(ballot: Ballot) -> int:
     """Count the masters whose integer reply is neither yes nor no and needs a second round."""
     # This is a function, because Cython calls methods slower in a class that has subclasses.

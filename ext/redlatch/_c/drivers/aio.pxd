@@ -5,7 +5,7 @@ cimport cython
 from redlatch._c.drivers.deadlines cimport Deadlines
 from redlatch._c.drivers.light_future cimport LightFuture, new_light_future
 from redlatch._c.drivers.session cimport Session
-from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.ballot cimport Ballot, last_open
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.quorum.effects cimport Answer, Pause, Send
 from redlatch._c.quorum.hold cimport Hold
@@ -40,6 +40,8 @@ cdef class Driver(Session):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _note_silence(self, Ballot ballot)
+    @cython.locals(place=Py_ssize_t)
+    cdef _note_all_silent(self, list ballots)
     cdef bint _end_acquire(self, Hold hold, lock) except -1
     cdef _recover(self, steps, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)

@@ -7,7 +7,7 @@ from redlatch._c.drivers.sleeper cimport Sleeper
 from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.drivers.wake_chain cimport WakeChain
 from redlatch._c.quorum.waiting.queues cimport QueueEntry
-from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.votes.ballot cimport Ballot, last_open
 from redlatch._c.votes.units cimport Clock
 
 
@@ -22,7 +22,7 @@ cdef class Followers:
 
     @cython.locals(sleeper=Sleeper)
     cpdef ask(self, Ballot ballot)
-    @cython.locals(ballot=Ballot, sleeper=Sleeper, late_ns=cython.longlong)
+    @cython.locals(ballot=Ballot, sleeper=Sleeper, late_ns=cython.longlong, place=Py_ssize_t)
     cpdef await_all(self, list ballots)
     @cython.locals(sleeper=Sleeper, left=cython.longlong)
     cpdef await_entry(self, QueueEntry entry)

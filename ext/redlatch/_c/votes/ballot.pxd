@@ -49,4 +49,8 @@ cdef class Ballot:
 cpdef Ballot new_ballot(Command command, int size, int quorum, long long until_ns)
 
 
+@cython.locals(place=Py_ssize_t, ballot=Ballot)
+cpdef Py_ssize_t last_open(list ballots, Py_ssize_t end, long long late_ns) except -2
+
+
 cdef int _undecided(Ballot ballot) except -1
