@@ -488,8 +488,12 @@ class Driver(Session):
         fleet.receive(index)
         decided, fleet.decided = fleet.decided, []
         decided.reverse()
+        woken, part = 0, self._first_part(len(decided))
         try:
             while decided:  # no task is running, so the waiting tasks go on at once, the oldest first
+                if woken == part and self._flushing:
+                    self._flush()  # the masters can begin
+                woken += 1
                 ballot = decided.pop()
                 future, ballot.waiter = ballot.waiter, None  # freed now, so that the next task can reuse its memory
                 future.wake(self._ended)
@@ -501,6 +505,15 @@ class Driver(Session):
             self._flush_soon()
         if fleet.silence.due_ns < self._hurry_ns:
             self._hurry_at(fleet.silence.due_ns)
+
+    def _first_part(self, count: int) -> int:
+        """Return how many of the tasks that go on in this turn run before what they have asked for leaves.
+
+        It is the half: the masters work while the second half runs. A write costs a system call for each master, and
+        its master a wake-up. Measured with 4 to 512 tasks, it pays from N + 1 commands a system call on.
+        """
+        size = self._policy.size
+        return max(size * (size + 1), count // 2)
 
     def _hurry_at(self, due_ns: int) -> None:
         """Set the timer that looks for silent masters to `due_ns`."""

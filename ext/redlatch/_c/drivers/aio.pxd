@@ -57,8 +57,12 @@ cdef class Driver(Session):
     cdef _flush_soon(self)
 
     # callbacks of the event loop
-    @cython.locals(fleet=Fleet, decided=list, ballot=Ballot, future=LightFuture)
+    @cython.locals(
+        fleet=Fleet, decided=list, ballot=Ballot, future=LightFuture, woken=Py_ssize_t, part=Py_ssize_t
+    )
     cpdef _readable(self, int index)
+    @cython.locals(size=Py_ssize_t)
+    cdef Py_ssize_t _first_part(self, Py_ssize_t count) except -1
     cdef _hurry_at(self, long long due_ns)
     @cython.locals(fleet=Fleet, ballot=Ballot)
     cdef _handle_events(self)
