@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -370,7 +371,7 @@ def test_clients_leave_no_descriptors_and_no_threads(with_table: FindUrl, name: 
 def hold_fork_and_die(url: str, mode: str, name: str, tell: int) -> None:
     """Hold a lock, fork a child that lives on, and die without a word; write the number of the child first."""
     try:
-        client = sql.Client(url, mode=mode, ttl=300.0)
+        client = sql.Client(url, mode=mode, ttl=300.0, attempt_timeout=PATIENCE)
         assert client.lock(name).acquire(timeout=PATIENCE)
         ready, done = os.pipe()
         child = os.fork()
@@ -382,6 +383,9 @@ def hold_fork_and_die(url: str, mode: str, name: str, tell: int) -> None:
         os.read(ready, 1)
         assert client.lock(name + "y").acquire(timeout=PATIENCE)
         os.write(tell, str(child).encode())
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os.kill(os.getpid(), signal.SIGKILL)
 
