@@ -151,6 +151,12 @@ class Connections(Belongings):
         self.check()
         self.fleet.record_silent(ballot)
 
+    def record_all_silent(self, ballots: list[Any]) -> None:
+        """As `record_silent`, for each of many ballots that was not decided in time."""
+        for ballot in ballots:
+            if not ballot.decided:
+                self.record_silent(ballot)
+
     def notify_lost(self) -> None:
         """Run `on_lost` for unawaited releases that found the lock lost. Call it outside the I/O section."""
         report_lost_releases(self.fleet.lost)

@@ -66,9 +66,8 @@ class Followers:
                 raise
             if not ballot.decided:
                 late_ns = self._clock.now()
-        place = len(ballots)
-        while (place := last_open(ballots, place, 0)) >= 0:
-            self._connections.record_silent(ballots[place])
+        if last_open(ballots, len(ballots), 0) >= 0:
+            self._connections.record_all_silent(ballots)
 
     def await_entry(self, entry: QueueEntry) -> None:
         """Sleep in a queue until another thread wakes this one, or its time is over. A thread in a queue never leads.
