@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.effects import EffectRig
-from support.faces import PATIENCE, ask
+from support.faces import PATIENCE, ask, await_true
 from support.proxy import Proxy
 
 from redlatch import AsyncClient, impl
@@ -188,3 +188,33 @@ def test_a_coroutine_has_the_name_of_the_public_call(rig: Rig) -> None:
     for shown, call in calls.items():
         assert call.__qualname__ == shown
         call.close()
+
+
+def test_the_commands_of_the_first_half_of_the_tasks_are_sent_before_the_second_half_runs(
+    implementation: impl.Implementation, url: str, name: str
+) -> None:
+    count = 8
+    names, master, seen = [f"{name}-{number}" for number in range(count)], ask(url), []
+
+    async def work(client: AsyncClient, number: int) -> None:
+        lock = client.lock(names[number])
+        assert await lock.acquire(blocking=False)
+        if number == count - 1:
+            # This blocks the loop. So only a write in the middle of this turn can release these locks.
+            await_true(lambda: not master.exists(*names[: count // 2]))
+            seen.append(master.exists(*names[count // 2 :]))
+        await lock.release()
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            tasks = [asyncio.ensure_future(work(client, number)) for number in range(count)]
+            # The tasks run, and then their commands are sent.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            # All replies are there before the loop reads the first.
+            await_true(lambda: master.exists(*names) == count)
+            await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert seen == [count // 2]
+    assert not master.exists(*names)

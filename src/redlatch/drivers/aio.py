@@ -434,13 +434,8 @@ class Driver(Session):
             await future
             if not ballot.decided:
                 late_ns = self._clock.now()
-        self._note_all_silent(ballots)
-
-    def _note_all_silent(self, ballots: list[Ballot]) -> None:
-        """Note which masters have not answered, for each ballot that was not decided in time."""
-        place = len(ballots)
-        while (place := last_open(ballots, place, 0)) >= 0:
-            self._connections.record_silent(ballots[place])
+        if last_open(ballots, len(ballots), 0) >= 0:
+            self._connections.record_all_silent(ballots)
 
     def _future(self, until_ns: int) -> LightFuture:
         """Return a future that ends at `until_ns` at the latest."""
@@ -507,10 +502,11 @@ class Driver(Session):
             self._hurry_at(fleet.silence.due_ns)
 
     def _first_part(self, count: int) -> int:
-        """Return how many of the tasks that go on in this turn run before what they have asked for leaves.
+        """Return after how many of `count` tasks the commands of these tasks are sent.
 
-        It is the half: the masters work while the second half runs. A write costs a system call for each master, and
-        its master a wake-up. Measured with 4 to 512 tasks, it pays from N + 1 commands a system call on.
+        The first half of the tasks sends its commands before the second half runs, so the masters work meanwhile. An
+        additional write costs a system call for each of the N masters. With 4 to 512 tasks it paid if it had at least
+        N + 1 commands for each call (docs/speed.md).
         """
         size = self._policy.size
         return max(size * (size + 1), count // 2)

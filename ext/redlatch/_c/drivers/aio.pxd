@@ -40,8 +40,6 @@ cdef class Driver(Session):
     cpdef acquire(self, Hold hold, long long ttl_ms, timeout, lock)
     cpdef release(self, Hold hold, long long ttl_ms)
     cdef _note_silence(self, Ballot ballot)
-    @cython.locals(place=Py_ssize_t)
-    cdef _note_all_silent(self, list ballots)
     cdef bint _end_acquire(self, Hold hold, lock) except -1
     cdef _recover(self, steps, Hold hold, ticket, error)
     cpdef release_nowait(self, Hold hold, released_lock)
