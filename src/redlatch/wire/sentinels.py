@@ -26,8 +26,8 @@ from .talk import Talk
 # Seconds for all answers together. With TLS an answer takes four round trips, and the line may be slow.
 TIMEOUT = 1.0
 
-# Seconds for which the rest of the sentinels is waited for after a majority has answered, but has not agreed. In a
-# fail-over this comes before the sentinels agree, and the client soon asks again.
+# Seconds to wait for the other sentinels after a majority has answered and does not agree. This happens during a
+# fail-over. The client soon asks again.
 DISPUTE = 0.3
 
 # Seconds for which the rest of the sentinels is waited for after a majority has agreed. The next question could not ask
@@ -118,7 +118,7 @@ def _ask_all(group: Group, unanswered: set[int]) -> dict[int, Outcome]:
         if not agreed and _agreed(group, answers) is not None:
             agreed = True
             until = min(until, time.monotonic() + GRACE)
-        elif len(answers) == group.majority:
+        elif len(answers) >= group.majority:
             until = min(until, time.monotonic() + DISPUTE)
     return answers
 
