@@ -195,6 +195,16 @@ def test_a_task_is_sent_once_for_each_time(beats: tuple[Site, embedded.Masters])
     assert all(seconds.count(second) <= 2 for second in seconds)
 
 
+def test_a_beat_ends_although_the_signal_came_while_an_object_was_deleted(beats: tuple[Site, embedded.Masters]) -> None:
+    site, _ = beats
+    with site.beat(CELERY_TEST_STOPS="1") as beat:
+        assert beat.wait(30) == 0
+        assert "Exception ignored in: <function Stops.__del__" in re.sub(r"\n\[[^]]*\] *", "", site.log())
+    # The task was about to be sent when the signal came.
+    assert sent(site) == 1
+    assert acquisitions(site, 1) == 1
+
+
 # --- in this process -----------------------------------------------------------------------------------
 
 
@@ -235,6 +245,9 @@ def test_the_lock_lives_as_long_as_redbeats_setting_says(
     assert not client_of(app).lock(f"{name}::lock").locked()
     # Celery closes it twice.
     scheduler.close()
+    with pytest.raises(SystemExit):
+        scheduler.tick()
+    assert not client_of(app).lock(f"{name}::lock").locked()
 
 
 def test_redbeats_own_scheduler_keeps_its_own_lock(app: Celery) -> None:

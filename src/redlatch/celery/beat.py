@@ -79,6 +79,7 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
         self._ttl: float | None = lock_timeout or app.redbeat_conf.lock_timeout or None
         # What was logged last: why this process sends nothing, or "" while it sends.
         self._said = ""
+        self._closed = False
 
     def acquire_lock(self, timeout: float) -> bool:
         """Acquire the lock if this process does not have it.
@@ -109,7 +110,11 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
 
         Returns:
             The seconds until the next tick.
+
+        Raises:
+            SystemExit: the scheduler is closed.
         """
+        self._check_open()
         if not self.lock_key:
             return float(super().tick(min=min, **options))
         try:
@@ -132,17 +137,28 @@ class RedBeatScheduler(schedulers.RedBeatScheduler):  # type: ignore[misc]
 
     def maybe_due(self, entry: Any, **options: Any) -> Any:
         """Send a task if it is due. The lock is checked right before each one."""
+        self._check_open()
         if self.lock is not None:
             self.lock.check()
         return super().maybe_due(entry, **options)
 
     def close(self) -> None:
         """Release the lock, and close the schedule."""
+        self._closed = True
         self._drop_lock()
         # RedBeat would release a lock that is left.
         left, self.lock = self.lock, None
         super().close()
         self.lock = left
+
+    def _check_open(self) -> None:
+        """End the process if Celery's signal handler has closed the scheduler.
+
+        The handler raises SystemExit itself. If the signal comes inside a `__del__`, Python drops that exception, and
+        beat would go on, and acquire the lock again.
+        """
+        if self._closed:
+            raise SystemExit
 
     def _drop_lock(self) -> None:
         """Release the lock, which may be lost already. This also ends its renewal."""

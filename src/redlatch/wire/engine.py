@@ -658,8 +658,8 @@ class Fleet:
                 if not resent and self.wires.stands_at(came, start, ballot.command.yes_line):
                     start += len(ballot.command.yes_line)
                     # As `Link.advance`, without a call.
-                    link.pending[link.head] = None
                     link.head += 1
+                    link.pending[link.head - 1] = None
                     ballot.yes += 1
                     self._tally(ballot)
                     continue

@@ -94,8 +94,9 @@ class Link:
 
     def advance(self) -> None:
         """Remove the oldest ballot, because its reply has come."""
-        self.pending[self.head] = None
+        # First: an interrupt between the lines must leave a ballot at the head.
         self.head += 1
+        self.pending[self.head - 1] = None
 
     def cut_front(self) -> None:
         """Delete the entries before `head`. This copies the rest, so the engine does it rarely."""
