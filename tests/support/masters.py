@@ -15,6 +15,9 @@ from redlatch.testing import embedded
 
 from .faces import ask, await_true
 
+# The longest ttl that a client allows by default, in seconds.
+LONGEST = 60
+
 # Returns {url: pttl} for each of the masters that has a key. A pttl of -1 means no TTL.
 Keys = Callable[[list[str], str], dict[str, int]]
 
@@ -37,6 +40,12 @@ SERVERS = {
 }
 
 
+def horizon(url: str) -> int:
+    """Return how long locks on a master may live by the guard's marker, in milliseconds."""
+    with ask(url) as master:
+        return int((master.get(MARKER) or b"0").rpartition(b"\n")[2])
+
+
 class Farm:
     """Fleets of masters by server kind and size, started once for the whole run."""
 
@@ -53,11 +62,12 @@ class Farm:
             fleet = embedded.masters(count, server=server)
             self._fleets[key] = (fleet, fleet.__enter__())
             urls = self._fleets[key][1]
-            # The first client that connects writes the guard's markers to a quorum. Wait for all of them: a marker that
-            # is missing later would count as lost memory.
+            # The first client writes the guard's markers to a quorum, and the first long lock raises their horizons.
+            # Wait for all of them: a marker that is missing later would count as lost memory, and a master with a low
+            # horizon gets a command later than the others.
             with Client(urls) as client:
-                client.connect()
-                await_true(lambda: all(ask(url).exists(MARKER) for url in urls))
+                with client.lock("first", ttl=LONGEST):
+                    await_true(lambda: all(horizon(url) == LONGEST * 1000 for url in urls))
         return self._fleets[key][1]
 
     def close(self) -> None:
