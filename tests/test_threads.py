@@ -18,6 +18,7 @@ from support.masters import Farm, Keys
 from support.proxy import Proxy
 
 from redlatch import AlreadyHeld, Client, ClientClosed, LockBusy, LockTimeout, NotOwned, impl
+from redlatch.locks import factory
 
 LONG = 60.0
 # The number of threads, which is more than are woken at once.
@@ -195,18 +196,18 @@ def test_close_while_masters_are_silent_ends_every_call(
 def test_a_call_that_begins_while_another_thread_closes_ends_at_once(
     implementation: impl.Implementation, three: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client(three, attempt_timeout=PATIENCE)
-    client.connect()
-    caller, real = threading.get_ident(), threading.get_ident
+    real = factory._draw_tokens
     closing: list[Future[Any]] = []
 
-    def get_ident() -> Any:
-        if not closing and real() == caller:  # the caller was found to be welcome, and takes the role of driver next
-            closing.append(in_thread(client.close))
-            closing[0].result(PATIENCE)
+    def draw_tokens() -> list[bytes]:
+        # The call was found to be welcome, and makes its first attempt.
+        closing.append(in_thread(client.close))
+        closing[0].result(PATIENCE)
         return real()
 
-    monkeypatch.setattr(impl.current.module("drivers.leader"), "get_ident", get_ident)
+    monkeypatch.setattr(factory, "_draw_tokens", draw_tokens)
+    client = Client(three, attempt_timeout=PATIENCE)
+    client.connect()
     began = time.monotonic()
     with pytest.raises(ClientClosed):
         client.lock(name, ttl=LONG).acquire()

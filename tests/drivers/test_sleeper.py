@@ -82,7 +82,7 @@ def test_going_to_sleep_wakes_the_other_one(module: ModuleType) -> None:
 
 
 def test_a_sleeper_knows_its_thread(module: ModuleType) -> None:
-    assert module.Sleeper().thread == threading.get_ident()
+    assert module.this_thread() == module.Sleeper().thread == threading.get_ident()
     assert Sleeping(module).sleeper.thread != threading.get_ident()
 
 

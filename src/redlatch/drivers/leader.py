@@ -28,7 +28,6 @@ leader that leaves repairs it.
 from __future__ import annotations
 
 from collections import deque
-from threading import get_ident
 from typing import Any
 
 from redlatch.drivers.background import BackgroundThread
@@ -39,7 +38,7 @@ from redlatch.errors import ClientUnusable
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import WaitQueues
 from ..votes.ballot import Ballot
-from .sleeper import Sleeper
+from .sleeper import Sleeper, this_thread
 from .wake_chain import WakeChain, Watchers
 
 # The one key of `Leader.role`.
@@ -97,11 +96,11 @@ class Leader:
 
     def has_role(self) -> bool:
         """Return whether the calling thread leads."""
-        return self.role.get(ROLE) == get_ident()
+        return self.role.get(ROLE) == this_thread()
 
     def take_role(self) -> bool:
         """Take the role if it is free; return whether the calling thread has it."""
-        me = get_ident()
+        me = this_thread()
         return self.role.setdefault(ROLE, me) == me
 
     def enter(self) -> None:
@@ -110,8 +109,8 @@ class Leader:
         Raises:
             ClientUnusable: the thread is in a call already.
         """
-        me = get_ident()
-        if self.role.get(ROLE) == me:
+        me = this_thread()
+        if self.role and self.role.get(ROLE) == me:
             self.refuse_nested()
         if me != self._caller:
             self._caller = me
@@ -132,7 +131,7 @@ class Leader:
             return
         self.inbox.extend(ballots)
         # Inside a call of the same thread, the outer call sends it.
-        if self.role.get(ROLE) != get_ident() or not nested():
+        if self.role.get(ROLE) != this_thread() or not nested():
             self.serve()
 
     def lead(self, ballot: Ballot, fresh: Ballot | None) -> bool:
@@ -144,7 +143,7 @@ class Leader:
         Returns:
             Whether the role was free.
         """
-        me = get_ident()
+        me = this_thread()
         try:
             if self.role.setdefault(ROLE, me) == me:
                 self._drive(ballot, fresh)
@@ -290,7 +289,7 @@ class Leader:
 
     def serve(self) -> None:
         """Submit and send what is in the inbox, or have the leader do it."""
-        me = get_ident()
+        me = this_thread()
         try:
             if self.role.setdefault(ROLE, me) == me:
                 self.take_all()
@@ -302,7 +301,7 @@ class Leader:
 
     def read_late_replies(self) -> None:
         """Count the replies that came while no thread was in a call, unless another thread leads."""
-        me = get_ident()
+        me = this_thread()
         try:
             if self._standing.usable and self.role.setdefault(ROLE, me) == me:
                 self.take_all()
@@ -316,7 +315,7 @@ class Leader:
         """Repair what an interrupted call has left; if interrupted, this may be repeated."""
         if self._queues.called:
             self.wake_called()
-        if self.role.get(ROLE) == get_ident():
+        if self.role.get(ROLE) == this_thread():
             self.leave()
         elif not self.role:  # an interrupt may have struck just where a promotion is passed on
             self.promote()

@@ -9,6 +9,11 @@ from __future__ import annotations
 import threading
 
 
+def this_thread() -> int:
+    """Return the ident of the calling thread."""
+    return threading.get_ident()
+
+
 class Sleeper:
     """A thread that waits for its ballot, or to be promoted to leader.
 
@@ -21,7 +26,7 @@ class Sleeper:
     __slots__ = ("_lock", "asleep", "decided", "thread")
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.thread = this_thread()
         self.asleep = True
         self.decided = False
         self._lock = threading.Lock()

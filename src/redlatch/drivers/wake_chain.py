@@ -15,13 +15,12 @@ step. The check only saves time, and the step copes with an empty queue.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
 from ..votes.ballot import Ballot
 from ..votes.units import Clock
-from .sleeper import Sleeper
+from .sleeper import Sleeper, this_thread
 
 # More threads than this are woken one by one. If none was woken for STUCK_NS, or they took SLOW_NS each, they do more
 # than to release their locks. Then all are woken at once, for APART_NS.
@@ -90,7 +89,7 @@ class WakeChain:
 
     def next_if_mine(self) -> Sleeper | None:
         """Return the next thread to be woken, if the calling thread is responsible for that."""
-        return self._next_ready() if self._waker == threading.get_ident() else None
+        return self._next_ready() if self._waker == this_thread() else None
 
     def wake_next(self) -> None:
         """Wake one thread."""

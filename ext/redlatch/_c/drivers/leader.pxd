@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.drivers.sleeper cimport Sleeper
+from redlatch._c.drivers.sleeper cimport Sleeper, this_thread
 from redlatch._c.drivers.standing cimport Standing
 from redlatch._c.drivers.wake_chain cimport WakeChain, Watchers
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
@@ -28,7 +28,7 @@ cdef class Leader:
     cdef WakeChain _chain
     cdef Watchers _watchers
     cdef long long _gil_patience_ns
-    cdef object _caller
+    cdef unsigned long _caller
     cdef long long _alone_ns
     cdef Ballot _taken
 
@@ -36,9 +36,11 @@ cdef class Leader:
     cpdef bint take_role(self) except -1
 
     # calls
+    @cython.locals(me=cython.ulong)
     cpdef enter(self)
     cpdef refuse_nested(self)
     cpdef send(self, list ballots)
+    @cython.locals(me=object)
     cpdef bint lead(self, Ballot ballot, Ballot fresh) except -1
 
     # the work of the leader
@@ -57,7 +59,9 @@ cdef class Leader:
     cpdef leave(self)
     @cython.locals(sleeper=Sleeper)
     cpdef promote(self)
+    @cython.locals(me=object)
     cpdef serve(self)
+    @cython.locals(me=object)
     cpdef read_late_replies(self)
     cpdef recover(self)
     @cython.locals(resting=Sleeper)

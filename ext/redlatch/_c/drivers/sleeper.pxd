@@ -7,6 +7,9 @@ cdef extern from "pythread.h" nogil:
     ctypedef void *PyThread_type_lock
 
 
+cpdef unsigned long this_thread() noexcept
+
+
 @cython.final
 cdef class Sleeper:
     cdef public object thread

@@ -4,8 +4,6 @@ This module has the interface of `src/redlatch/drivers/sleeper.py`. If a thread 
 the other one runs at once, on the same core or on another. It then finds that it needs the GIL, and sleeps again.
 """
 
-import threading
-
 from cpython.exc cimport PyErr_CheckSignals
 
 from redlatch._c.wire.net cimport BootClock
@@ -21,8 +19,14 @@ cdef extern from "pythread.h" nogil:
     void PyThread_free_lock(PyThread_type_lock lock)
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T microseconds, int interruptible)
     void PyThread_release_lock(PyThread_type_lock lock)
+    unsigned long PyThread_get_thread_ident()
 
 cdef BootClock clock = BootClock()
+
+
+cpdef unsigned long this_thread() noexcept:
+    """Return the ident of the calling thread, as `threading.get_ident` does."""
+    return PyThread_get_thread_ident()
 
 
 cdef class Sleeper:
@@ -41,7 +45,7 @@ cdef class Sleeper:
         PyThread_acquire_lock_timed(self.lock, 0, 0)
 
     def __init__(self):
-        self.thread = threading.get_ident()
+        self.thread = this_thread()
         self.asleep = True
 
     def __dealloc__(self):

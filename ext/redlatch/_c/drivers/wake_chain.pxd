@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.drivers.sleeper cimport Sleeper
+from redlatch._c.drivers.sleeper cimport Sleeper, this_thread
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.units cimport Clock
 
