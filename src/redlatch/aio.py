@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from . import impl
 from .config import closing_of, seconds_of
 from .errors import LockError, LockLost
 from .guard.settings import DEFAULT_GUARD, Guard
@@ -19,7 +20,7 @@ from .locks.factory import BaseClient
 from .locks.latch import AsyncLatch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
-from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits
+from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits, spelled_out
 from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
@@ -27,11 +28,14 @@ from .locks.scope import LossScope
 from .quorum.policy import Handoff, Retry
 from .wire.scripting import Scripts
 
-# At run time `impl` provides the driver of the chosen build.
+# At run time `impl` provides the build.
 if TYPE_CHECKING:
     from .drivers.aio import Driver
+    from .locks.core import new_lock
 
     _FITS: type[TaskDriver] = Driver
+else:
+    new_lock = impl.current.module("locks.core").new_lock
 
 
 class AsyncLock(BaseLock):
@@ -293,19 +297,8 @@ class AsyncClient(BaseClient):
         )
         self._driver.stands_for(self._shared)
 
-    def lock(
-        self,
-        name: str | bytes,
-        ttl: float | None = None,
-        *,
-        timeout: float | None = None,
-        auto_renew: bool = False,
-        max_hold: float | None = None,
-        fence: bool = False,
-        fair: bool = False,
-        on_lost: Callable[[AsyncLock, str], object] | None = None,
-        cancel_on_loss: bool = False,
-    ) -> AsyncLock:
+    @spelled_out(AsyncPlainOptions)
+    def lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncLock:
         """Make a lock object; nothing is sent yet.
 
         Args:
@@ -328,18 +321,21 @@ class AsyncClient(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        if auto_renew or fence or fair or on_lost or max_hold is not None or cancel_on_loss or self._shared.on_lost:
-            options = dict(
-                timeout=timeout, auto_renew=auto_renew, max_hold=max_hold, fence=fence, fair=fair, on_lost=on_lost
-            )
-            return self._new(AsyncLock, name, ttl, options | dict(cancel_on_loss=cancel_on_loss))
-        return AsyncLock(
+        timeout = options.pop("timeout", None) if options else None
+        if options or self._shared.on_lost is not None:
+            return self._new(AsyncLock, name, ttl, {"timeout": timeout, **options})
+        return new_lock(  # type: ignore[no-any-return]
+            AsyncLock,
             self._shared,
-            self._hold_named(self._prefix, name, self._plain),
+            self._hold_named,
+            self._prefix,
+            name,
+            self._plain,
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
 
+    @spelled_out(AsyncPlainOptions)
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]) -> AsyncRLock:
         """Make a re-entrant lock: the task that holds it may acquire it again, and must release it as often.
 
@@ -353,6 +349,7 @@ class AsyncClient(BaseClient):
         """
         return AsyncRLock(partial(self._new, AsyncLock, name, ttl, options))
 
+    @spelled_out(AsyncOptions)
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]) -> AsyncLock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
@@ -366,6 +363,7 @@ class AsyncClient(BaseClient):
         """
         return self._new(AsyncLock, name, ttl, dict(options, fair=True))
 
+    @spelled_out(AsyncOptions)
     def rw_lock(
         self, name: str | bytes, ttl: float | None = None, **options: Unpack[AsyncOptions]
     ) -> RWLock[AsyncLock]:
@@ -386,6 +384,7 @@ class AsyncClient(BaseClient):
         self._need_scripts()
         return RWLock(partial(self._new, AsyncLock, name, ttl, options), self._readwrite, running_task)
 
+    @spelled_out(AsyncOptions)
     def semaphore(
         self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[AsyncOptions]
     ) -> AsyncSemaphore:
@@ -437,6 +436,7 @@ class AsyncClient(BaseClient):
         locks = self._locks_on(AsyncLock, distinct(names), ttl)
         return AsyncMultiLock(self._shared, locks, seconds_of("timeout", timeout))
 
+    @spelled_out(AsyncPlainOptions)
     def locked(
         self, template: str, ttl: float | None = None, **options: Unpack[AsyncPlainOptions]
     ) -> Callable[[AnyFunction], AnyFunction]:

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from . import impl
 from .config import closing_of, seconds_of
 from .errors import LockError
 from .guard.settings import DEFAULT_GUARD, Guard
@@ -19,7 +20,7 @@ from .locks.factory import BaseClient
 from .locks.latch import Latch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import MultiLock, distinct
-from .locks.options import Masters, Options, PlainOptions, Wakeups, check_permits
+from .locks.options import Masters, Options, PlainOptions, Wakeups, check_permits, spelled_out
 from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
@@ -27,11 +28,14 @@ from .quorum.policy import Handoff, Retry
 from .votes.units import SECOND
 from .wire.scripting import Scripts
 
-# At run time `impl` provides the driver of the chosen build.
+# At run time `impl` provides the build.
 if TYPE_CHECKING:
     from .drivers.threads import Driver
+    from .locks.core import new_lock
 
     _FITS: type[ThreadDriver] = Driver
+else:
+    new_lock = impl.current.module("locks.core").new_lock
 
 
 class Lock(BaseLock):
@@ -296,18 +300,8 @@ class Client(BaseClient):
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
-    def lock(
-        self,
-        name: str | bytes,
-        ttl: float | None = None,
-        *,
-        timeout: float | None = None,
-        auto_renew: bool = False,
-        max_hold: float | None = None,
-        fence: bool = False,
-        fair: bool = False,
-        on_lost: Callable[[Lock, str], object] | None = None,
-    ) -> Lock:
+    @spelled_out(PlainOptions)
+    def lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[PlainOptions]) -> Lock:
         """Make a lock object; nothing is sent yet.
 
         Args:
@@ -327,18 +321,21 @@ class Client(BaseClient):
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        if auto_renew or fence or fair or on_lost or max_hold is not None or self._shared.on_lost:
-            options = dict(
-                timeout=timeout, auto_renew=auto_renew, max_hold=max_hold, fence=fence, fair=fair, on_lost=on_lost
-            )
-            return self._new(Lock, name, ttl, options)
-        return Lock(
+        timeout = options.pop("timeout", None) if options else None
+        if options or self._shared.on_lost is not None:
+            return self._new(Lock, name, ttl, {"timeout": timeout, **options})
+        return new_lock(  # type: ignore[no-any-return]
+            Lock,
             self._shared,
-            self._hold_named(self._prefix, name, self._plain),
+            self._hold_named,
+            self._prefix,
+            name,
+            self._plain,
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
             None if timeout is None else seconds_of("timeout", timeout),
         )
 
+    @spelled_out(PlainOptions)
     def rlock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[PlainOptions]) -> RLock:
         """Make a re-entrant lock: the thread that holds it may acquire it again, and must release it as often.
 
@@ -352,6 +349,7 @@ class Client(BaseClient):
         """
         return RLock(partial(self._new, Lock, name, ttl, options))
 
+    @spelled_out(Options)
     def fair_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> Lock:
         """Make a lock that serves the waiters of all processes in the order in which they came.
 
@@ -365,6 +363,7 @@ class Client(BaseClient):
         """
         return self._new(Lock, name, ttl, dict(options, fair=True))
 
+    @spelled_out(Options)
     def rw_lock(self, name: str | bytes, ttl: float | None = None, **options: Unpack[Options]) -> RWLock[Lock]:
         """Make a lock for many readers or one writer; `read()` and `write()` make a lock for each holder.
 
@@ -383,6 +382,7 @@ class Client(BaseClient):
         self._need_scripts()
         return RWLock(partial(self._new, Lock, name, ttl, options), self._readwrite, of_threads())
 
+    @spelled_out(Options)
     def semaphore(
         self, name: str | bytes, permits: int, ttl: float | None = None, **options: Unpack[Options]
     ) -> Semaphore:
@@ -433,6 +433,7 @@ class Client(BaseClient):
         locks = self._locks_on(Lock, distinct(names), ttl)
         return MultiLock(self._shared, locks, seconds_of("timeout", timeout))
 
+    @spelled_out(PlainOptions)
     def locked(
         self, template: str, ttl: float | None = None, **options: Unpack[PlainOptions]
     ) -> Callable[[AnyFunction], AnyFunction]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from types import ModuleType
+from typing import Any
 
 import pytest
 from support.builds import implementation_named
@@ -29,6 +30,19 @@ def test_the_fields_are_those_of_the_call(core: type) -> None:
     fields = made._shared, made._hold, made._ttl_ms, made._timeout, made.upkeep
     assert fields == ("shared", "hold", 1 << 62, None, None)
     assert core("shared", "hold", 1, timeout=0.5)._timeout == 0.5
+
+
+def test_new_locks_are_of_the_class_that_the_caller_gives(module: ModuleType, core: type) -> None:
+    made: Any = type("Made", (core,), {"__slots__": ()})
+    lock = module.new_lock(made, "shared", lambda *words: words, b"p:", "name", "plain", 7, 0.5)
+    assert type(lock) is made
+    assert (lock._shared, lock._hold, lock._ttl_ms) == ("shared", (b"p:", "name", "plain"), 7)
+    assert (lock._timeout, lock.upkeep) == (0.5, None)
+    locks = module.new_locks(made, "shared", lambda *words: words, b"p:", ["a", b"b"], "plain", 7)
+    assert [(type(each), each._hold[1], each._timeout, each.upkeep) for each in locks] == [
+        (made, "a", None, None),
+        (made, b"b", None, None),
+    ]
 
 
 def test_an_object_has_no_other_attributes(core: type) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
-from redlatch import Client, ConfigurationError, impl
+from redlatch import AsyncClient, Client, ConfigurationError, impl
 from redlatch.locks.factory import _draw_tokens
 
 URL = "redis://localhost:6379"
@@ -69,6 +71,32 @@ def test_options_that_contradict_each_other_are_refused(client: Any, options: An
 def test_a_switch_is_true_or_false(client: Any, option: str) -> None:
     with pytest.raises(TypeError, match=f"^{option}: True or False"):
         client.lock("x", **{option: 1})
+
+
+MAKERS = ("lock", "rlock", "fair_lock", "rw_lock", "semaphore", "locked")
+
+
+@pytest.mark.parametrize("face", [Client, AsyncClient])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_help_and_mocks_know_each_option(face: Any, maker: str) -> None:
+    parameters = inspect.signature(getattr(face, maker)).parameters
+    defaults = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    expected = {"timeout": None, "auto_renew": False, "max_hold": None, "on_lost": None}
+    expected |= {"fence": False, "fair": False} if maker in ("lock", "rlock", "locked") else {}
+    assert defaults == expected | ({"cancel_on_loss": False} if face is AsyncClient else {})
+    assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values())
+    mock = create_autospec(face, instance=True)
+    getattr(mock, maker)("x", *([3] if maker == "semaphore" else []), timeout=1)
+    with pytest.raises(TypeError):
+        getattr(mock, maker)("x", *([3] if maker == "semaphore" else []), time_out=1)
+
+
+@pytest.mark.parametrize(("face", "option"), [(Client, "cancel_on_loss"), (Client, "time_out"), (AsyncClient, "tll")])
+def test_an_option_that_does_not_exist_is_refused(face: Any, option: str) -> None:
+    with pytest.raises(TypeError, match=f"^{option}: there is no such option; the options are timeout, auto_renew"):
+        face(URL).lock("x", **{option: True})
+    with pytest.raises(TypeError, match=f"^{option}: there is no such option"):
+        face(URL).rlock("x", timeout=1, **{option: True})
 
 
 def test_a_lock_has_an_upkeep_only_if_it_is_renewed_or_its_loss_is_reported(client: Any) -> None:

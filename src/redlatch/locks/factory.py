@@ -10,7 +10,7 @@ from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from struct import Struct
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import config, impl
 from ..errors import ConfigurationError
@@ -34,10 +34,24 @@ from .batch import AnyLock
 from .latch import SUFFIX as LATCH_SUFFIX
 from .latch import TTL_MS as LATCH_TTL_MS
 from .lock import Shared
-from .options import several
+from .options import (
+    AsyncPlainOptions,
+    PlainOptions,
+    check_client,
+    check_on_lost,
+    check_options,
+    check_waiting,
+    several,
+)
 
 # Characters of the name of an owner, which stands in each marker.
 LONGEST_OWNER = 100
+
+# At run time `impl` provides the build.
+if TYPE_CHECKING:
+    from .core import new_locks
+else:
+    new_locks = impl.current.module("locks.core").new_locks
 
 _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
@@ -66,8 +80,8 @@ class BaseClient:
         scripts: str = "auto",
         **options: Any,
     ) -> None:
-        _check(drift_factor, retry, wait_release, on_lost)
-        _check_waiting(wakeups, handoff, max_waiters, refuse_late)
+        check_client(drift_factor, retry, wait_release, on_lost)
+        check_waiting(wakeups, handoff, max_waiters, refuse_late)
         if guard is not None and not isinstance(guard, Guard):
             raise TypeError(f"guard: a redlatch.Guard or None is needed, not {type(guard).__name__}")
         max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
@@ -76,6 +90,8 @@ class BaseClient:
         self._prefix = prefix_of(prefix)
         self._owner = _owner(owner)
         self._scripts = scripts_of(scripts)
+        # The options that a lock may have.
+        self._options: type[Any] = AsyncPlainOptions if driver == "aio" else PlainOptions
         self._masters = self._masters_of(masters)
         implementation = impl.for_clients()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
@@ -185,9 +201,9 @@ class BaseClient:
 
         The type of the list allows None, which `Batch` uses in place of a lock.
         """
-        shared, prefix, hold_on, plain = self._shared, self._prefix, self._hold_named, self._plain
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
-        return [kind(shared, hold_on(prefix, name, plain), ttl_ms, None) for name in several("names", names)]
+        given = several("names", names)
+        return new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
 
     def _new(
         self,
@@ -210,10 +226,8 @@ class BaseClient:
             suffix: bytes to append to the key, so that locks of different kinds have different keys.
         """
         given = dict(options)
+        check_options(given, self._options)
         fenced, fair = given.pop("fence", False), given.pop("fair", False)
-        for what, value in (("fence", fenced), ("fair", fair)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
         if fenced and (fair or kind is not None):
             raise ConfigurationError("fence: only plain locks have fences")
         if fair and kind is not None:
@@ -250,10 +264,7 @@ class BaseClient:
         cancel_on_loss: bool = False,
     ) -> None:
         """Set up the renewal and the loss report of a lock, if the options ask for them."""
-        for what, value in (("auto_renew", auto_renew), ("cancel_on_loss", cancel_on_loss)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{what}: True or False is needed, not {type(value).__name__}")
-        _check_on_lost(on_lost)
+        check_on_lost(on_lost)
         seconds = config.seconds_of("max_hold", max_hold)
         if seconds is not None and not auto_renew:
             raise ConfigurationError("max_hold: it limits auto_renew=True, so give both")
@@ -279,39 +290,6 @@ class BaseClient:
             ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor, self._policy.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms
-
-
-def _check(drift_factor: object, retry: object, wait_release: object, on_lost: object) -> None:
-    """Refuse options that have a wrong type or are out of range."""
-    if isinstance(drift_factor, bool) or not isinstance(drift_factor, (int, float)):
-        raise TypeError(f"drift_factor: a number is needed, not {type(drift_factor).__name__}")
-    if not 0 <= drift_factor < 1:
-        raise ConfigurationError(f"drift_factor: a share of the ttl from 0 to below 1 is needed, got {drift_factor}")
-    if retry is not None and not isinstance(retry, Retry):
-        raise TypeError(f"retry: a redlatch.Retry is needed, not {type(retry).__name__}")
-    if not isinstance(wait_release, bool):
-        raise TypeError(f"wait_release: True or False is needed, not {type(wait_release).__name__}")
-    _check_on_lost(on_lost)
-
-
-def _check_on_lost(on_lost: object) -> None:
-    if on_lost is not None and not callable(on_lost):
-        raise TypeError(f"on_lost: a callable or None is needed, not {type(on_lost).__name__}")
-
-
-def _check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_late: object) -> None:
-    """Refuse options about waiting that have a wrong type or are out of range."""
-    if wakeups not in ("auto", "poll"):
-        raise ConfigurationError(f"wakeups: 'auto' or 'poll' is needed, got {wakeups!r}")
-    if handoff is not None and not isinstance(handoff, Handoff):
-        raise TypeError(f"handoff: a redlatch.Handoff is needed, not {type(handoff).__name__}")
-    if max_waiters is not None:
-        if isinstance(max_waiters, bool) or not isinstance(max_waiters, int):
-            raise TypeError(f"max_waiters: a whole number, or None, is needed, not {type(max_waiters).__name__}")
-        if not 0 <= max_waiters < UNBOUNDED:
-            raise ConfigurationError(f"max_waiters: at least 0, or None, is needed; got {max_waiters}")
-    if not isinstance(refuse_late, bool):
-        raise TypeError(f"refuse_late: True or False is needed, not {type(refuse_late).__name__}")
 
 
 # Cuts 100 tokens of 32 characters out of a string.

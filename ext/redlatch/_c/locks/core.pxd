@@ -11,6 +11,16 @@ cdef class Core:
     cdef public object _timeout
     cdef public object upkeep
 
+    cdef _open(self, shared, hold, long long ttl_ms, timeout)
+
+
+@cython.locals(lock=Core)
+cpdef new_lock(type lock_of, shared, hold_named, bytes prefix, name, kind, long long ttl_ms, timeout)
+
+
+@cython.locals(lock=Core)
+cpdef list new_locks(type lock_of, shared, hold_named, bytes prefix, list names, kind, long long ttl_ms)
+
 
 cpdef list present(list elements)
 
