@@ -43,6 +43,17 @@ def test_the_commands_that_compare_and_delete(module: object, key: bytes, token:
     assert made == (payloads.delifeq(key, token), payloads.delex(key, token))
 
 
+@given(arguments=st.lists(raw, min_size=1, max_size=5))
+def test_strings_have_their_lengths_before_them(module: object, arguments: list[bytes]) -> None:
+    made = module.strings(b"*%d\r\n$4\r\nEVAL\r\n" % (1 + len(arguments)), arguments)  # type: ignore[attr-defined]
+    assert words(made) == [b"EVAL", *arguments]
+
+
+@given(number=st.integers(0, (1 << 64) - 1))
+def test_digits_are_decimal(module: object, number: int) -> None:
+    assert module.digits(number) == b"%d" % number  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("wrong", [None, "text", 7])
 def test_anything_but_bytes_is_refused(wrong: object) -> None:
     module = implementation_named("c").module("votes.payloads")
@@ -51,3 +62,7 @@ def test_anything_but_bytes_is_refused(wrong: object) -> None:
             call(wrong, b"token")
         with pytest.raises(TypeError):
             call(b"key", wrong)
+    with pytest.raises(TypeError):
+        module.strings(b"*2\r\n", [b"key", wrong])
+    with pytest.raises(TypeError):
+        module.digits(str(wrong))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypedDict, TypeVar
 
 import redis
@@ -78,15 +78,15 @@ def spelled_out(options: type[Any]) -> Callable[[AnyMaker], AnyMaker]:
     return decorate
 
 
-def check_options(given: Mapping[str, object], options: type[Any]) -> None:
+def check_options(given: Mapping[str, object], allowed: Collection[str]) -> None:
     """Check the names of options, and those values that are True or False.
 
     Raises:
         TypeError: an option does not exist, or has another value; the message names it.
     """
     for name, value in given.items():
-        if name not in options.__annotations__:
-            raise TypeError(f"{name}: there is no such option; the options are {', '.join(options.__annotations__)}")
+        if name not in allowed:
+            raise TypeError(f"{name}: there is no such option; the options are {', '.join(allowed)}")
         if name in _DEFAULTS and not isinstance(value, bool):
             raise TypeError(f"{name}: True or False is needed, not {type(value).__name__}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, PULSE, RELEASE, Script
 
-from .payloads import delex, delifeq, set_nx
+from .payloads import delex, delifeq, digits, set_nx, strings
 
 # The dialects of servers. FULL_TEXT works with every server and also loads the script.
 FULL_TEXT, BY_SHA, DELIFEQ, DELEX = range(4)
@@ -38,9 +38,6 @@ _FURTHEST = 100 * 365 * 86_400_000_000
 
 # Scripts count in floating point, exactly up to this number.
 _EXACT = 1 << 53
-
-# "$n\r\n" for every length of a key, a token or a number. The look-up costs a quarter of the formatting.
-_LENGTHS = [b"$%d\r\n" % length for length in range(1024)]
 
 
 def pack(*words: bytes | str | int) -> bytes:
@@ -164,8 +161,8 @@ class AcquireFenced(Command):
         self.last = last
 
     def payload(self, dialect: int) -> bytes:
-        numbers = b"%d" % self.ttl_ms, b"%d" % self.first, b"%d" % self.last
-        return _call(ACQUIRE_FENCED, dialect, self.key, self.key + COUNTER, self.token, *numbers)
+        numbers = [digits(self.ttl_ms), digits(self.first), digits(self.last)]
+        return _call(ACQUIRE_FENCED, dialect, [self.key, self.key + COUNTER, self.token] + numbers)  # noqa: RUF005 (Cython)
 
     def expects(self, answer: int) -> bool:
         # A nonsense counter would be written to the other masters, and end all fenced locks of this name.
@@ -186,7 +183,8 @@ class Confirm(Command):
         self.last = last
 
     def payload(self, dialect: int) -> bytes:
-        return _call(CONFIRM, dialect, self.key, self.key + COUNTER, self.token, b"%d" % self.first, b"%d" % self.last)
+        numbers = [digits(self.first), digits(self.last)]
+        return _call(CONFIRM, dialect, [self.key, self.key + COUNTER, self.token] + numbers)  # noqa: RUF005 (Cython)
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)
@@ -209,7 +207,7 @@ class Release(Command):
             return delifeq(self.key, self.token)
         if dialect == DELEX:
             return delex(self.key, self.token)
-        return _call(RELEASE, dialect, self.key, self.token)
+        return _call(RELEASE, dialect, [self.key, self.token])
 
 
 def new_release(key: bytes, token: bytes, since_ns: int) -> Release:
@@ -232,7 +230,7 @@ class Extend(Command):
         self.ttl_ms = ttl_ms
 
     def payload(self, dialect: int) -> bytes:
-        return _call(EXTEND, dialect, self.key, self.token, b"%d" % self.ttl_ms)
+        return _call(EXTEND, dialect, [self.key, self.token, digits(self.ttl_ms)])
 
 
 class Scripted(Command):
@@ -273,7 +271,7 @@ class Scripted(Command):
         self._again = again
 
     def payload(self, dialect: int) -> bytes:
-        return _call(self._script, dialect, *self._arguments)
+        return _call(self._script, dialect, self._arguments)
 
     def undo(self) -> Command | None:
         return self._undo
@@ -302,7 +300,7 @@ class Look(Command):
         self.meaning = NO
 
     def payload(self, dialect: int) -> bytes:
-        return b"".join((_PTTL, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+        return strings(_PTTL, [self.key])
 
 
 class Called(Command):
@@ -316,7 +314,7 @@ class Called(Command):
         self.meaning = NO
 
     def payload(self, dialect: int) -> bytes:
-        return b"".join((_STRLEN, _LENGTHS[len(self.key)], self.key, b"\r\n"))
+        return strings(_STRLEN, [self.key])
 
 
 class Note(Command):
@@ -385,7 +383,7 @@ class Owned(Command):
     __slots__ = ()
 
     def payload(self, dialect: int) -> bytes:
-        return _call(OWNED, dialect, self.key, self.token)
+        return _call(OWNED, dialect, [self.key, self.token])
 
 
 class Locked(Command):
@@ -394,16 +392,11 @@ class Locked(Command):
     __slots__ = ()
 
     def payload(self, dialect: int) -> bytes:
-        return _call(LOCKED, dialect, self.key)
+        return _call(LOCKED, dialect, [self.key])
 
 
-def _call(script: Script, dialect: int, *arguments: bytes) -> bytes:
+def _call(script: Script, dialect: int, arguments: list[bytes]) -> bytes:
     """Build the call of a script. `arguments` are its keys, then its other arguments."""
     if dialect == FULL_TEXT:
         return pack(b"EVAL", script.text, script.keys, *arguments)
-    parts = [script.begin(len(arguments))]
-    for argument in arguments:
-        parts.append(_LENGTHS[len(argument)])
-        parts.append(argument)
-        parts.append(b"\r\n")
-    return b"".join(parts)
+    return strings(script.begin(len(arguments)), arguments)

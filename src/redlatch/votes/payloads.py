@@ -1,7 +1,7 @@
-"""The bytes of the commands of nearly every cycle, in RESP: SET NX PX, and the two commands that compare and delete.
+"""The bytes of commands in RESP: SET NX PX, the two commands that compare and delete, and the calls of scripts.
 
 This module also exists as `ext/redlatch/_c/votes/payloads.pyx`, which writes each command into one string without the
-parts: that saves 2,500 instructions in a cycle.
+parts: that saves 2,500 instructions in a cycle of a plain lock.
 """
 
 from __future__ import annotations
@@ -24,3 +24,13 @@ def delifeq(key: bytes, token: bytes) -> bytes:
 def delex(key: bytes, token: bytes) -> bytes:
     """Return DELEX key IFEQ token (Redis 8.4)."""
     return _DELEX % (len(key), key, len(token), token)
+
+
+def strings(begin: bytes, arguments: list[bytes]) -> bytes:
+    """Return `begin`, and behind it each argument with its length."""
+    return b"".join([begin, *[b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments]])
+
+
+def digits(number: int) -> bytes:
+    """Return a number of at least 0 in decimal digits."""
+    return b"%d" % number

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlatch._c.votes.payloads cimport delex, delifeq, set_nx
+from redlatch._c.votes.payloads cimport delex, delifeq, digits, set_nx, strings
 
 
 cdef class Command:
@@ -95,3 +95,6 @@ cpdef Acquire new_acquire(bytes key, bytes token, long long since_ns, long long 
 
 @cython.locals(command=Release)
 cpdef Release new_release(bytes key, bytes token, long long since_ns)
+
+
+cdef bytes _call(script, int dialect, list arguments)

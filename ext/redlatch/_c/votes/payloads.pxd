@@ -3,3 +3,5 @@
 cpdef bytes set_nx(bytes key, bytes token, long long ttl_ms)
 cpdef bytes delifeq(bytes key, bytes token)
 cpdef bytes delex(bytes key, bytes token)
+cpdef bytes strings(bytes begin, list arguments)
+cpdef bytes digits(unsigned long long number)

@@ -1,6 +1,6 @@
-"""The bytes of the commands of nearly every cycle: `src/redlatch/votes/payloads.py` describes the functions.
+"""The bytes of commands: `src/redlatch/votes/payloads.py` describes the functions.
 
-Each command is `begin`, key, `middle`, token, `end`, with the lengths before key and token.
+A command of a plain lock is `begin`, key, `middle`, token, `end`, with the lengths before key and token.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -11,12 +11,12 @@ cdef enum:
     DIGITS = 20
 
 
-cdef Py_ssize_t write(char *digits, unsigned long long number) noexcept:
-    """Write a number in decimal to the end of `digits`; return where it begins."""
+cdef Py_ssize_t write(char *written, unsigned long long number) noexcept:
+    """Write a number in decimal to the end of `written`; return where it begins."""
     cdef Py_ssize_t at = DIGITS
     while True:
         at -= 1
-        digits[at] = <char> (48 + number % 10)
+        written[at] = <char> (48 + number % 10)
         number //= 10
         if not number:
             return at
@@ -29,10 +29,10 @@ cdef char *put(char *to, const char *data, Py_ssize_t size) noexcept:
 
 cdef char *put_length(char *to, Py_ssize_t size) noexcept:
     """Write "$size\\r\\n"."""
-    cdef char digits[DIGITS]
-    cdef Py_ssize_t at = write(digits, size)
+    cdef char written[DIGITS]
+    cdef Py_ssize_t at = write(written, size)
     to[0] = b"$"
-    to = put(to + 1, digits + at, DIGITS - at)
+    to = put(to + 1, written + at, DIGITS - at)
     return put(to, b"\r\n", 2)
 
 
@@ -45,9 +45,9 @@ cdef char *put_string(char *to, bytes data) noexcept:
 
 cdef Py_ssize_t room(bytes data) noexcept:
     """Return how many bytes a string takes, with its length."""
-    cdef char digits[DIGITS]
+    cdef char written[DIGITS]
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-    return size + 5 + DIGITS - write(digits, size)
+    return size + 5 + DIGITS - write(written, size)
 
 
 cdef bytes command(bytes begin, bytes key, bytes middle, bytes token, bytes end):
@@ -81,3 +81,23 @@ cpdef bytes delifeq(bytes key, bytes token):
 
 cpdef bytes delex(bytes key, bytes token):
     return command(b"*4\r\n$5\r\nDELEX\r\n", key, b"$4\r\nIFEQ\r\n", token, b"")
+
+
+cpdef bytes strings(bytes begin, list arguments):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(begin)
+    cdef bytes argument
+    for argument in arguments:
+        if argument is None:
+            raise TypeError("bytes are needed, not None")
+        size += room(argument)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *to = put(PyBytes_AS_STRING(made), PyBytes_AS_STRING(begin), PyBytes_GET_SIZE(begin))
+    for argument in arguments:
+        to = put_string(to, argument)
+    return made
+
+
+cpdef bytes digits(unsigned long long number):
+    cdef char written[DIGITS]
+    cdef Py_ssize_t at = write(written, number)
+    return PyBytes_FromStringAndSize(written + at, DIGITS - at)

@@ -1,5 +1,3 @@
-# cython: annotation_typing=True
-# (A .pxd cannot type the arguments and locals of a generator.)
 """The fair lock: each master has a queue, and calls only the waiter whose turn it is.
 
 How the masters agree on one order: each waiter draws one ticket by its wall clock, and has the same ticket in the queue
@@ -27,6 +25,7 @@ from redlatch.votes import family_scripts as scripts
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Called, Command, Look, Scripted
+from ...votes.payloads import digits
 from ...votes.units import MILLISECOND
 from ..attempt import Attempt
 from ..effects import Effect, Send
@@ -42,6 +41,8 @@ from .watching import ALIVE_MS
 # What an attempt asks for: to keep its place in the queue, a new place, or a later place than before.
 KEPT, NEW, CHANGED = range(3)
 
+_ALIVE = digits(ALIVE_MS)
+
 
 class Fair(Kind):
     """A lock that serves the waiters of all processes in the order in which they came."""
@@ -50,8 +51,10 @@ class Fair(Kind):
         super().__init__()
         self.orderly = True
         self._keys = [key, key + b"\0queue"]
-        self._me = self._waiter = b""
-        self._ticket = self._next = 0
+        self._me = b""
+        self._waiter = b""
+        self._ticket = 0
+        self._next = 0
         self._place = NEW
         self._since_ns = 0
         self._called: Watch | None = None
@@ -79,21 +82,21 @@ class Fair(Kind):
             queues.crowded.discard(key)
             self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(ttl_ms))
         self._answers = {}
-        arguments = [lease.token, b"%d" % ttl_ms, self._me, b"%d" % self._ticket, b"%d" % ALIVE_MS, b"%d" % place]
+        arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), _ALIVE, digits(place)]
         return Scripted(
             key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
         )
 
     def undoing(self, key: bytes, lease: Lease) -> Command:
-        arguments = [lease.token, self._me, b"%d" % self._ticket]
+        arguments = [lease.token, self._me, digits(self._ticket)]
         # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
         # the second undo does not enter the queue again.
         again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
-        whole = [*arguments, b"%d" % ALIVE_MS]
+        whole = [*arguments, _ALIVE]
         return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
 
     def releasing(self, key: bytes, lease: Lease) -> Command:
-        arguments = [lease.token, self._me, b"%d" % self._ticket]
+        arguments = [lease.token, self._me, digits(self._ticket)]
         command = Scripted(key, lease, scripts.FAIR_RELEASE, self._keys, arguments, NOTHING, True)
         # The place in the queue may exist since the first attempt.
         command.since_ns = self._since_ns

@@ -13,6 +13,7 @@ from redlatch.errors import AlreadyHeld
 from redlatch.votes import family_scripts as scripts
 
 from ...votes.commands import NOTHING, Command, Scripted
+from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
 from ..policy import Policy
@@ -96,7 +97,7 @@ class Reader(ReaderOrWriter):
             )
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        arguments = [lease.token, b"%d" % ttl_ms]
+        arguments = [lease.token, digits(ttl_ms)]
         keys = [*self._keys[:2], self._keys[0] + b"\0nested"] if self._has(False, policy) else self._keys
         return Scripted(key, lease, scripts.READ_ACQUIRE, keys, arguments, undo=self.releasing(key, lease))
 
@@ -104,7 +105,7 @@ class Reader(ReaderOrWriter):
         return Scripted(key, lease, scripts.READ_RELEASE, self._keys, [lease.token], NOTHING, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        return Scripted(key, lease, scripts.READ_EXTEND, self._keys, [lease.token, b"%d" % ttl_ms])
+        return Scripted(key, lease, scripts.READ_EXTEND, self._keys, [lease.token, digits(ttl_ms)])
 
     def owned(self, key: bytes, lease: Lease) -> Command:
         return Scripted(key, lease, scripts.READ_OWNED, self._keys, [lease.token])
@@ -138,7 +139,7 @@ class Writer(ReaderOrWriter):
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self._waiter = self._waiter or lease.token
-        arguments = [lease.token, b"%d" % ttl_ms, b"%d" % ALIVE_MS, self._waiter]
+        arguments = [lease.token, digits(ttl_ms), digits(ALIVE_MS), self._waiter]
         return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))
 
     def undoing(self, key: bytes, lease: Lease) -> Command:
@@ -152,7 +153,7 @@ class Writer(ReaderOrWriter):
         return command
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        return Scripted(key, lease, scripts.WRITE_EXTEND, self._keys, [lease.token, b"%d" % ttl_ms])
+        return Scripted(key, lease, scripts.WRITE_EXTEND, self._keys, [lease.token, digits(ttl_ms)])
 
     def owned(self, key: bytes, lease: Lease) -> Command:
         return Scripted(key, lease, scripts.WRITE_OWNED, self._keys, [lease.token])

@@ -12,6 +12,7 @@ from redlatch.votes import family_scripts as scripts
 
 from ...votes.ballot import Ballot
 from ...votes.commands import NOTHING, REFUSAL, Command, Scripted
+from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
 from ..policy import Policy
@@ -35,7 +36,8 @@ class Slot(WatchingKind):
         self._permits = permits
         # These are enough attempts to ask about every window.
         self.late = LATE + (permits - 1) // WINDOW
-        self._slot = self._next = 0
+        self._slot = 0
+        self._next = 0
         # The first slots of the windows that no answer has reported yet.
         self._unseen: list[int] = []
 
@@ -58,23 +60,23 @@ class Slot(WatchingKind):
         self._slot = self._next
         window = self._window()
         numbers = ttl_ms, self._slot, window.start, len(window), self._permits
-        arguments = [lease.token] + [b"%d" % number for number in numbers]
+        arguments = [lease.token] + [digits(number) for number in numbers]
         return Scripted(
             key, lease, scripts.SLOT_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
         )
 
     def releasing(self, key: bytes, lease: Lease) -> Command:
-        return Scripted(key, lease, scripts.SLOT_RELEASE, self._keys, [lease.token, b"%d" % self._slot], NOTHING, True)
+        return Scripted(key, lease, scripts.SLOT_RELEASE, self._keys, [lease.token, digits(self._slot)], NOTHING, True)
 
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
-        arguments = [lease.token, b"%d" % self._slot, b"%d" % ttl_ms]
+        arguments = [lease.token, digits(self._slot), digits(ttl_ms)]
         return Scripted(key, lease, scripts.SLOT_EXTEND, self._keys, arguments)
 
     def owned(self, key: bytes, lease: Lease) -> Command:
-        return Scripted(key, lease, scripts.SLOT_OWNED, self._keys, [lease.token, b"%d" % self._slot])
+        return Scripted(key, lease, scripts.SLOT_OWNED, self._keys, [lease.token, digits(self._slot)])
 
     def locked(self, key: bytes) -> Command:
-        return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [b"%d" % self._permits])
+        return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [digits(self._permits)])
 
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""

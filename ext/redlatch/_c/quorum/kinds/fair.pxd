@@ -1,11 +1,11 @@
-# Types for src/redlatch/quorum/kinds/fair.py when it is compiled. Its annotations give the other types and use the
-# classes imported here.
+# Types for src/redlatch/quorum/kinds/fair.py when it is compiled. The fields are described there.
 
 cimport cython
 
 from redlatch._c.quorum.attempt cimport Attempt
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Called, Command, Look, Scripted
+from redlatch._c.votes.payloads cimport digits
 from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
@@ -13,3 +13,28 @@ from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.quorum.waiting.watches cimport Watch, new_watch
+
+
+cdef class Fair(Kind):
+    cdef list _keys
+    cdef bytes _me
+    cdef bytes _waiter
+    cdef long long _ticket
+    cdef long long _next
+    cdef int _place
+    cdef long long _since_ns
+    cdef Watch _called
+    cdef dict _answers             # place: int
+
+    # As in Kind: it knows neither Hold nor WaitQueues.
+    cpdef begin(self, Policy policy, hold, caller)
+    @cython.locals(place=int)
+    cpdef Command acquiring(self, Policy policy, queues, bytes key, Lease lease, long long ttl_ms)
+    cpdef Command undoing(self, bytes key, Lease lease)
+    cpdef Command releasing(self, bytes key, Lease lease)
+    cpdef bint heed(self, Policy policy, Ballot ballot) except -1
+    cpdef undone(self, Policy policy, queues, bytes key, Ballot ballot)
+    cpdef end_watch(self, queues, bytes key)
+    cpdef Ballot behind(self)
+    cdef Watch _watch(self, Policy policy, WaitQueues queues, bytes key, long long until_ns)
+    cdef _left_ns(self, Policy policy)

@@ -6,3 +6,4 @@ from redlatch._c.quorum.lease cimport Lease
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.commands cimport Command, Scripted
+from redlatch._c.votes.payloads cimport digits

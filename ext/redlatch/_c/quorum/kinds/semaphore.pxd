@@ -7,3 +7,4 @@ from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command, Scripted
+from redlatch._c.votes.payloads cimport digits
