@@ -66,7 +66,7 @@ class Farm:
             # Wait for all of them: a marker that is missing later would count as lost memory, and a master with a low
             # horizon gets a command later than the others.
             with Client(urls) as client:
-                with client.lock("first", ttl=LONGEST):
+                with client.lock("lock-first", ttl=LONGEST):
                     await_true(lambda: all(horizon(url) == LONGEST * 1000 for url in urls))
         return self._fleets[key][1]
 
