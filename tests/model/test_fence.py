@@ -47,6 +47,7 @@ def test_fences_are_distinct_and_increase_with_time(confirm: str) -> None:
     assert found.states > 100_000
 
 
+@full
 def test_three_clients_at_once_get_fences_in_order() -> None:
     """The same invariants hold with three clients of one attempt each."""
     found = searched(attempts=(1, 1, 1), spare=1)
