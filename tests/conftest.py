@@ -248,7 +248,7 @@ def no_backstop(
     backstop(3600)
     # By default the masters remove a waiter that has not asked for 2.5 s.
     for kind in ("fair", "readwrite"):
-        monkeypatch.setattr(implementation.module(f"quorum.kinds.{kind}"), "ALIVE_MS", 60_000)
+        monkeypatch.setattr(implementation.module(f"quorum.kinds.{kind}"), "ALIVE_MS", b"60000")
 
 
 @pytest.fixture

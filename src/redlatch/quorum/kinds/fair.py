@@ -41,8 +41,6 @@ from .watching import ALIVE_MS
 # What an attempt asks for: to keep its place in the queue, a new place, or a later place than before.
 KEPT, NEW, CHANGED = range(3)
 
-_ALIVE = digits(ALIVE_MS)
-
 
 class Fair(Kind):
     """A lock that serves the waiters of all processes in the order in which they came."""
@@ -82,7 +80,7 @@ class Fair(Kind):
             queues.crowded.discard(key)
             self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(ttl_ms))
         self._answers = {}
-        arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), _ALIVE, digits(place)]
+        arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
             key, lease, scripts.FAIR_ACQUIRE, self._keys, arguments, REFUSAL, undo=self.releasing(key, lease)
         )
@@ -92,7 +90,7 @@ class Fair(Kind):
         # If the client sends the undo again, it may come after the release by which this client leaves the queue. So
         # the second undo does not enter the queue again.
         again = Scripted(key, lease, scripts.FAIR_UNDO, self._keys, [*arguments, b"0"], NOTHING, True)
-        whole = [*arguments, _ALIVE]
+        whole = [*arguments, ALIVE_MS]
         return Scripted(key, lease, scripts.FAIR_UNDO, self._keys, whole, NOTHING, True, None, again)
 
     def releasing(self, key: bytes, lease: Lease) -> Command:

@@ -139,7 +139,7 @@ class Writer(ReaderOrWriter):
 
     def acquiring(self, policy: Policy, queues: WaitQueues, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         self._waiter = self._waiter or lease.token
-        arguments = [lease.token, digits(ttl_ms), digits(ALIVE_MS), self._waiter]
+        arguments = [lease.token, digits(ttl_ms), ALIVE_MS, self._waiter]
         return Scripted(key, lease, scripts.WRITE_ACQUIRE, self._keys, arguments, undo=self.releasing(key, lease))
 
     def undoing(self, key: bytes, lease: Lease) -> Command:

@@ -19,8 +19,9 @@ from ..waiting.queues import WaitQueues
 from ..waiting.watches import Watch, new_watch
 from .kind import Kind
 
-# The masters forget a waiter that has not asked for this time. A live waiter asks at least once a second.
-ALIVE_MS = 2500
+# The masters forget a waiter that has not asked for this time, in milliseconds as scripts take them. A live waiter asks
+# at least once a second.
+ALIVE_MS = b"2500"
 
 
 class WatchingKind(Kind):
