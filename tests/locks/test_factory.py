@@ -85,6 +85,7 @@ def test_help_and_mocks_know_each_option(face: Any, maker: str) -> None:
     expected |= {"fence": False, "fair": False} if maker in ("lock", "rlock", "locked") else {}
     assert defaults == expected | ({"cancel_on_loss": False} if face is AsyncClient else {})
     assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values())
+    assert "ForwardRef" not in str(inspect.signature(getattr(face, maker)))
     mock = create_autospec(face, instance=True)
     getattr(mock, maker)("x", *([3] if maker == "semaphore" else []), timeout=1)
     with pytest.raises(TypeError):

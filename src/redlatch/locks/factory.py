@@ -90,8 +90,8 @@ class BaseClient:
         self._prefix = prefix_of(prefix)
         self._owner = _owner(owner)
         self._scripts = scripts_of(scripts)
-        # The options that a lock may have; a dict, since a look-up in a list takes longer.
-        self._options = dict.fromkeys((AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__)
+        # The options that a lock may have, by name.
+        self._options: dict[str, Any] = (AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__
         self._masters = self._masters_of(masters)
         implementation = impl.for_clients()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of

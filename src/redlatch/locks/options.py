@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, ForwardRef, Literal, TypedDict, TypeVar
 
 import redis
 import redis.asyncio
@@ -19,7 +19,6 @@ from ..votes.units import UNBOUNDED
 MasterLike = str | redis.Redis | redis.asyncio.Redis
 Masters = MasterLike | Iterable[MasterLike]
 Wakeups = Literal["auto", "poll"]
-
 
 AnyMaker = TypeVar("AnyMaker", bound=Callable[..., Any])
 
@@ -69,13 +68,20 @@ def spelled_out(options: type[Any]) -> Callable[[AnyMaker], AnyMaker]:
         signature = inspect.signature(function)
         *others, _ = signature.parameters.values()
         named = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=annotation)
-            for name, annotation in options.__annotations__.items()
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=_text_of(kind)
+            )
+            for name, kind in options.__annotations__.items()
         ]
         function.__signature__ = signature.replace(parameters=[*others, *named])  # type: ignore[attr-defined]
         return function
 
     return decorate
+
+
+def _text_of(annotation: Any) -> Any:
+    """Return an annotation as the other parameters have it: TypedDict wraps its text, and `help` would show that."""
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
 def check_options(given: Mapping[str, object], allowed: Collection[str]) -> None:
