@@ -65,4 +65,6 @@ def test_anything_but_bytes_is_refused(wrong: object) -> None:
     with pytest.raises(TypeError):
         module.strings(b"*2\r\n", [b"key", wrong])
     with pytest.raises(TypeError):
+        module.strings(wrong, [b"key"])
+    with pytest.raises(TypeError):
         module.digits(str(wrong))

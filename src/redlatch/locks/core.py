@@ -77,12 +77,7 @@ def new_locks(
     ttl_ms: int,
 ) -> list[Any]:
     """Return a lock on each name, as `new_lock` does."""
-    locks: list[Any] = []
-    for name in names:
-        lock = lock_of.__new__(lock_of)
-        lock._open(shared, hold_named(prefix, name, kind), ttl_ms, None)
-        locks.append(lock)
-    return locks
+    return [new_lock(lock_of, shared, hold_named, prefix, name, kind, ttl_ms, None) for name in names]
 
 
 def present(elements: list[Any]) -> list[Any]:

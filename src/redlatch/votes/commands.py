@@ -161,8 +161,8 @@ class AcquireFenced(Command):
         self.last = last
 
     def payload(self, dialect: int) -> bytes:
-        numbers = [digits(self.ttl_ms), digits(self.first), digits(self.last)]
-        return _call(ACQUIRE_FENCED, dialect, [self.key, self.key + COUNTER, self.token] + numbers)  # noqa: RUF005 (Cython)
+        ttl_ms, first, last = digits(self.ttl_ms), digits(self.first), digits(self.last)
+        return _call(ACQUIRE_FENCED, dialect, [self.key, self.key + COUNTER, self.token, ttl_ms, first, last])
 
     def expects(self, answer: int) -> bool:
         # A nonsense counter would be written to the other masters, and end all fenced locks of this name.
@@ -183,8 +183,8 @@ class Confirm(Command):
         self.last = last
 
     def payload(self, dialect: int) -> bytes:
-        numbers = [digits(self.first), digits(self.last)]
-        return _call(CONFIRM, dialect, [self.key, self.key + COUNTER, self.token] + numbers)  # noqa: RUF005 (Cython)
+        first, last = digits(self.first), digits(self.last)
+        return _call(CONFIRM, dialect, [self.key, self.key + COUNTER, self.token, first, last])
 
     def undo(self) -> Command | None:
         return Release(self.key, self.token, self.since_ns)

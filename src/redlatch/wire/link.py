@@ -94,7 +94,7 @@ class Link:
 
     def advance(self) -> None:
         """Remove the oldest ballot, because its reply has come."""
-        # First: an interrupt between the lines must leave a ballot at the head.
+        # This comes first: after an interrupt between the two lines there is still a ballot at the head.
         self.head += 1
         self.pending[self.head - 1] = None
 

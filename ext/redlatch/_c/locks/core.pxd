@@ -18,7 +18,6 @@ cdef class Core:
 cpdef new_lock(type lock_of, shared, hold_named, bytes prefix, name, kind, long long ttl_ms, timeout)
 
 
-@cython.locals(lock=Core)
 cpdef list new_locks(type lock_of, shared, hold_named, bytes prefix, list names, kind, long long ttl_ms)
 
 

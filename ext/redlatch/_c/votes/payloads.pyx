@@ -84,6 +84,8 @@ cpdef bytes delex(bytes key, bytes token):
 
 
 cpdef bytes strings(bytes begin, list arguments):
+    if begin is None:
+        raise TypeError("bytes are needed, not None")
     cdef Py_ssize_t size = PyBytes_GET_SIZE(begin)
     cdef bytes argument
     for argument in arguments:
