@@ -439,19 +439,29 @@ def test_row_6_extending_a_lock_that_a_majority_forgot_is_a_loss_and_creates_no_
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_row_4_one_extension_right_after_a_flush_ends_the_doubt(
-    connect: Face, fleet: Callable[..., embedded.Masters], name: str, keys: Keys, many: bool
+    connect: Face,
+    fleet: Callable[..., embedded.Masters],
+    proxies: Callable[[list[str]], list[Proxy]],
+    name: str,
+    keys: Keys,
+    many: bool,
 ) -> None:
     masters = fleet(3)
-    client = connect(masters.urls)
+    before = proxies(masters.urls)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
     lock = client.lock(name, ttl=LONG)
     assert lock.acquire()
     await_true(lambda: len(keys(masters.urls, name)) == 3)
+    # The extension ends after the client has heard of the flush, not before.
+    for proxy in before[1:]:
+        proxy.replies.clear()
     with ask(masters.urls[0]) as server:
         server.flushall()
-    if many:
-        assert client.extend_many([lock.raw]) == [True]
-    else:
-        lock.extend()
+    call = in_thread(client.extend_many, [lock.raw]) if many else in_thread(lock.extend)
+    await_true(lambda: lock.remaining() == 0.0)
+    for proxy in before[1:]:
+        proxy.replies.set()
+    assert call.result(PATIENCE) == ([True] if many else None)
     lock.check()
     assert lock.remaining() > 0
 
