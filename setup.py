@@ -36,6 +36,7 @@ TEXTS = (
     "quorum.outcome",
     "quorum.policy",
     "quorum.release",
+    "quorum.tokens",
     "quorum.kinds.fair",
     "quorum.kinds.fenced",
     "quorum.kinds.readwrite",

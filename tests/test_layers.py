@@ -20,6 +20,7 @@ PACKAGE = Path(redlatch.__file__).parent
 
 # From the bottom to the top. A module imports from its own unit and from lower layers, never from a neighbour.
 LAYERS = (
+    {"holder"},
     {"errors", "health", "impl"},
     {"config", "masters", "votes", "testing"},
     {"wire", "quorum", "guard", "embedded"},
@@ -213,7 +214,9 @@ SMALL = {
     "redlatch.drivers.standing": "only what a compiled driver looks up in every call",
     "redlatch.embedded": "an old name that stays",
     "redlatch.guard.alone": "a single master needs three actions of its own",
+    "redlatch.holder": "one class, which errors name, too",
     "redlatch.locks.core": "only what must be compiled of a lock object",
+    "redlatch.votes.label": "two functions, and their format",
     "redlatch.votes.payloads": "only what is written twice",
     "redlatch.votes.scripts": "Lua texts and hardly any Python",
     "redlatch.votes.units": "constants, the interface of a clock and two formulas",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from .guard.settings import Guard
     from .health import Health, MasterHealth
+    from .holder import Holder
     from .locks.condition import AsyncCondition, Condition
     from .locks.latch import AsyncLatch, Latch
     from .locks.multi import AsyncMultiLock, MultiLock
@@ -61,6 +62,7 @@ _HOMES = {
     "Guard": "guard.settings",
     "Handoff": "quorum.policy",
     "Health": "health",
+    "Holder": "holder",
     "MasterHealth": "health",
     "Retry": "quorum.policy",
     "AlreadyHeld": "errors",
@@ -100,6 +102,7 @@ __all__ = [
     "Guard",
     "Handoff",
     "Health",
+    "Holder",
     "Latch",
     "Lock",
     "LockBusy",

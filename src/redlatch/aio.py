@@ -12,6 +12,7 @@ from . import impl
 from .config import closing_of, seconds_of
 from .errors import LockError, LockLost
 from .guard.settings import DEFAULT_GUARD, Guard
+from .holder import Holder
 from .locks.batch import Batch
 from .locks.condition import AsyncCondition
 from .locks.decorate import AnyFunction, async_locking
@@ -143,6 +144,20 @@ class AsyncLock(BaseLock):
         driver = self._shared.driver
         return bool(await driver.run(driver.owned(self._hold, self._ttl_ms)))
 
+    async def holder(self) -> Holder | None:
+        """Ask the masters who holds the lock.
+
+        Returns:
+            The holder that a quorum of masters names, or None if there is none.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ConfigurationError: the lock may have several holders: it is a reader's, or a semaphore's.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        driver = self._shared.driver
+        return self._holder_of(await driver.run(driver.holder(self._hold, self._ttl_ms)))
+
     def condition(self, name: str | bytes = "") -> AsyncCondition:
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
 
@@ -243,7 +258,8 @@ class AsyncClient(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
-        owner: a name for this application, which others read when their lists of masters overlap with this one.
+        owner: whose locks these are, as `AsyncLock.holder` tells others: at most 64 bytes that can be printed. None
+            takes the host and the process, as "host:pid"; "" is none, and shortens the tokens.
             Default: the host's name.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has

@@ -12,6 +12,7 @@ from . import impl
 from .config import closing_of, seconds_of
 from .errors import LockError
 from .guard.settings import DEFAULT_GUARD, Guard
+from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.condition import Condition
 from .locks.decorate import AnyFunction, locking
@@ -30,12 +31,14 @@ from .wire.scripting import Scripts
 
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
+    from .drivers.sleeper import this_thread
     from .drivers.threads import Driver
     from .locks.core import new_lock
 
     _FITS: type[ThreadDriver] = Driver
 else:
     new_lock = impl.current.module("locks.core").new_lock
+    this_thread = impl.current.module("drivers.sleeper").this_thread
 
 
 class Lock(BaseLock):
@@ -62,7 +65,8 @@ class Lock(BaseLock):
             ConfigurationError, TypeError: an argument is invalid.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        ticket = object()
+        # Each call returns a new object, so no two tickets are the same; and errors can name the thread of the holder.
+        ticket = this_thread()
         try:
             won: bool = self._acquiring(blocking, timeout, ticket)
             if won and self.upkeep is not None:
@@ -166,6 +170,20 @@ class Lock(BaseLock):
         driver = self._shared.driver
         return bool(driver.run(driver.owned(self._hold, self._ttl_ms)))
 
+    def holder(self) -> Holder | None:
+        """Ask the masters who holds the lock.
+
+        Returns:
+            The holder that a quorum of masters names, or None if there is none.
+
+        Raises:
+            QuorumUnavailable: too many masters failed.
+            ConfigurationError: the lock may have several holders: it is a reader's, or a semaphore's.
+            ClientUnusable: the client is closed, or belongs to another process or event loop.
+        """
+        driver = self._shared.driver
+        return self._holder_of(driver.run(driver.holder(self._hold, self._ttl_ms)))
+
     def condition(self, name: str | bytes = "") -> Condition:
         """Make a condition of this lock: a holder waits in it until another holder, in any process, calls it.
 
@@ -240,7 +258,8 @@ class Client(BaseClient):
             every master vote. Default `Guard()`: 60 s.
         next: the masters that will replace these, if a handover (`redlatch masters move`) is planned. The client goes
             over to them when it has ended. Default none.
-        owner: a name for this application, which others read when their lists of masters overlap with this one.
+        owner: whose locks these are, as `Lock.holder` tells others: at most 64 bytes that can be printed. None takes
+            the host and the process, as "host:pid"; "" is none, and shortens the tokens.
             Default: the host's name.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has

@@ -26,9 +26,12 @@ are known not to be secrets (`votes.said`); "..." replaces all other words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis.exceptions
+
+if TYPE_CHECKING:
+    from .holder import Holder
 
 
 class LockError(redis.exceptions.LockError):
@@ -75,7 +78,16 @@ def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, obje
 
 
 class LockTimeout(LockError, TimeoutError):
-    """The lock was not acquired within `timeout` seconds."""
+    """The lock was not acquired within `timeout` seconds.
+
+    Attributes:
+        holder: who holds the lock, if it is this client itself; None if the masters would have to be asked
+            (`Lock.holder` does).
+    """
+
+    def __init__(self, message: str = "", *, holder: Holder | None = None, **named: Any) -> None:
+        super().__init__(message, **named)
+        self.holder = holder
 
 
 class LockBusy(LockError):
@@ -83,11 +95,13 @@ class LockBusy(LockError):
 
     Attributes:
         depth: the number of waiters that this client already had for the lock.
+        holder: as for `LockTimeout`.
     """
 
-    def __init__(self, message: str = "", *, depth: int = 0, **named: Any) -> None:
+    def __init__(self, message: str = "", *, depth: int = 0, holder: Holder | None = None, **named: Any) -> None:
         super().__init__(message, **named)
         self.depth = depth
+        self.holder = holder
 
 
 class DuplicateTask(LockBusy):

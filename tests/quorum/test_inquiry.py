@@ -1,4 +1,4 @@
-"""`locked()` and `owned()`."""
+"""`locked()`, `owned()` and `holder()`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.scripted_votes import BEGINNING, SECOND, VALIDITY, Play, Votes
 
-from redlatch.errors import QuorumUnavailable
+from redlatch.errors import ConfigurationError, QuorumUnavailable
 
 
 def locked(play: Play, *script: Votes) -> Any:
@@ -72,3 +72,61 @@ def test_a_lock_that_was_acquired_again_during_the_query_is_not_owned(held: Play
         return "yyy"
 
     assert owned(held, meanwhile) is False
+
+
+# --- the holder ------------------------------------------------------------------------------------------
+
+
+def answers(*said: bytes | None) -> Any:
+    """Return votes: each master's answer about the holder; None is a master that has no key."""
+
+    def vote(ballot: Any) -> str:
+        voted = ballot.yes + ballot.no
+        for index, answer in enumerate(said):
+            if index >= voted and not ballot.settled():
+                if answer is None:
+                    ballot.no += 1
+                else:
+                    ballot.count_answer(index, answer, False)
+        return ""
+
+    return vote
+
+
+def holder(play: Play, *script: Votes) -> Any:
+    return play.run(play.inquiry.holder(play.policy, play.hold, SECOND), *script)
+
+
+def test_the_holder_is_the_token_of_a_quorum_until_too_few_masters_have_it(play: Play) -> None:
+    assert holder(play, answers(b"900 0 a", b"700 0 a", b"800 0 a")) == (b"a", 700, 0)
+
+
+def test_nobody_holds_a_lock_that_only_a_minority_has(play: Play) -> None:
+    assert holder(play, answers(None, None, None, b"700 0 a", b"700 0 a")) is None
+
+
+def test_masters_that_disagree_are_awaited(play: Play) -> None:
+    split = answers(b"700 0 a", b"700 0 b", b"700 0 b", b"650 0 b", b"600 0 a")
+    assert holder(play, split, split) == (b"b", 650, 0)
+
+
+def test_no_token_of_a_split_vote_is_the_holder(play: Play) -> None:
+    split = answers(b"700 0 a", b"700 0 b", b"700 0 c", b"700 0 a", None)
+    assert holder(play, split, split) is None
+
+
+def test_a_malformed_answer_names_nobody(play: Play) -> None:
+    split = answers(b"nonsense", b"700 0 a", b"700 0 a", b"600 0 a", None)
+    assert holder(play, split, split) == (b"a", 600, 0)
+
+
+def test_the_highest_counter_counts_and_a_key_without_a_ttl_outlives_the_others(play: Play) -> None:
+    assert holder(play, answers(b"-1 7 a", b"-1 9 a", b"100 8 a")) == (b"a", 100, 9)
+    assert holder(play, answers(b"-1 7 a", b"-1 9 a", b"-1 8 a")) == (b"a", -1, 9)
+
+
+def test_a_lock_of_many_holders_has_no_holder(play: Play) -> None:
+    play.hold = play.holds.Hold("name", b"key", play.build.module("quorum.kinds.semaphore").Slot(b"key", 2))
+    with pytest.raises(ConfigurationError, match="'name' may have several holders"):
+        holder(play)
+    assert not play.effects

@@ -35,6 +35,11 @@ def units_of(policies: ModuleType) -> ModuleType:
     return importlib.import_module(policies.__name__.replace("quorum.policy", "votes.units"))
 
 
+def sibling_of(policies: ModuleType, name: str) -> ModuleType:
+    """Return another module of `quorum` of the same build."""
+    return importlib.import_module(policies.__name__.replace("quorum.policy", f"quorum.{name}"))
+
+
 def policy_of(policies: ModuleType, **changes: Any) -> Any:
     arguments: dict[str, Any] = {
         "masters": ("a", "b", "c"),
@@ -43,7 +48,7 @@ def policy_of(policies: ModuleType, **changes: Any) -> Any:
         "retry": policies.Retry(),
         "clock": units_of(policies).Clock(),
         "random": lambda: 0.0,
-        "tokens": policies.Tokens(lambda: [b""]),
+        "tokens": sibling_of(policies, "tokens").Tokens(lambda: [b""]),
         "fences": policies.Fences(lambda: 1000),
     }
     return policies.Policy(**(arguments | changes))

@@ -311,7 +311,7 @@ class SimClient(AsyncClient):
         return policies.Policy(
             clock=HostClock(),
             random=random.Random(host.world.chance.random()).random,
-            tokens=policies.Tokens(host.draw_tokens),
+            tokens=impl.current.module("quorum.tokens").Tokens(host.draw_tokens),
             fences=policies.Fences(host.read_wall),
             **numbers,
         )

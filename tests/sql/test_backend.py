@@ -35,7 +35,7 @@ class Store:
     pause = 1.0
 
     def __init__(self) -> None:
-        self.holder: bytes | None = None
+        self.owner: bytes | None = None
         self.failures: list[Exception] = []
         self.ticks = self.calls = 0
 
@@ -46,9 +46,9 @@ class Store:
 
     def acquire(self, key: bytes, token: bytes, ttl_ms: int) -> bool:
         self._call()
-        if self.holder is None:
-            self.holder = token
-        return self.holder == token
+        if self.owner is None:
+            self.owner = token
+        return self.owner == token
 
     def acquire_fenced(self, key: bytes, token: bytes, ttl_ms: int, first: int, last: int) -> int:
         return first if self.acquire(key, token, ttl_ms) else 0
@@ -62,16 +62,20 @@ class Store:
     def release(self, key: bytes, token: bytes) -> bool:
         owned = self.owned(key, token)
         if owned:
-            self.holder = None
+            self.owner = None
         return owned
 
     def owned(self, key: bytes, token: bytes) -> bool:
         self._call()
-        return self.holder == token
+        return self.owner == token
 
     def left_ms(self, key: bytes) -> int | None:
         self._call()
-        return None if self.holder is None else 700
+        return None if self.owner is None else 700
+
+    def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
+        self._call()
+        return None if self.owner is None else (700, 3, self.owner)
 
     def tick(self) -> None:
         self.ticks += 1
@@ -166,12 +170,12 @@ def test_an_attempt_on_a_busy_row_is_refused_at_once(translator: Translator, sto
 
 
 def test_a_release_of_a_busy_row_is_tried_again(translator: Translator, store: Store) -> None:
-    store.holder, store.failures = b"t", [BUSY_ERROR] * 3
+    store.owner, store.failures = b"t", [BUSY_ERROR] * 3
     assert script(translator, RELEASE, b"k", b"t") == b":1\r\n"
 
 
 def test_a_release_gives_up_in_the_end(translator: Translator, store: Store) -> None:
-    store.holder, store.failures = b"t", [BUSY_ERROR] * (TRIES + 1)
+    store.owner, store.failures = b"t", [BUSY_ERROR] * (TRIES + 1)
     assert script(translator, RELEASE, b"k", b"t").startswith(b"-ERR ")
 
 
@@ -194,7 +198,7 @@ def test_every_end_says_whether_locks_end_with_it(
 
 
 def test_a_row_is_watched_before_it_is_looked_at(translator: Translator, store: Store) -> None:
-    store.holder = b"t"
+    store.owner = b"t"
     translator.answer([b"CLIENT", b"CACHING", b"YES"])
     translator.answer([b"PTTL", b"k"])
     translator.notices = FakeNotices(b"k".hex(), b"other".hex(), "not hex")
@@ -207,7 +211,7 @@ def test_all_waiters_ask_again_when_too_many_keys_are_watched(
     translator: Translator, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "MOST_WATCHED", 2)
-    store.holder = b"t"
+    store.owner = b"t"
     translator.notices = FakeNotices()
     for key in (b"a", b"b"):
         translator.answer([b"CLIENT", b"CACHING", b"YES"])

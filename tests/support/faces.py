@@ -89,7 +89,7 @@ class Faced:
     """A client or a lock of either face. Its calls block, and fail instead of hanging."""
 
     _CALLS = frozenset(
-        "acquire release extend locked owned connect close acquire_many release_many extend_many "
+        "acquire release extend locked owned holder connect close acquire_many release_many extend_many "
         "wait notify notify_all count_down".split()
     )
 

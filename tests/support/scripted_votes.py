@@ -75,7 +75,7 @@ class Play:
             retry=policies.Retry(),
             clock=clock_of(build, lambda: self.now),
             random=lambda: self.chance,
-            tokens=policies.Tokens(lambda: [next(self.tokens)]),
+            tokens=build.module("quorum.tokens").Tokens(lambda: [next(self.tokens)]),
             fences=policies.Fences(lambda: 1000),
         )
         self.plain = build.module("quorum.kinds.plain").PLAIN

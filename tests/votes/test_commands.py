@@ -39,7 +39,7 @@ def words(payload: bytes) -> list[bytes]:
 
 
 def called(script: scripts.Script, dialect: int) -> list[bytes]:
-    return [b"EVAL", script.text, b"1"] if dialect == FULL_TEXT else [b"EVALSHA", script.sha, b"1"]
+    return [b"EVAL", script.text, script.keys] if dialect == FULL_TEXT else [b"EVALSHA", script.sha, script.keys]
 
 
 @given(key=raw, token=raw, ttl_ms=st.integers(1, 100 * 365 * 86_400_000), dialect=dialects)
@@ -83,6 +83,23 @@ def test_locked_is_the_script_in_every_dialect_and_names_no_token(
     commands: ModuleType, key: bytes, dialect: int
 ) -> None:
     assert words(commands.Locked(key, b"", 0).payload(dialect)) == [*called(scripts.LOCKED, dialect), key]
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+@given(key=raw, dialect=dialects)
+def test_the_question_for_the_holder_names_the_counter_only_of_a_numbered_lock(
+    commands: ModuleType, numbered: bool, key: bytes, dialect: int
+) -> None:
+    counter = key + b"\0fence" if numbered else key
+    asked = words(commands.AskHolder(key, numbered).payload(dialect))
+    assert asked == [*called(scripts.HOLDER, dialect), key, counter]
+
+
+def test_the_answer_about_the_holder_is_read_whole_or_not_at_all(commands: ModuleType) -> None:
+    assert commands.read_holder(b"9999 17 a token: of words") == (b"a token: of words", 9999, 17)
+    assert commands.read_holder(b"-1 0 ") == (b"", -1, 0)
+    for malformed in (b"", b"9999", b"9999 0", b"x 0 token", b"1 x token", b"1 -2 token", b"-- 0 token"):
+        assert commands.read_holder(malformed) is None, malformed
 
 
 @given(parts=st.lists(st.binary(max_size=50) | st.just(HOSTILE), min_size=1, max_size=8))

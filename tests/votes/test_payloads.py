@@ -68,3 +68,8 @@ def test_anything_but_bytes_is_refused(wrong: object) -> None:
         module.strings(wrong, [b"key"])
     with pytest.raises(TypeError):
         module.digits(str(wrong))
+
+
+@given(first=raw, second=raw)
+def test_two_strings_are_joined(module: object, first: bytes, second: bytes) -> None:
+    assert module.joined(first, second) == first + second  # type: ignore[attr-defined]

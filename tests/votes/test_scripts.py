@@ -18,6 +18,7 @@ NAMED = {
     "extend": scripts.EXTEND,
     "owned": scripts.OWNED,
     "locked": scripts.LOCKED,
+    "holder": scripts.HOLDER,
     "acquire_fenced": scripts.ACQUIRE_FENCED,
     "confirm": scripts.CONFIRM,
     "pulse": scripts.PULSE,
@@ -54,7 +55,8 @@ def test_the_sha_of_a_script_is_the_servers(master: redis.Redis, script: str) ->
 def test_a_script_called_in_full_can_be_called_by_its_sha_afterwards(
     master: redis.Redis, name: str, script: str
 ) -> None:
-    master.set(name, OTHERS if script != "locked" else "", px=60_000)
+    if script != "holder":
+        master.set(name, OTHERS if script != "locked" else "", px=60_000)
     keys = int(NAMED[script].keys)
     arguments = [*[name, f"{name}\0fence"][:keys], MINE, "1000", "1", "1"]
     first = master.eval(NAMED[script].text.decode(), keys, *arguments)
@@ -163,12 +165,32 @@ def test_a_user_with_the_rights_to_a_few_commands_can_run_the_scripts(
         login: dict[str, Any] = {"username": user, "password": "pw", "retry": None}
         with redis.Redis(host=where["host"], port=where["port"], **login) as limited:
             keys = int(NAMED[script].keys)
-            master.set(name, OTHERS if script != "locked" else MINE, px=60_000)
+            if script != "holder":
+                master.set(name, OTHERS if script != "locked" else MINE, px=60_000)
             names = [name, f"{name}\0fence"][:keys]
             answer = limited.eval(NAMED[script].text.decode(), keys, *names, MINE, "1000", "1", "1")
             assert answer == (script == "locked")
     finally:
         master.execute_command("ACL", "DELUSER", user)
+
+
+# --- the holder ----------------------------------------------------------------------------------------
+
+
+def test_the_holder_is_told_in_one_line(master: redis.Redis, name: str) -> None:
+    keys = [name, f"{name}\0fence"]
+    text = scripts.HOLDER.text.decode()
+    assert master.eval(text, 2, *keys) == 0
+    master.set(name, b"a\r\nb" + b"c" * 200, px=60_000)
+    left, counter, token = master.eval(text, 2, *keys).split(" ", 2)
+    assert 0 < int(left) <= 60_000
+    assert (counter, token) == ("0", "a  b" + "c" * (scripts.LONGEST_TOKEN - 4))
+    master.set(keys[1], 77, px=60_000)
+    assert master.eval(text, 2, *keys).split(" ")[1] == "77"
+    # A lock without a counter names its key twice.
+    assert master.eval(text, 2, name, name).split(" ")[1] == "0"
+    master.persist(name)
+    assert master.eval(text, 2, name, name).startswith("-1 0 a")
 
 
 # --- the guard's marker --------------------------------------------------------------------------------

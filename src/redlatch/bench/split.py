@@ -23,7 +23,8 @@ from redlatch.quorum.claim import HELD
 from redlatch.quorum.effects import Effect, Pause, Send, Steps
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.kinds.plain import PLAIN
-from redlatch.quorum.policy import Fences, Policy, Retry, Tokens
+from redlatch.quorum.policy import Fences, Policy, Retry
+from redlatch.quorum.tokens import Tokens
 from redlatch.quorum.waiting.queues import WaitQueues
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import Acquire, Look, Release

@@ -88,7 +88,7 @@ def labelled(build: impl.Implementation) -> Any:
             self._former = former
 
         def lease(self, policy: Any, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Any:
-            return new_lease(policy.tokens.take() + b":" + self._label, since_ns, deadline_ns)
+            return new_lease(policy.tokens.take_plain() + b":" + self._label, since_ns, deadline_ns)
 
         def acquiring(self, policy: Any, queues: Any, key: bytes, lease: Any, ttl_ms: int) -> Any:
             if not self._former:

@@ -46,14 +46,14 @@ _DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": PATIE
 class Foreign(BaseClient):
     """The part of a sync or asyncio client that makes locks of other clients' formats: with any key and any token."""
 
-    # Two masters may be databases of one server, as in the originals.
+    # Two masters may be databases of one server, and tokens have no label, as in the originals.
     _masters_of = staticmethod(partial(masters_of, by_db=True))
+    _labels = False
+    _lock_of: type[Any]
 
     def _policy_of(self, **numbers: Any) -> Policy:
         # Users delete keys by hand, so a local holder proves nothing.
         return super()._policy_of(trust_local_holder=False, **numbers)
-
-    _lock_of: type[Any]
 
     # Whether pottery's drop-in has called `connect`.
     settled = False

@@ -137,7 +137,7 @@ class Driver(Session):
         call = self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock)
         # Python's warning of a forgotten await shows this name.
         call.__qualname__ = "AsyncLock.acquire"  # type: ignore[attr-defined]
-        return call  # type: ignore[return-value]
+        return call
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, bool | None]:
         """Release a held lock and wait for the answer. Await the result at once."""
@@ -151,7 +151,7 @@ class Driver(Session):
         call.__qualname__ = "AsyncLock.release"  # type: ignore[attr-defined]
         return call
 
-    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> bool | None:
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
         """Perform the effects that a generator yields, until it ends or answers.
 
         A second coroutine would cost each call its frame.

@@ -130,6 +130,10 @@ class Session:
         """Return the steps that ask the masters whether this holder has the lock."""
         return inquiry.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
 
+    def holder(self, hold: Hold, ttl_ms: int) -> Steps:
+        """Return the steps that ask the masters which token has the lock."""
+        return inquiry.holder(self._policy, hold, self._policy.patience_ns(ttl_ms))
+
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
         """Return the waiters of the condition with this key, for the lock of a hold."""
         return CallQueue(self._policy, self.queues, hold, key, ttl_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 from redlatch.drivers.arrivals import (
     DIAL_TIMEOUT,
@@ -97,7 +98,7 @@ class Driver(Session):
         """Release a held lock without waiting. If this raises anything, the caller must call `resend_release`."""
         self.run(self.releasing_nowait(hold, released_lock))
 
-    def run(self, steps: Steps) -> bool | None:
+    def run(self, steps: Steps) -> Any:
         """Perform the effects that a generator yields, until it ends or answers; return the answer.
 
         Raises:
@@ -124,7 +125,7 @@ class Driver(Session):
         steps.close()  # it leaves its queue
         self._leader.recover()
 
-    def _perform(self, steps: Steps) -> bool | None:
+    def _perform(self, steps: Steps) -> Any:
         called = self.queues.called
         for effect in steps:
             if isinstance(effect, Send):  # also while the client closes, so that nothing is left behind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import socket
@@ -25,6 +26,8 @@ from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
 from ..votes.key import prefix_of
+from ..votes.label import LONGEST as LONGEST_OWNER
+from ..votes.label import label_of
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire import connect
 from ..wire.connect import Dialler
@@ -44,9 +47,6 @@ from .options import (
     several,
 )
 
-# Characters of the name of an owner, which stands in each marker.
-LONGEST_OWNER = 100
-
 # At run time `impl` provides the build.
 if TYPE_CHECKING:
     from .core import new_locks
@@ -58,6 +58,9 @@ _MakeGuard = Callable[[Callable[[int, int], None]], Admissions]
 
 class BaseClient:
     """The part of a client that needs neither threads nor asyncio."""
+
+    # Whether tokens name the owner. False where the owner is stored beside the token.
+    _labels = True
 
     def __init__(
         self,
@@ -88,7 +91,8 @@ class BaseClient:
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
-        self._owner = _owner(owner)
+        self._owner = owner_name(owner)
+        self._label = partial(_label, owner)
         self._scripts = scripts_of(scripts)
         # The options that a lock may have, by name.
         self._options: dict[str, Any] = (AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__
@@ -135,11 +139,11 @@ class BaseClient:
 
     def _policy_of(self, **numbers: Any) -> Policy:
         """Make the policy from these settings, with the machine's clocks and random numbers."""
-        policies = impl.for_clients().module("quorum.policy")
+        policies, tokens = (impl.for_clients().module(f"quorum.{name}") for name in ("policy", "tokens"))
         policy: Policy = policies.Policy(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,
-            tokens=policies.Tokens(_draw_tokens),
+            tokens=tokens.Tokens(_draw_tokens, self._label if self._owner and self._labels else None),
             fences=policies.Fences(lambda: time.time_ns() // 1000),
             **numbers,
         )
@@ -163,7 +167,7 @@ class BaseClient:
             fences.now,
             policy.random,
             fences.mark,
-            owner=self._owner,
+            owner=self._owner or socket.gethostname(),
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
@@ -314,10 +318,25 @@ def _attempt_ns(attempt_timeout: object) -> int | None:
     return int(seconds * SECOND)
 
 
-def _owner(owner: str | None) -> str:
-    """Return whose client this is, as its markers say."""
-    if owner is not None and not isinstance(owner, str):
+def owner_name(owner: str | None) -> str:
+    """Return whose client this is, as holders and markers say.
+
+    Args:
+        owner: a name, or None for the host and the process; "" for none.
+
+    Raises:
+        TypeError, ConfigurationError: the name is malformed.
+    """
+    if owner is None:
+        pid = f":{os.getpid()}"
+        return socket.gethostname().encode()[: LONGEST_OWNER - len(pid)].decode(errors="ignore") + pid
+    if not isinstance(owner, str):
         raise TypeError(f"owner: a name as str is needed, not {type(owner).__name__}")
-    if owner is not None and not 0 < len(owner) <= LONGEST_OWNER:
-        raise ConfigurationError(f"owner: a name of 1 to {LONGEST_OWNER} characters is needed")
-    return socket.gethostname()[:LONGEST_OWNER] if owner is None else owner
+    if len(owner.encode(errors="replace")) > LONGEST_OWNER or not owner.isprintable():
+        raise ConfigurationError(f"owner: a name of at most {LONGEST_OWNER} bytes that can be printed is needed")
+    return owner
+
+
+def _label(owner: str | None) -> bytes:
+    """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
+    return label_of(owner_name(owner).encode(), int(time.time()))

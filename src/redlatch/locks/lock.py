@@ -6,17 +6,22 @@
 from __future__ import annotations
 
 import logging
+import math
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from .. import config, impl
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..holder import Holder
 from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.outcome import RAN_OUT, RELEASED, loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
+from ..votes.label import owner_of
 from ..votes.units import SECOND
 from .driver import Driver
 
@@ -265,14 +270,50 @@ class BaseLock(Core):
             if not isinstance(error, Exception):
                 raise
 
+    def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
+        """Return the holder from the answer of `inquiry.holder`."""
+        if found is None:
+            return None
+        token, left_ms, counter = found
+        owner, since = owner_of(token)
+        return Holder(
+            owner=owner,
+            ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
+            held_for=max(0.0, time.time() - since) if since else None,
+            fence=counter if counter and self._hold.kind.numbers else None,
+        )
+
     def _not_won(self) -> LockError:
         """Return the error that ``with`` raises if the lock was not won in time."""
         waited = self._timeout or 0.0
+        holder, mine = self._local_holder()
+        if mine:
+            who = "this thread holds it itself, through another lock object: use client.rlock() for that"
+        elif holder is not None:
+            who = f"this client has held it for {holder.held_for:.3f} s, through another lock object"
+        else:
+            who = "another holder has it"
         if not waited:
-            return LockBusy(f"another holder has {self.name!r}", name=self.name)
+            return LockBusy(f"{self.name!r} is busy: {who}", name=self.name, holder=holder)
         return LockTimeout(
-            f"{self.name!r} was not acquired within {waited} s: another holder has it", name=self.name, elapsed=waited
+            f"{self.name!r} was not acquired within {waited} s: {who}", name=self.name, elapsed=waited, holder=holder
         )
+
+    def _local_holder(self) -> tuple[Holder | None, bool]:
+        """Return the holder if it is another lock object of this client, and whether it is of the same thread."""
+        driver, policy = self._shared.driver, self._shared.policy
+        head = driver.queues.heads.get(self._hold.key)
+        now = policy.clock.now()
+        if head is None or head is self._hold or not head.held(now):
+            return None, False
+        lease = head.lease
+        holder = Holder(
+            owner=owner_of(lease.token)[0],
+            ttl_left=max(0, lease.deadline_ns - now) / SECOND,
+            held_for=(now - lease.since_ns) / SECOND,
+            fence=head.fence if head.kind.numbers else None,
+        )
+        return holder, head.ticket == threading.get_ident()
 
     @property
     def _left_to_release(self) -> bool:

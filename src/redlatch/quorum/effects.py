@@ -42,7 +42,7 @@ class Answer:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: bool) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 

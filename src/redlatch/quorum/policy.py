@@ -14,6 +14,7 @@ from redlatch.errors import ConfigurationError
 from ..votes.ballot import Ballot, new_ballot
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
+from .tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +94,6 @@ class Handoff:
 
 # By how many microseconds the numbers of fenced locks run ahead (see `Fences`).
 FENCE_LEAD_US = 3_600_000_000
-
-
-class Tokens:
-    """A stock of tokens. Each attempt takes a new one, so no token is used twice.
-
-    Args:
-        draw: returns more tokens.
-    """
-
-    def __init__(self, draw: Callable[[], list[bytes]]) -> None:
-        self._draw = draw
-        self._stock: list[bytes] = []
-        self._client_token = b""
-
-    def take(self) -> bytes:
-        """Return a new token."""
-        while True:
-            try:
-                return self._stock.pop()
-            except IndexError:
-                self._stock.extend(self._draw())
-
-    def client_token(self) -> bytes:
-        """Return the token that names this client in queues on the masters; the first call takes it."""
-        if not self._client_token:
-            self._client_token = self.take()
-        return self._client_token
 
 
 class Fences:

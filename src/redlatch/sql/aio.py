@@ -34,7 +34,8 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             all. Default `Retry(0.01, 0.25)`.
         wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
             `retry`. Default "auto".
-        owner: the name of the holder in the table, 1 to 100 characters. Default: the host's name.
+        owner: the name of the holder in the table: at most 64 bytes that can be printed. None takes the host and the
+            process, as "host:pid".
         attempt_timeout: how long one attempt waits for the database's answer, in seconds. Default 2.
         prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late: as for
             `redlatch.AsyncClient`.

@@ -16,7 +16,7 @@ from redlatch.sql.connection import OwnConnection, text_of
 from redlatch.sql.history import History, Life
 from redlatch.sql.notices import Notices
 from redlatch.votes.commands import GONE
-from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, RELEASE
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, RELEASE
 from redlatch.votes.units import MILLISECOND
 from redlatch.wire.bridge import BackendLost, failure
 from redlatch.wire.net import now_ns
@@ -61,6 +61,8 @@ class Store(Protocol):
     def owned(self, key: bytes, token: bytes) -> bool: ...
 
     def left_ms(self, key: bytes) -> int | None: ...
+
+    def holder(self, key: bytes) -> tuple[int, int, bytes] | None: ...
 
     def tick(self) -> None:
         """Do what is due; called about once a `pause` while a lock is held."""
@@ -110,6 +112,7 @@ class Translator:
             EXTEND.sha: self._extend,
             OWNED.sha: self._owned,
             LOCKED.sha: self._locked,
+            HOLDER.sha: self._holder,
             ACQUIRE_FENCED.sha: self._acquire_fenced,
             CONFIRM.sha: self._confirm,
         }
@@ -228,6 +231,10 @@ class Translator:
 
     def _locked(self, words: list[bytes]) -> bytes:
         return _integer(self._retry_while_busy(lambda: self._store.left_ms(words[0])) is not None)
+
+    def _holder(self, words: list[bytes]) -> bytes:
+        held = self._retry_while_busy(lambda: self._store.holder(words[0]))
+        return _integer(0) if held is None else b"+%d %d %b\r\n" % held
 
     def _look(self, key: bytes) -> bytes:
         if self._noted and self.notices is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from redlatch.errors import ConfigurationError
 from redlatch.locks.batch import AnyLock
-from redlatch.locks.factory import BaseClient
+from redlatch.locks.factory import BaseClient, owner_name
 from redlatch.locks.options import Wakeups
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Retry
@@ -36,15 +35,16 @@ DEFAULT_ATTEMPT = 2.0
 class OnDatabase(BaseClient):
     """A client whose only master is a database."""
 
+    # The table has a column for the owner.
+    _labels = False
+
     _database: Database
     _settings: Settings
 
     def _choose(self, database: object, table: str | None, mode: str, dialect: str, owner: str | None) -> None:
         """Set the database and the settings; call this before `BaseClient.__init__`."""
         self._database = Database(database)
-        self._settings = Settings.of(
-            self._database.family, table, mode, dialect, socket.gethostname() if owner is None else owner
-        )
+        self._settings = Settings.of(self._database.family, table, mode, dialect, owner_name(owner))
 
     def _wakeups(self, wakeups: Wakeups) -> Wakeups:
         """Return how waiters learn of a release: only PostgreSQL notifies them."""

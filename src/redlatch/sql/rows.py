@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from redlatch.sql.connection import OwnConnection
 from redlatch.sql.table import Layout, larger
+from redlatch.votes.label import NO_TOKEN, ONE_LINE, label_of
 
 
 class Rows:
@@ -36,6 +37,7 @@ class Rows:
         update = sa.update(layout.table).where(held)
         self._owned = sa.select(sa.literal(1)).select_from(layout.table).where(held)
         self._left = sa.select(layout.left_us).where(name == bindparam("key"))
+        self._holder = self._left.add_columns(*layout.told)
         self._extend = update.values({until: larger(until, layout.later)})
         self._release = self._announced(update.values({until: layout.free}), channel)
         if layout.fence is not None:
@@ -126,6 +128,19 @@ class Rows:
         """Return for how long the row is held, in milliseconds rounded up; None if it is free."""
         left = self._scalar(self._left, key)
         return None if left is None or left <= 0 else -(-int(left) // 1000)
+
+    def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
+        """Return for how long the row is held, in milliseconds, its fence, and a token with the label of its owner."""
+        values = self._values(key, None, {})
+        row = self._connection.run(lambda connection: connection.execute(self._holder, values).first())
+        if row is None or row[0] <= 0:
+            return None
+        left_us, *told = row
+        if not told:
+            return -(-int(left_us) // 1000), 0, b""
+        fence, since_us, owner = told
+        token = NO_TOKEN + label_of(str(owner).encode(), int(since_us) // 1_000_000)
+        return -(-int(left_us) // 1000), int(fence), token.translate(ONE_LINE)
 
     def tick(self) -> None:
         """Do nothing: rows expire by themselves."""

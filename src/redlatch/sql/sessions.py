@@ -113,6 +113,11 @@ class Session:
         self.expire()
         return ASK_AGAIN_MS if key in self._held or self._is_locked(key) else None
 
+    def holder(self, key: bytes) -> tuple[int, int, bytes] | None:
+        """Return an answer without a token: the database knows only that the lock is held."""
+        left = self.left_ms(key)
+        return None if left is None else (left, 0, b"")
+
     def tick(self) -> None:
         """Free locks whose time is over. While there are others, check that the connection stands."""
         self.expire()

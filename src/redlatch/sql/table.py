@@ -78,6 +78,8 @@ class Layout(NamedTuple):
         taken: what further columns get with each holder.
         empty: the same for a row of MySQL that nobody holds yet.
         as_text: whether names and tokens are text.
+        told: what `holder` returns beside the time that is left: the fence, when the holder took the row in
+            microseconds since 1970, and its owner. Empty if the table does not have them.
     """
 
     table: sa.Table
@@ -92,6 +94,7 @@ class Layout(NamedTuple):
     taken: dict[str, Any]
     empty: dict[str, Any]
     as_text: bool
+    told: tuple[Any, ...] = ()
 
 
 def layout_of(table: sa.Table, owner: str) -> Layout:
@@ -110,6 +113,7 @@ def layout_of(table: sa.Table, owner: str) -> Layout:
         taken={"since_us": now_us(), "owner": owner[:OWNER_LENGTH]},
         empty={"since_us": 0, "owner": ""},
         as_text=False,
+        told=(columns.fence, columns.since_us, columns.owner),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import NO, REFUSAL, VOTE, Command
+from .commands import NO, REFUSAL, TEXT, VOTE, Command
 
 
 class Ballot:
@@ -24,7 +24,8 @@ class Ballot:
         decided: whether the result is final.
         causes: the error of each failed vote, by the index of the master, or None.
         silent: the indexes of the masters that had not answered by `until_ns`.
-        answers: the integer replies that are kept, by the index of the master, or None (see `Command.meaning`).
+        answers: the replies that are kept, by the index of the master, or None (see `Command.meaning`). They are
+            integers, or bytes if the meaning is TEXT.
         reopened: whether the submitter waits again after the result (see `reopen`).
         waiter: the object that the driver wakes when the ballot is decided, or None.
         behind: a ballot that is submitted directly after this one, or None.
@@ -71,7 +72,7 @@ class Ballot:
         self.yes = 0
         self.no = 0
         self.failed = 0
-        self.answers: dict[int, int] | None = None
+        self.answers: dict[int, Any] | None = None
         self.causes: dict[int, BaseException] | None = None
         self.silent: tuple[int, ...] = ()
         self.behind: Ballot | None = None
@@ -128,15 +129,17 @@ class Ballot:
         ballot.asked = ~self.asked
         return ballot
 
-    def count_answer(self, index: int, answer: int, pushes: bool) -> None:
-        """Count an integer reply that is neither `command.yes` nor `command.no`.
+    def count_answer(self, index: int, answer: Any, pushes: bool) -> None:
+        """Count a reply that is kept: it is neither `command.yes` nor `command.no` (see `commands.KEPT`).
 
         Args:
             index: the index of the master.
             answer: its reply.
             pushes: whether the master will push a change of the key.
         """
-        if self.command.meaning >= REFUSAL:
+        if self.command.meaning == TEXT:
+            self.yes += 1
+        elif self.command.meaning >= REFUSAL:
             self.no += 1
         elif answer > 0:
             self.yes += 1

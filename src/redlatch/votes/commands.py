@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, LOCKED, OWNED, PULSE, RELEASE, Script
+from redlatch.votes.scripts import ACQUIRE_FENCED, CONFIRM, EXTEND, HOLDER, LOCKED, OWNED, PULSE, RELEASE, Script
 
 from .payloads import delex, delifeq, digits, set_nx, strings
 
@@ -24,7 +24,10 @@ _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
-NOTHING, VOTE, REFUSAL, NO, TIME = range(5)
+NOTHING, VOTE, REFUSAL, NO, TIME, TEXT = range(6)
+
+# The type of the other replies that a ballot keeps, by meaning.
+KEPT = (None, int, int, int, None, bytes)
 
 # The reply to PTTL for a key that does not exist.
 GONE = -2
@@ -60,12 +63,13 @@ class Command:
     Attributes:
         yes: the reply that is a yes vote.
         no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
-        meaning: what any other integer reply means (NOTHING to TIME).
+        meaning: what any other reply means (NOTHING to TEXT).
             NOTHING: no such reply is expected.
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
             NO: a no vote. The number is kept if the master pushes; that master then tracks the key (see `Note`).
             TIME: the answer to a pulse, and no vote (see `Pulse`).
+            TEXT: a status. It is a yes vote, and kept.
         yes_line: `yes` as a line of RESP.
         releases: whether the command is a release. A release must reach every master that may hold the key, even after
             a reconnect.
@@ -101,8 +105,8 @@ class Command:
         """Return the command that undoes this one, or None if there is nothing to undo."""
         return None
 
-    def expects(self, answer: int) -> bool:
-        """Return whether an integer that is neither `yes` nor `no` is a possible reply. Others close the connection."""
+    def expects(self, answer: Any) -> bool:
+        """Return whether a reply of the type in `KEPT` is expected beside `yes` and `no`. Others end the connection."""
         return True
 
     def again(self) -> Command:
@@ -393,6 +397,38 @@ class Locked(Command):
 
     def payload(self, dialect: int) -> bytes:
         return _call(LOCKED, dialect, [self.key])
+
+
+class AskHolder(Command):
+    """Ask which token the key holds, and until when.
+
+    Args:
+        key: the key of the lock.
+        numbered: whether the lock has a fence counter.
+    """
+
+    __slots__ = ("_numbered",)
+
+    def __init__(self, key: bytes, numbered: bool) -> None:
+        self._concern(key, b"", 0)
+        self.yes = _NEVER
+        self.yes_line = _NEVER_SAID
+        self.meaning = TEXT
+        self._numbered = numbered
+
+    def payload(self, dialect: int) -> bytes:
+        return _call(HOLDER, dialect, [self.key, self.key + COUNTER if self._numbered else self.key])
+
+
+def read_holder(answer: bytes) -> tuple[bytes, int, int] | None:
+    """Return the token, the milliseconds that its key will live and the fence counter from an answer to `AskHolder`.
+
+    The milliseconds are -1 for a key without a ttl. None if the answer is malformed, or the counter is no number.
+    """
+    parts = answer.split(b" ", 2)
+    if len(parts) < 3 or not parts[0].removeprefix(b"-").isdigit() or not parts[1].isdigit():
+        return None
+    return parts[2], int(parts[0]), int(parts[1])
 
 
 def _call(script: Script, dialect: int, arguments: list[bytes]) -> bytes:

@@ -31,6 +31,11 @@ def strings(begin: bytes, arguments: list[bytes]) -> bytes:
     return b"".join([begin, *[b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments]])
 
 
+def joined(first: bytes, second: bytes) -> bytes:
+    """Return both as one string."""
+    return first + second
+
+
 def digits(number: int) -> bytes:
     """Return a number of at least 0 in decimal digits."""
     return b"%d" % number

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import hashlib
 
+# The most bytes of a token that `HOLDER` returns: our own tokens are shorter.
+LONGEST_TOKEN = 128
+
 
 class Script:
     """A Lua script.
@@ -60,6 +63,16 @@ OWNED = Script('if redis.call("get",KEYS[1])==ARGV[1] then return 1 else return 
 
 # Return whether the key exists, with any token.
 LOCKED = Script('if redis.call("get",KEYS[1]) then return 1 else return 0 end')
+
+# KEYS[2] the fence counter, or KEYS[1] if the lock has none. If the key exists, return as one status for how many
+# milliseconds it will live, the counter, and the token. Line breaks in a token become spaces.
+HOLDER = Script(
+    f"""local held=redis.call("get",KEYS[1])
+if not held then return 0 end
+local counter=KEYS[2]~=KEYS[1] and redis.call("get",KEYS[2]) or 0
+return {{ok=redis.call("pttl",KEYS[1]).." "..counter.." "..string.sub(held,1,{LONGEST_TOKEN})}}""",
+    keys=2,
+)
 
 # A fence counter expires a day after it was last raised. A missing counter counts as the server's clock (TIME, in
 # microseconds) minus half a day. That is above the expired counter if clocks differ by less than half a day, and if
@@ -137,4 +150,4 @@ redis.call("pexpire",KEYS[1],ARGV[3])
 redis.call("set",KEYS[1],ARGV[2],"PX",ARGV[3])
 return 1""")
 
-ALL = (RELEASE, EXTEND, OWNED, LOCKED, ACQUIRE_FENCED, CONFIRM, PULSE)
+ALL = (RELEASE, EXTEND, OWNED, LOCKED, HOLDER, ACQUIRE_FENCED, CONFIRM, PULSE)

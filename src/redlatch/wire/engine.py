@@ -44,7 +44,7 @@ from hiredis import Reader
 from redlatch.wire.horizon import coverage, covers, refusal, stores, uncovered
 
 from ..votes.ballot import Ballot
-from ..votes.commands import BY_SHA, FULL_TEXT, NO, OK, TIME, Command, Note, Pulse, read_pulse
+from ..votes.commands import BY_SHA, FULL_TEXT, KEPT, NO, OK, TIME, Command, Note, Pulse, read_pulse
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
@@ -753,7 +753,7 @@ class Fleet:
         elif command.meaning == TIME and (found := read_pulse(reply)) is not None:
             link.advance()
             return self._beat(link, ballot, found[0], found[1])
-        elif command.meaning and command.meaning != TIME and type(reply) is int and command.expects(reply):
+        elif type(reply) is KEPT[command.meaning] and command.expects(reply):
             link.advance()
             ballot.count_answer(link.index, reply, link.traits.tracking)
             self._tally(ballot)

@@ -28,13 +28,16 @@ from typing import Any, TypeVar
 from redlatch.errors import MasterRefused
 from redlatch.votes.commands import GONE
 from redlatch.votes.family_scripts import SIGNAL_RELEASE
+from redlatch.votes.label import ONE_LINE
 from redlatch.votes.scripts import (
     ACQUIRE_FENCED,
     CONFIRM,
     EXTEND,
     FENCE_IDLE_MS,
+    HOLDER,
     KEPT_MS,
     LOCKED,
+    LONGEST_TOKEN,
     MARK,
     MARK_WITHIN_US,
     OWNED,
@@ -209,6 +212,17 @@ def _locked(key: bytes) -> Part[int]:
     return NO if value is None else YES
 
 
+def _holder(key: bytes, counter: bytes) -> Part[Line | int]:
+    value = yield from _read([b"GET", key])
+    if value is None:
+        return NO
+    left = yield from _read([b"PTTL", key])
+    high = None if counter == key else (yield from _read([b"GET", counter]))
+    token = value[:LONGEST_TOKEN].translate(ONE_LINE)
+    # The key may have expired after the first question.
+    return NO if left == GONE else Line(b"%d %b %b" % (left, high or b"0", token))
+
+
 def _counter(value: Reply, clock: Reply) -> int:
     """Return a fence counter; a missing one counts as the server's clock minus half a day (see `votes.scripts`)."""
     return _clock_us(clock) - FENCE_IDLE_MS * 500 if value is None else _number(value)
@@ -277,6 +291,7 @@ TRY: dict[bytes, Callable[..., Part[Any]]] = {
         (EXTEND, _extend),
         (OWNED, _owned),
         (LOCKED, _locked),
+        (HOLDER, _holder),
         (ACQUIRE_FENCED, _acquire_fenced),
         (CONFIRM, _confirm),
         (PULSE, _pulse),

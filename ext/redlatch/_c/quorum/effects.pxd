@@ -15,4 +15,4 @@ cdef class Pause:
 
 @cython.final
 cdef class Answer:
-    cdef readonly bint value
+    cdef readonly object value

@@ -2,19 +2,10 @@
 
 cimport cython
 
+from redlatch._c.quorum.tokens cimport Tokens
 from redlatch._c.votes.ballot cimport Ballot, new_ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.units cimport Clock, drift_ns
-
-
-@cython.final
-cdef class Tokens:
-    cdef object _draw
-    cdef list _stock
-    cdef bytes _client_token
-
-    cpdef bytes take(self)
-    cpdef bytes client_token(self)
 
 
 @cython.final

@@ -18,7 +18,7 @@ cdef class Ballot:
     cdef public bint decided
     cdef public dict causes
     cdef public tuple silent
-    cdef public dict answers       # int: int
+    cdef public dict answers       # int: int or bytes
     cdef public bint reopened
     cdef public object waiter
     cdef public Ballot behind
@@ -33,7 +33,7 @@ cdef class Ballot:
     cpdef bint settled_again(self)
     cpdef ask_only(self, int index, long long until_ns)
     cpdef Ballot ask_others(self, int size, int quorum, long long until_ns)
-    cpdef count_answer(self, int index, long long answer, bint pushes)
+    cpdef count_answer(self, int index, answer, bint pushes)
     cpdef int missing(self)
     cpdef bint lone(self)
     cpdef bint spares(self, int suspects) except -1

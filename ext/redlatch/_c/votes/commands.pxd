@@ -89,6 +89,11 @@ cdef class Locked(Command):
     pass
 
 
+@cython.final
+cdef class AskHolder(Command):
+    cdef bint _numbered
+
+
 @cython.locals(command=Acquire)
 cpdef Acquire new_acquire(bytes key, bytes token, long long since_ns, long long ttl_ms)
 

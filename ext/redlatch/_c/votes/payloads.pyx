@@ -99,6 +99,16 @@ cpdef bytes strings(bytes begin, list arguments):
     return made
 
 
+cpdef bytes joined(bytes first, bytes second):
+    if first is None or second is None:
+        raise TypeError("bytes are needed, not None")
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, size + PyBytes_GET_SIZE(second))
+    cdef char *to = put(PyBytes_AS_STRING(made), PyBytes_AS_STRING(first), size)
+    put(to, PyBytes_AS_STRING(second), PyBytes_GET_SIZE(second))
+    return made
+
+
 cpdef bytes digits(unsigned long long number):
     cdef char written[DIGITS]
     cdef Py_ssize_t at = write(written, number)

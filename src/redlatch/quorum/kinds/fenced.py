@@ -35,7 +35,7 @@ class Fenced(WatchingKind):
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         fence = policy.fences.propose()
-        lease = new_lease(policy.tokens.take(), since_ns, deadline_ns)
+        lease = new_lease(policy.tokens.take(since_ns), since_ns, deadline_ns)
         successors = queues.successors(policy, key)
         return lease.numbered(fence, policy.fences.last_of_block(fence, successors) if successors else fence)
 

@@ -39,7 +39,7 @@ class Given(WatchingKind):
         self.hand_off_group = CHOSEN_ONES if once else NEVER
 
     def lease(self, policy: Policy, queues: WaitQueues, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
-        token = self._token or policy.tokens.take()
+        token = self._token or policy.tokens.take_plain()
         if self._once:
             self._token = b""
         return new_lease(token, since_ns, deadline_ns)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ...votes.ballot import Ballot
-from ...votes.commands import Command, Extend, Locked, Owned, new_acquire, new_release
+from ...votes.commands import AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from ..lease import Lease, new_lease
 from ..policy import Policy
 
@@ -77,7 +77,7 @@ class Kind:
 
     def lease(self, policy: Policy, queues: Any, key: bytes, since_ns: int, deadline_ns: int) -> Lease:
         """Return the lease that an attempt asks for."""
-        return new_lease(policy.tokens.take(), since_ns, deadline_ns)
+        return new_lease(policy.tokens.take(since_ns), since_ns, deadline_ns)
 
     def ahead(self) -> Ballot | None:
         """Return the ballot that is sent before the next attempt, or None."""
@@ -143,3 +143,7 @@ class Kind:
     def locked(self, key: bytes) -> Command:
         """Return the command that asks whether the lock is held; of a semaphore, whether all permits are taken."""
         return Locked(key, b"", 0)
+
+    def holder(self, key: bytes) -> Command | None:
+        """Return the command that asks who holds the lock; None if it may have several holders."""
+        return AskHolder(key, self.numbers)

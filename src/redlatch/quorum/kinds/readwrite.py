@@ -12,7 +12,7 @@ from typing import Any
 from redlatch.errors import AlreadyHeld
 from redlatch.votes import family_scripts as scripts
 
-from ...votes.commands import NOTHING, Command, Scripted
+from ...votes.commands import NOTHING, AskHolder, Command, Scripted
 from ...votes.payloads import digits
 from ..hold import Hold
 from ..lease import NO_LEASE, Lease
@@ -67,6 +67,9 @@ class ReaderOrWriter(WatchingKind):
 
     def locked(self, key: bytes) -> Command:
         return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [b"1"])
+
+    def holder(self, key: bytes) -> Command | None:
+        return AskHolder(self._keys[1], False) if self.writes else None
 
 
 def _writes(hold: Hold) -> bool:

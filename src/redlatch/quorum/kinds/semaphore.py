@@ -78,6 +78,9 @@ class Slot(WatchingKind):
     def locked(self, key: bytes) -> Command:
         return Scripted(key, NO_LEASE, scripts.FULL, self._keys[:1], [digits(self._permits)])
 
+    def holder(self, key: bytes) -> Command | None:
+        return None
+
     def heed(self, policy: Policy, ballot: Ballot) -> bool:
         """Choose another slot; return whether it may be free on a quorum, by the answers or because none is known."""
         # The list is a copy, because another thread may add an answer meanwhile.

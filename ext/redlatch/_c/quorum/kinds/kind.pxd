@@ -2,7 +2,7 @@
 # belong to modules above that one, so they are plain objects here.
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.votes.commands cimport Command, Extend, Locked, Owned, new_acquire, new_release
+from redlatch._c.votes.commands cimport AskHolder, Command, Extend, Locked, Owned, new_acquire, new_release
 from redlatch._c.quorum.lease cimport Lease, new_lease
 from redlatch._c.quorum.policy cimport Policy
 
@@ -37,3 +37,4 @@ cdef class Kind:
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
     cpdef Command owned(self, bytes key, Lease lease)
     cpdef Command locked(self, bytes key)
+    cpdef Command holder(self, bytes key)

@@ -1,0 +1,29 @@
+"""Who holds a lock, as `Lock.holder` and the errors of a busy lock say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock.
+
+    Attributes:
+        owner: what the holder's client was given as `owner`: by default its host and process, as "host:pid". Empty if
+            the token has no such label, as those of other clients.
+        ttl_left: the seconds until the lock runs out, unless it is extended or released before; infinite if its keys
+            have no ttl, so that they are not of redlatch.
+        held_for: the seconds since the holder's client acquired the lock, by the wall clocks of both machines and
+            exact to a second. None if the token has no label.
+        fence: the highest number that a holder has got, of a lock that was asked for with ``fence=True``; else None.
+    """
+
+    owner: str
+    ttl_left: float
+    held_for: float | None = None
+    fence: int | None = None
+
+    def __str__(self) -> str:
+        since = "" if self.held_for is None else f" for {self.held_for:.0f} s"
+        return f"{self.owner or 'another client'} has held it{since}"

@@ -1,0 +1,40 @@
+"""The label of a token: who took it, and when.
+
+A token is 32 random hexadecimal digits. With a label it goes on with ":", the second in which it was taken, since 1970
+in hexadecimal, ":" and the name of the owner. The random part alone makes a token unique; the label is for people.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The most bytes of an owner's name in a label.
+LONGEST = 64
+
+# Stands before a label in the place of a token that is not known.
+NO_TOKEN = b"0" * 32
+
+# For `bytes.translate`: an answer of one line has no line breaks. Redis, too, replaces them by spaces in what a script
+# returns.
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+_TOKEN = re.compile(rb"[0-9a-f]{32}(?::([0-9a-f]{8}))?:(.*)", re.DOTALL)
+
+
+def label_of(owner: bytes, seconds: int) -> bytes:
+    """Return the label of tokens that are taken in this second, since 1970."""
+    return b":%08x:%b" % (seconds, owner)
+
+
+def owner_of(token: bytes) -> tuple[str, int]:
+    """Return the owner that a token names, and the second in which it was taken, since 1970.
+
+    Returns:
+        "" and 0 for what the token does not tell. What cannot be printed is replaced by "?".
+    """
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        return "", 0
+    owner = found[2].decode(errors="replace")
+    shown = "".join([character if character.isprintable() else "?" for character in owner])
+    return shown, int(found[1], 16) if found[1] else 0
