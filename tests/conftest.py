@@ -32,6 +32,7 @@ from support.timelimit import (  # noqa: F401
 from support.without_scripts import use_transactions
 
 from redlatch import Client, impl
+from redlatch.testing import embedded
 
 if os.environ.get("REDLATCH_TEST_ACL"):
     restrict()
@@ -123,6 +124,19 @@ def three(farm: Farm) -> list[str]:
 def url(farm: Farm) -> str:
     """One healthy Valkey master, shared by the whole run."""
     return farm.urls(1)[0]
+
+
+@pytest.fixture
+def fleet() -> Iterator[Callable[..., embedded.Masters]]:
+    """Start masters that the test may break."""
+    with contextlib.ExitStack() as stack:
+
+        def start(count: int = 3, **options: Any) -> embedded.Masters:
+            fleet = embedded.masters(count, **options)
+            stack.enter_context(fleet)
+            return fleet
+
+        yield start
 
 
 @pytest.fixture(params=list(SERVERS))

@@ -27,7 +27,7 @@ LAYERS = (
     {"drivers", "locks"},
     {"client", "aio", "transactions"},
     {"redlatch"},
-    {"compat", "demo", "bench", "operate", "sql", "fence", "sqlalchemy", "fastapi", "dramatiq", "celery"},
+    {"compat", "demo", "bench", "operate", "run", "sql", "fence", "sqlalchemy", "fastapi", "dramatiq", "celery"},
     {"django"},
     {"cli"},
 )

@@ -11,7 +11,7 @@ from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .. import config, impl
 from ..errors import ConfigurationError
@@ -20,7 +20,7 @@ from ..guard.handover import Successor, names_of
 from ..guard.marker import MARKER
 from ..guard.settings import Guard
 from ..health import Health
-from ..masters.listed import masters_of, refuse_namesakes
+from ..masters.listed import masters_from_env, masters_of, refuse_namesakes
 from ..masters.master import Master
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
@@ -183,6 +183,22 @@ class BaseClient:
         if names == previous:
             raise ConfigurationError("next: these are the masters that the client has already")
         return Successor(new, make_guard, self._prefix + MARKER, previous, names)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """Make a client of the masters that the environment names, for services that are configured by it.
+
+        REDLATCH_MASTERS has their URLs, with commas or spaces between them. REDLATCH_OWNER is the `owner`; if it is not
+        set, the owner is as usual.
+
+        Args:
+            options: the other arguments of the client; they win over the environment.
+
+        Raises:
+            ConfigurationError: REDLATCH_MASTERS is not set or malformed, or an argument is invalid.
+        """
+        make: Callable[..., Self] = cls
+        return make(masters_from_env(), **{"owner": os.environ.get("REDLATCH_OWNER"), **options})
 
     def health(self) -> Health:
         """Return what this client knows of its masters now; no I/O.

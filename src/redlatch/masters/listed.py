@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -15,6 +16,12 @@ from redlatch.masters.clients import master_of_client
 from redlatch.masters.master import Master
 from redlatch.masters.urls import master_of_url
 
+# Where `masters_from_env` finds the masters.
+VARIABLE = "REDLATCH_MASTERS"
+
+# What stands between two URLs of one string. The sentinels of a URL have commas between them, too.
+_BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z+]*://)")
+
 # What names one master, or should.
 ONE = (str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)
 
@@ -23,12 +30,15 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
     """Return the masters that the arguments of a client name.
 
     Args:
-        masters: a URL, a redis-py client (for threads or asyncio), or an iterable of them.
+        masters: a URL, several in one string with commas or spaces between them, a redis-py client (for threads or
+            asyncio), or an iterable of URLs and clients.
         by_db: whether another database of the same server counts as another master.
 
     Raises:
         ConfigurationError: there are no masters, one is malformed, or two have the same address.
     """
+    if isinstance(masters, str):
+        masters = _BETWEEN.split(masters.strip())
     if isinstance(masters, ONE):
         masters = [masters]
     if not isinstance(masters, Iterable):
@@ -47,6 +57,21 @@ def masters_of(masters: object, by_db: bool = False) -> list[Master]:
                 "a quorum needs independent servers, each named once"
             )
     return found
+
+
+def masters_from_env() -> str:
+    """Return the URLs of the masters from the environment.
+
+    Raises:
+        ConfigurationError: the variable REDLATCH_MASTERS is not set, or is empty.
+    """
+    urls = os.environ.get(VARIABLE, "").strip()
+    if not urls:
+        raise ConfigurationError(
+            f"masters: the variable {VARIABLE} is not set; give it URLs with commas between them, such as "
+            "redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
+        )
+    return urls
 
 
 def _tell_groups_apart(masters: list[Master]) -> None:

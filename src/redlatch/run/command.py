@@ -1,0 +1,179 @@
+"""The command line of `redlatch run`. Its options are those of flock(1) where flock has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from redlatch.errors import ConfigurationError
+from redlatch.guard.settings import Guard
+from redlatch.locks.factory import owner_name
+from redlatch.masters.listed import masters_from_env
+from redlatch.run.job import LOST, USAGE, Job
+from redlatch.run.supervisor import OnLoss
+
+SECONDS = click.FloatRange(min=0)
+STATUS = click.IntRange(0, 255)
+
+# The default of --kill-after, in seconds; less if the ttl is short.
+KILL_AFTER = 5.0
+
+
+HELP = {
+    "master": "A master; once for each. [REDLATCH_MASTERS]",
+    "ttl": "Seconds until others get the lock if this process and its machine die.",
+    "wait": "Fail if the lock is busy for so long. Default: wait for ever.",
+    "busy": "The exit status if the lock is busy.",
+    "fence": "Number the holders: REDLATCH_FENCE, for stores that refuse lower numbers.",
+    "min_hold": "Hold the lock at least for so long; until then this process does not end.",
+    "kill_after": "Between SIGTERM and SIGKILL if the lock is lost. Default: 5, or half of a shorter ttl.",
+    "on_loss": "If the lock is lost: end CMD, only warn, or wait for the lock and start CMD again.",
+    "lost": "The exit status if the lock was lost.",
+}
+
+
+class _Run(click.Command):
+    """A command whose errors of usage have the exit status of sysexits.h, as those of flock."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _usage_status():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_status():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_status() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        error.exit_code = USAGE  # type: ignore[misc]
+        raise
+
+
+# In the order of --help.
+OPTIONS = (
+    click.option(
+        "-m", "--master", "urls", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
+    ),
+    click.option("--ttl", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help=HELP["ttl"]),
+    click.option("-n", "--nb", "--nonblock", "nonblock", is_flag=True, help="Fail at once if the lock is busy."),
+    click.option("-w", "--wait", "--timeout", "wait", type=SECONDS, metavar="SECS", help=HELP["wait"]),
+    click.option("-E", "--conflict-exit-code", "busy", type=STATUS, default=1, show_default=True, help=HELP["busy"]),
+    click.option("-s", "--shared", is_flag=True, help="A read lock: others with -s may run at the same time."),
+    click.option("-x", "-e", "--exclusive", is_flag=True, help="A lock that excludes all others: the default."),
+    click.option("--slots", type=click.IntRange(1, 1_000_000), metavar="N", help="Let N run at the same time."),
+    click.option("--fair", is_flag=True, help="Serve waiters in the order in which they came."),
+    click.option("--fence", is_flag=True, help=HELP["fence"]),
+    click.option("--min-hold", type=SECONDS, default=0.0, metavar="SECS", help=HELP["min_hold"]),
+    click.option("--kill-after", type=SECONDS, metavar="SECS", help=HELP["kill_after"]),
+    click.option(
+        "--on-loss",
+        type=click.Choice([each.value for each in OnLoss]),
+        default="term",
+        show_default=True,
+        help=HELP["on_loss"],
+    ),
+    click.option("--lost-exit-code", "lost", type=STATUS, default=LOST, show_default=True, help=HELP["lost"]),
+    click.option("--owner", metavar="NAME", help="What others read of the holder. Default: host:pid. [REDLATCH_OWNER]"),
+    click.option("--prefix", default="", help="Prefix of the clients' keys."),
+    click.option(
+        "--max-ttl",
+        type=click.FloatRange(min=0.1),
+        default=60.0,
+        show_default=True,
+        help="max_ttl of the clients' guard, in seconds.",
+    ),
+    click.option("--strict", is_flag=True, help="The clients' guard is strict."),
+    click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
+    click.option("-c", "--command", "shell", metavar="STRING", help="Run this by $SHELL -c, in place of CMD."),
+    click.option("-v", "--verbose", is_flag=True, help="Say what happens."),
+    click.argument("name"),
+    click.argument("command", metavar="[--] CMD...", nargs=-1, type=click.UNPROCESSED),
+)
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
+@_with_options
+def run(**given: Any) -> None:
+    """Run CMD while the lock NAME is held.
+
+    The lock is renewed while CMD runs, and released when it has ended. If the renewals fail, CMD is killed before
+    another holder can have the lock. Signals are passed on to CMD and its children.
+
+    The exit status is that of CMD, or 128 + n if signal n has killed it; 1 (-E) if the lock was busy; 64 for an error
+    of usage, 69 if too few masters answer, 75 if the lock was lost; 126 or 127 if CMD cannot be executed.
+    """
+    sys.exit(job_of(**given).run())
+
+
+def job_of(
+    urls: tuple[str, ...],
+    ttl: float,
+    nonblock: bool,
+    wait: float | None,
+    shared: bool,
+    exclusive: bool,
+    slots: int | None,
+    fair: bool,
+    fence: bool,
+    kill_after: float | None,
+    on_loss: str,
+    owner: str | None,
+    prefix: str,
+    max_ttl: float,
+    strict: bool,
+    trust_persistence: bool,
+    shell: str | None,
+    command: tuple[str, ...],
+    **rest: Any,
+) -> Job:
+    """Return what to run.
+
+    Raises:
+        click.UsageError: options contradict each other, or are malformed.
+    """
+    if command[:1] == ("--",):
+        command = command[1:]
+    if (shell is None) == (not command):
+        raise click.UsageError("a program is needed: CMD..., or -c STRING")
+    if sum([shared, exclusive, slots is not None]) > 1:
+        raise click.UsageError("-s, -x and --slots exclude each other")
+    if (shared or slots is not None) and (fair or fence):
+        raise click.UsageError("--fair and --fence need a lock with one holder, without -s and --slots")
+    if nonblock and wait:
+        raise click.UsageError("-n does not wait, so -w does not go with it")
+    before = min(KILL_AFTER, ttl / 2) if kill_after is None else kill_after
+    # A renewal begins when a third of the ttl is over.
+    if before > ttl / 2:
+        raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
+    try:
+        masters: Any = list(urls) or masters_from_env()
+        guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
+        name = owner_name(owner if owner is not None else os.environ.get("REDLATCH_OWNER"))
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    return Job(
+        command=[os.environ.get("SHELL") or "/bin/sh", "-c", shell] if shell is not None else list(command),
+        client={"masters": masters, "ttl": ttl, "prefix": prefix, "guard": guard, "owner": name},
+        wait=0 if nonblock else wait,
+        slots=slots or 0,
+        shared=shared,
+        options={} if shared or slots else {"fair": fair, "fence": fence},
+        kill_after=before,
+        on_loss=OnLoss(on_loss),
+        **rest,
+    )

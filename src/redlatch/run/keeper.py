@@ -1,0 +1,100 @@
+"""A small process that kills the program if its supervisor cannot: the supervisor is stopped, slow or dead.
+
+The supervisor tells the keeper the process group of the program, and by when to kill it. If the pipe breaks, because
+the supervisor was killed, the keeper kills the group at once: also those of its processes that are no children of the
+supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+# The process group, and the time to kill it in ns since boot. A group of 0 is none; a time of 0 is never.
+_ORDER = struct.Struct("=qq")
+
+
+class Keeper:
+    """The keeper, seen from the supervisor. Make it before the process has a second thread.
+
+    Args:
+        now_ns: returns the time since boot, in ns.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        reading, self._writing = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            # The child never returns from here.
+            try:
+                os.close(self._writing)
+                _Kept(reading, now_ns).keep()
+            finally:
+                os._exit(0)
+        os.close(reading)
+
+    def guard(self, group: int, until_ns: int) -> None:
+        """Have a process group killed at this time, in ns since boot; 0 is never."""
+        # Somebody may have killed the keeper. Then the supervisor is alone.
+        with suppress(BrokenPipeError):
+            os.write(self._writing, _ORDER.pack(group, until_ns))
+
+    def end(self) -> None:
+        """End the keeper, which kills nothing any more."""
+        self.guard(0, 0)
+        os.close(self._writing)
+        os.waitpid(self._pid, 0)
+
+
+class _Kept:
+    """The process of the keeper.
+
+    Args:
+        reading: the end of the pipe to read from.
+        now_ns: as for `Keeper`.
+    """
+
+    def __init__(self, reading: int, now_ns: Callable[[], int]) -> None:
+        self._reading = reading
+        self._now_ns = now_ns
+        self._group = self._until_ns = 0
+
+    def keep(self) -> None:
+        """Obey the supervisor until it ends."""
+        # A terminal, and whoever ends the supervisor's process group, must not end the keeper.
+        os.setsid()
+        for number in signal.valid_signals():
+            if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_IGN)
+        # The output may be a pipe, whose reader waits until all writers have closed it.
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        while True:
+            if poll.poll(self._left_ms()):
+                order = os.read(self._reading, _ORDER.size)
+                if not order:
+                    self._kill()
+                    return
+                self._group, self._until_ns = _ORDER.unpack(order)
+            elif self._left_ms() == 0:
+                self._kill()
+                self._until_ns = 0
+
+    def _left_ms(self) -> int | None:
+        """Return the milliseconds until the group is to be killed, rounded up; None for never."""
+        if not self._until_ns:
+            return None
+        return max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000))
+
+    def _kill(self) -> None:
+        if self._group:
+            # All its processes may have ended.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)

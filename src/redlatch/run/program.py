@@ -1,0 +1,129 @@
+"""The program that runs while the lock is held: a process group of its own, which ends when its supervisor does."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+
+# prctl(2): have the kernel send a signal when the parent ends.
+_PR_SET_PDEATHSIG = 1
+
+
+class Program:
+    """A process that waits for `start`, and then becomes the program.
+
+    Make it before this process has a second thread: between fork and exec it runs Python.
+
+    Args:
+        command: the program and its arguments.
+
+    Attributes:
+        pid: its process, and its process group.
+        terminal: the terminal that this process has in the foreground, as a file descriptor; None if it has none.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self.terminal = _terminal()
+        reading, self._writing = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            # The child never returns from here.
+            status = NOT_EXECUTABLE
+            try:
+                os.close(self._writing)
+                status = _become(command, reading, parent, self.terminal)
+            finally:
+                os._exit(status)
+        os.close(reading)
+        # Both processes do it, so that it is done whoever comes first.
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(self.pid, self.pid)
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Let the program run, with these variables beside those of this process."""
+        words = [f"{name}={value}" for name, value in environment.items()]
+        # Somebody may have killed the process.
+        with suppress(BrokenPipeError), os.fdopen(self._writing, "wb") as pipe:
+            pipe.write(os.fsencode("\0".join(["go", *words])))
+
+    def give_up(self) -> None:
+        """End the process without running the program."""
+        os.close(self._writing)
+        os.waitpid(self.pid, 0)
+
+    def send(self, number: int) -> None:
+        """Send a signal to all processes of the group."""
+        # None is left: the last one has ended, or is a zombie that nobody may send a signal to (macOS).
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def look(self) -> int | None:
+        """Return the status (see `os.WIFSTOPPED`) if the program has ended or stopped since the last look."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        return status if pid else None
+
+    def take_terminal(self) -> None:
+        """Put this process into the foreground of its terminal again."""
+        if self.terminal is not None:
+            _set_foreground(self.terminal, os.getpgrp())
+
+    def give_terminal(self) -> None:
+        """Put the program into the foreground of the terminal."""
+        if self.terminal is not None:
+            _set_foreground(self.terminal, self.pid)
+
+
+def _terminal() -> int | None:
+    """Return the standard stream whose terminal has this process in the foreground, or None."""
+    for number in (0, 2, 1):
+        with suppress(OSError):
+            if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
+                return number
+    return None
+
+
+def _set_foreground(terminal: int, group: int) -> None:
+    # A process in the background that does this is stopped by SIGTTOU, unless it ignores the signal.
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    try:
+        # The terminal may be gone, or the group may have ended.
+        with suppress(OSError):
+            os.tcsetpgrp(terminal, group)
+    finally:
+        signal.signal(signal.SIGTTOU, before)
+
+
+def _become(command: list[str], reading: int, parent: int, terminal: int | None) -> int:
+    """Wait for the order of the parent, then execute the program; return the exit status if that fails."""
+    os.setpgid(0, 0)
+    with os.fdopen(reading, "rb") as pipe:
+        go, *words = pipe.read().split(b"\0")
+    # The supervisor did not get the lock, or was killed.
+    if go != b"go":
+        return 0
+    if terminal is not None:
+        _set_foreground(terminal, os.getpid())
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent ended before the kernel knew that it should tell.
+        if os.getppid() != parent:
+            return 0
+    for number in signal.valid_signals():
+        # Python ignores these two, and the program should find them as every other does.
+        if number in (signal.SIGPIPE, signal.SIGXFSZ) or callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    environment = os.environb | dict(word.partition(b"=")[::2] for word in words)
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        sys.stderr.write(f"redlatch run: cannot execute {command[0]!r}: {error.strerror}\n")
+        sys.stderr.flush()
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE

@@ -1,0 +1,243 @@
+"""The watch over a program while a lock is held: signals are passed on, and the program ends before the lock does.
+
+The lock is renewed all the time. If that fails, the program gets SIGTERM `kill_after` before the deadline of the lease,
+and SIGKILL just before it. So no other holder runs while the program does. A process that is in an uninterruptible
+sleep, or has left the process group, is the exception.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import Any
+
+from redlatch.run.keeper import Keeper
+from redlatch.run.program import Program
+from redlatch.votes.units import MILLISECOND
+
+# SIGKILL comes this long before the deadline, or a twentieth of the ttl if that is less.
+BEFORE_NS = 50 * MILLISECOND
+
+# The signals that are passed on: all that a process may handle, but for those that say how this process itself is.
+PASSED_ON = frozenset(signal.valid_signals()) - {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGCHLD,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+    signal.SIGPIPE,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+}
+
+
+# The signals that end a process that waits for the lock.
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+
+
+class OnLoss(Enum):
+    """What a loss of the lock does to the program: end it, nothing, or end it and start it again under a new lease."""
+
+    TERM = "term"
+    WARN = "warn"
+    RESTART = "restart"
+
+
+class Ended(Exception):
+    """A signal that ends a process has come while it waits for the lock.
+
+    Args:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Alerts:
+    """A pipe that wakes the supervisor: it carries the numbers of signals, and 0 for a lost lock.
+
+    Attributes:
+        lost: why the lock was lost; "" if it was not.
+        waiting: whether the lock is still waited for. Then signals raise `Ended`, so that the acquire is undone.
+    """
+
+    def __init__(self) -> None:
+        self.lost = ""
+        self.waiting = True
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        self._poll = select.poll()
+        self._poll.register(self._reading, select.POLLIN)
+
+    def note_loss(self, _: Any, reason: str) -> None:
+        """Note that the lock was lost; a lock calls this as its `on_lost`."""
+        self.lost = reason
+        # If the pipe is full, the other alerts wake the supervisor.
+        with suppress(BlockingIOError):
+            os.write(self._writing, b"\0")
+
+    def take_signals(self) -> None:
+        """Take all signals that are passed on, and SIGCHLD, until this process ends."""
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in PASSED_ON | {signal.SIGCHLD}:
+            # What nohup has set stays, also for the program.
+            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGCHLD:
+                signal.signal(number, self._take)
+
+    def _take(self, number: int, _: object) -> None:
+        """Nothing is to be done while the program runs: the pipe has the number of the signal."""
+        if not self.waiting:
+            return
+        if number == signal.SIGTSTP:
+            stop(number)
+        elif number in ENDING:
+            raise Ended(number)
+
+    def wait(self, seconds: float | None) -> list[int]:
+        """Wait for alerts; return the numbers of the signals."""
+        self._poll.poll(None if seconds is None else seconds * 1000)
+        with suppress(BlockingIOError):
+            return [number for number in os.read(self._reading, 4096) if number]
+        return []
+
+
+def stop(number: int) -> None:
+    """Stop this process as the signal does by default."""
+    before = signal.getsignal(number)
+    if number != signal.SIGSTOP:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    if number != signal.SIGSTOP:
+        signal.signal(number, before)
+
+
+class Supervisor:
+    """The watch over one program.
+
+    Args:
+        program: it was started.
+        lock: it is held and renewed.
+        keeper: kills the program if this process cannot.
+        alerts: takes signals, and is the `on_lost` of the lock.
+        now_ns: returns the time since boot, in ns.
+        kill_after_ns: how long before the deadline the program gets SIGTERM.
+        on_loss: what a loss does.
+        say: writes a message for the user.
+
+    Attributes:
+        lost: why the program was ended; "" if it was not.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        lock: Any,
+        keeper: Keeper,
+        alerts: Alerts,
+        now_ns: Callable[[], int],
+        kill_after_ns: int,
+        on_loss: OnLoss,
+        say: Callable[[str], None],
+    ) -> None:
+        self._program = program
+        self._lock = lock
+        self._keeper = keeper
+        self._alerts = alerts
+        self._now_ns = now_ns
+        self._kill_after_ns = kill_after_ns
+        self._on_loss = on_loss
+        self._say = say
+        self._before_ns = min(BEFORE_NS, int(lock.ttl * 1e9) // 20)
+        self._kill_ns = self._guarded_ns = 0
+        self.lost = ""
+
+    def watch(self) -> int:
+        """Return the status of the program when it has ended (see `os.waitstatus_to_exitcode`)."""
+        while True:
+            status = self._program.look()
+            if status is not None and os.WIFSTOPPED(status):
+                self._stop_too(os.WSTOPSIG(status))
+                continue
+            if status is not None:
+                self._look_back(status)
+                return status
+            for number in self._alerts.wait(self._left()):
+                if number in PASSED_ON:
+                    self._program.send(number)
+
+    def _look_back(self, status: int) -> None:
+        """Note the loss if the keeper has ended the program, because this process was stopped or slow."""
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if killed and not self.lost and 0 < self._guarded_ns <= self._now_ns():
+            self.lost = "redlatch was stopped or too slow to renew it, so the program was killed in time"
+            self._say(f"the lock is lost: {self.lost}")
+
+    def _guard(self, until_ns: int) -> None:
+        self._guarded_ns = until_ns
+        self._keeper.guard(self._program.pid, until_ns)
+
+    def _left(self) -> float | None:
+        """Do what is due; return the seconds until something is due again, or None."""
+        now = self._now_ns()
+        # Every renewal moves it.
+        deadline_ns: int = self._lock.deadline_ns - self._before_ns
+        if self._on_loss is OnLoss.WARN:
+            if self._alerts.lost and not self._kill_ns:
+                self._kill_ns = now
+                self._say(f"the lock was lost, and the program goes on: {self._alerts.lost}")
+            return None
+        if not self.lost and (self._alerts.lost or now >= deadline_ns - self._kill_after_ns):
+            self._end(now, deadline_ns)
+        if not self.lost:
+            self._guard(deadline_ns)
+            return max(0.0, (deadline_ns - self._kill_after_ns - now) / 1e9)
+        if now >= self._kill_ns:
+            self._program.send(signal.SIGKILL)
+            self._kill_ns = now + self._before_ns
+        return (self._kill_ns - now) / 1e9
+
+    def _end(self, now: int, deadline_ns: int) -> None:
+        """Ask the program to end, and plan its kill."""
+        self.lost = self._alerts.lost or "its renewals have failed"
+        self._kill_ns = min(deadline_ns, now + self._kill_after_ns)
+        self._guard(self._kill_ns)
+        self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
+        self._program.send(signal.SIGTERM)
+        # A stopped program would not see the signal.
+        self._program.send(signal.SIGCONT)
+
+    def _stop_too(self, number: int) -> None:
+        """Stop this process because the program was stopped from the terminal, and go on with it.
+
+        While this process is stopped it renews nothing. The keeper kills the program if the lease ends meanwhile.
+        """
+        if self._program.terminal is None:
+            return
+        self._program.take_terminal()
+        stop(number)
+        # The shell has continued this process. What it did meanwhile is over: only now is the lease looked at.
+        self._left()
+        self._program.give_terminal()
+        self._program.send(signal.SIGCONT)
+
+
+def sleep_until(monotonic: float, alerts: Alerts) -> list[int]:
+    """Wait until a time of `time.monotonic`, or for a signal that would end this process; return the signals."""
+    while (left := monotonic - time.monotonic()) > 0:
+        ending = [number for number in alerts.wait(left) if number in ENDING]
+        if ending:
+            return ending
+    return []

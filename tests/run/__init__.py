@@ -1,0 +1,1 @@
+"""`redlatch run`."""

@@ -1,0 +1,237 @@
+"""The faults of programs that hold a lock, most of them known from other tools (consul's issues, by number)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from support.faces import PATIENCE, await_true
+from support.runs import alive, beat, beating, now, start
+
+from redlatch import Client
+from redlatch.testing import embedded
+
+SECOND = 1_000_000_000
+
+# A program that says which signal it has got.
+READY = """
+import os, signal, sys
+def got(number, _):
+    os.write(1, b"got " + signal.Signals(number).name.encode())
+    os._exit(5)
+signal.signal(getattr(signal, "SIG" + sys.argv[1]), got)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+PASSED_ON = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "TERM", "ALRM", "CONT", "URG"]
+
+
+@pytest.fixture
+def beats(tmp_path: Path) -> Path:
+    return tmp_path / "beats"
+
+
+def await_end(path: Path) -> int:
+    """Wait until the process that writes to a file has ended; return when it last wrote, in ns since boot."""
+    pid, _ = beat(path)
+    await_true(lambda: not alive(pid))
+    return beat(path)[1]
+
+
+@pytest.mark.parametrize("number", PASSED_ON)
+def test_a_signal_reaches_the_program(three: list[str], name: str, number: str) -> None:
+    """Consul 797, 2489, 1210, 3754, 4643."""
+    process = start(three, name, sys.executable, "-c", READY, number)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(getattr(signal, f"SIG{number}"))
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (5, f"got SIG{number}", "")
+
+
+def test_a_signal_reaches_the_children_of_a_shell(three: list[str], name: str, beats: Path) -> None:
+    """Consul 2022."""
+    process = start(three, name, "sh", "-c", f"{shlex.join(beating(beats))}; true")
+    beat(beats)
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM
+    await_end(beats)
+
+
+def test_a_program_that_was_ended_releases_its_lock_at_once(three: list[str], name: str, beats: Path) -> None:
+    """Consul 9788."""
+    process = start(three, "--ttl", "50", name, *beating(beats))
+    beat(beats)
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    with Client(three) as client:
+        assert client.lock(name).acquire(blocking=False)
+
+
+def test_the_death_of_one_server_ends_nothing(fleet: Callable[..., embedded.Masters], name: str, beats: Path) -> None:
+    """Consul 1290."""
+    masters = fleet(3)
+    process = start(masters.urls, "--ttl", "0.5", name, *beating(beats))
+    pid, written = beat(beats)
+    masters.kill(0)
+    await_true(lambda: beat(beats)[1] > written + SECOND)
+    assert alive(pid)
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "the lock" not in err
+
+
+def test_a_killed_redlatch_leaves_no_process_behind(three: list[str], name: str, beats: Path) -> None:
+    child = beats.with_name("beats.child")
+    process = start(three, name, *beating(beats, "forks", "deaf"))
+    beat(beats), beat(child)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    await_end(beats)
+    await_end(child)
+
+
+def test_a_stopped_redlatch_holds_its_program_no_longer_than_its_lock(three: list[str], name: str, beats: Path) -> None:
+    process = start(three, "--ttl", "1", name, *beating(beats))
+    beat(beats)
+    process.send_signal(signal.SIGSTOP)
+    stopped = now()
+    last = await_end(beats)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=PATIENCE)
+    assert last < stopped + SECOND
+    assert process.returncode == 75
+
+
+@pytest.mark.parametrize("words", [[], ["deaf"], ["forks", "deaf"]], ids=["obedient", "deaf", "with a child"])
+def test_the_program_is_dead_before_its_ttl_is_over_if_most_masters_are_silent(
+    fleet: Callable[..., embedded.Masters], name: str, beats: Path, words: list[str]
+) -> None:
+    masters = fleet(5)
+    process = start(masters.urls, "--ttl", "1", name, *beating(beats, *words))
+    paths = [beats, beats.with_name("beats.child")][: 2 if "forks" in words else 1]
+    for path in paths:
+        beat(path)
+    for index in range(3):
+        masters.pause(index)
+    silent = now()
+    try:
+        for path in paths:
+            assert await_end(path) < silent + SECOND
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        for index in range(3):
+            masters.resume(index)
+    assert process.returncode == 75
+    assert "the lock is lost" in err
+
+
+def test_a_child_that_outlives_its_parent_is_killed_with_the_lock(
+    fleet: Callable[..., embedded.Masters], name: str, beats: Path
+) -> None:
+    """Consul 2022, when the lock is lost."""
+    masters = fleet(3)
+    process = start(masters.urls, "--ttl", "1", name, *beating(beats, "forks", "deaf", "leaves"))
+    child = beats.with_name("beats.child")
+    beat(beats), beat(child)
+    for index in range(2):
+        masters.kill(index)
+    silent = now()
+    assert await_end(child) < silent + SECOND
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75
+
+
+def test_a_lock_that_somebody_deletes_ends_the_program(three: list[str], name: str, beats: Path) -> None:
+    process = start(three, "--ttl", "1", name, *beating(beats))
+    beat(beats)
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.delete(name)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75
+    assert "the lock is lost" in err
+    await_end(beats)
+
+
+def test_with_warn_the_program_goes_on(three: list[str], name: str) -> None:
+    process = start(three, "--ttl", "0.5", "--on-loss", "warn", name, "cat", stdin=subprocess.PIPE)
+    with Client(three) as client:
+        await_true(lambda: client.lock(name).locked())
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.delete(name)
+    assert process.stderr is not None
+    assert "the program goes on" in process.stderr.readline()
+    assert process.communicate("still there", timeout=PATIENCE)[0] == "still there"
+    assert process.returncode == 0
+
+
+def test_with_restart_the_program_runs_again_under_a_new_lease(three: list[str], name: str, beats: Path) -> None:
+    process = start(three, "--ttl", "1", "--on-loss", "restart", "--fence", name, *beating(beats))
+    first, _ = beat(beats)
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.delete(name)
+    await_true(lambda: not alive(first) and beat(beats)[0] != first)
+    second, _ = beat(beats)
+    assert alive(second)
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM
+    await_end(beats)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it finds processes in /proc")
+def test_a_program_without_its_keeper_still_ends_in_time(
+    fleet: Callable[..., embedded.Masters], name: str, beats: Path
+) -> None:
+    masters = fleet(3)
+    process = start(masters.urls, "--ttl", "1", name, *beating(beats))
+    program, _ = beat(beats)
+    [keeper] = [pid for pid in children(process.pid) if pid != program]
+    os.kill(keeper, signal.SIGKILL)
+    for index in range(2):
+        masters.kill(index)
+    silent = now()
+    assert await_end(beats) < silent + SECOND
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_wait_for_the_lock(three: list[str], name: str, number: signal.Signals) -> None:
+    with Client(three) as client, client.lock(name, ttl=60):
+        process = start(three, "--fair", "-v", name, "echo", "never")
+        # The process of the program waits until the lock is held.
+        await_true(lambda: len(children(process.pid)) == 2)
+        with redis.Redis.from_url(three[0]) as server:
+            await_true(lambda: server.zcard(f"{name}\0queue") or len(server.keys(f"{name}*")) > 1)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, out) == (128 + number, "")
+        assert "Traceback" not in err
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
