@@ -66,22 +66,14 @@ def beat(path: Path) -> tuple[int, int]:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    except NotADirectoryError:
-        return _signalled(pid)
-    return state not in "ZX"
-
-
-def _signalled(pid: int) -> bool:
+    """Return whether a process runs. A zombie does not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        if sys.platform != "linux":
+            return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
 
 
 def now() -> int:
