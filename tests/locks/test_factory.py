@@ -11,7 +11,6 @@ from unittest.mock import create_autospec
 import pytest
 
 from redlatch import AsyncClient, Client, ConfigurationError, impl
-from redlatch.locks.factory import _draw_tokens
 
 URL = "redis://localhost:6379"
 
@@ -114,12 +113,6 @@ def test_a_ttl_that_was_accepted_before_is_still_checked_for_another_value(clien
     with pytest.raises(ConfigurationError, match=r"^ttl: "):
         client.lock("x", -1)
     assert client.lock("x").ttl == 10.0
-
-
-def test_tokens_are_random_and_never_repeat() -> None:
-    tokens = [*_draw_tokens(), *_draw_tokens()]
-    assert len(set(tokens)) == len(tokens) == 200
-    assert all(len(token) == 32 and bytes.fromhex(token.decode()) for token in tokens)
 
 
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import socket
 import time
-from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .. import config, impl
@@ -26,13 +23,12 @@ from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
 from ..votes.key import prefix_of
-from ..votes.label import LONGEST as LONGEST_OWNER
-from ..votes.label import label_of
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire import connect
 from ..wire.connect import Dialler
 from ..wire.scripting import scripts_of
 from ..wire.transactions import FAMILY
+from . import identity
 from .batch import AnyLock
 from .latch import SUFFIX as LATCH_SUFFIX
 from .latch import TTL_MS as LATCH_TTL_MS
@@ -91,8 +87,8 @@ class BaseClient:
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
         self._prefix = prefix_of(prefix)
-        self._owner = owner_name(owner)
-        self._label = partial(_label, owner)
+        self._owner = identity.owner_name(owner)
+        self._label = partial(identity.label_of_now, owner)
         self._scripts = scripts_of(scripts)
         # The options that a lock may have, by name.
         self._options: dict[str, Any] = (AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__
@@ -143,7 +139,7 @@ class BaseClient:
         policy: Policy = policies.Policy(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,
-            tokens=tokens.Tokens(_draw_tokens, self._label if self._owner and self._labels else None),
+            tokens=tokens.Tokens(identity.draw_tokens, self._label if self._owner and self._labels else None),
             fences=policies.Fences(lambda: time.time_ns() // 1000),
             **numbers,
         )
@@ -312,19 +308,6 @@ class BaseClient:
         return ttl_ms
 
 
-# Cuts 100 tokens of 32 characters out of a string.
-_CUT = Struct("32s" * 100)
-
-
-def _draw_tokens() -> list[bytes]:
-    """Return 100 tokens: 128 random bits each, from the system, in hexadecimal.
-
-    The first acquire draws the first 100. After an acquire the client cannot be used in a forked child, so two
-    processes never share tokens.
-    """
-    return list(_CUT.unpack(hexlify(secrets.token_bytes(_CUT.size // 2))))
-
-
 def _attempt_ns(attempt_timeout: object) -> int | None:
     if attempt_timeout is None:
         return None
@@ -332,27 +315,3 @@ def _attempt_ns(attempt_timeout: object) -> int | None:
     if seconds is None or int(seconds * SECOND) < 1:
         raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
     return int(seconds * SECOND)
-
-
-def owner_name(owner: str | None) -> str:
-    """Return whose client this is, as holders and markers say.
-
-    Args:
-        owner: a name, or None for the host and the process; "" for none.
-
-    Raises:
-        TypeError, ConfigurationError: the name is malformed.
-    """
-    if owner is None:
-        pid = f":{os.getpid()}"
-        return socket.gethostname().encode()[: LONGEST_OWNER - len(pid)].decode(errors="ignore") + pid
-    if not isinstance(owner, str):
-        raise TypeError(f"owner: a name as str is needed, not {type(owner).__name__}")
-    if len(owner.encode(errors="replace")) > LONGEST_OWNER or not owner.isprintable():
-        raise ConfigurationError(f"owner: a name of at most {LONGEST_OWNER} bytes that can be printed is needed")
-    return owner
-
-
-def _label(owner: str | None) -> bytes:
-    """Return the label of the tokens of this second; the process may be a fork of the one that made the client."""
-    return label_of(owner_name(owner).encode(), int(time.time()))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import redis
 import redis.connection as redis_connection
 
 from redlatch.errors import ConfigurationError
@@ -109,6 +110,20 @@ class Server:
             redis.exceptions.RedisError: redis-py refused.
         """
         return open_socket(self._connection(timeout))
+
+    def client(self, timeout: float, at: tuple[str, int] | None = None) -> redis.Redis:
+        """Return a client of redis-py for this server, with one connection.
+
+        Args:
+            timeout: for each command, in seconds.
+            at: another host and port; None for its own.
+        """
+        options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout, "retry": None}
+        if at is not None:
+            options |= {"host": at[0], "port": at[1]}
+        return redis.Redis(
+            connection_pool=redis.ConnectionPool(connection_class=self._kind, max_connections=1, **options),
+        )
 
     def _connection(self, timeout: float) -> Any:
         options = self._options | {"socket_connect_timeout": timeout, "socket_timeout": timeout}

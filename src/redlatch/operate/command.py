@@ -21,6 +21,7 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.operate.held import master_option, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
 from redlatch.votes.key import prefix_of
@@ -37,7 +38,7 @@ NOT_READY, NOT_AVAILABLE = 1, 2
 SHORTEST_MAX_TTL = 0.003
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+def named_masters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name masters as a client of them does."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
@@ -51,14 +52,14 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--strict", is_flag=True, help="The clients' guard is strict."),
         click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence."),
         click.option("--prefix", default="", help="Prefix of the clients' keys."),
-        click.argument("urls", metavar="URL...", nargs=-1, required=True),
+        master_option,
     ):
         command = option(command)
     return command
 
 
 @click.command()
-@_options
+@named_masters
 @click.option("--ready", is_flag=True, help=f"Exit with {NOT_READY} unless all masters vote: a probe between restarts.")
 @click.option(
     "--wait",
@@ -66,20 +67,34 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=0.0,
     help="Seconds to wait until all masters vote, or without --ready a quorum does.",
 )
-def status(ready: bool, wait: float, as_json: bool, **named: Any) -> None:
-    """Say whether locks can be had, and why a master has no vote.
+@click.option("--locks", is_flag=True, help="List all locks with the prefix.")
+@click.argument("what", metavar="[URL|NAME]...", nargs=-1)
+def status(
+    ready: bool, wait: float, as_json: bool, locks: bool, what: tuple[str, ...], masters: tuple[str, ...], **named: Any
+) -> None:
+    """Say whether locks can be had, why a master has no vote, and who holds the locks NAME.
 
-    Exit with 0 if a quorum of the masters votes, and with 2 if not. Name the masters exactly as the clients do.
+    With --prefix and without a NAME, list all locks with that prefix. Exit with 0 if a quorum of the masters votes, and
+    with 2 if not. Name the masters exactly as the clients do.
     """
-    health = look(wait, ready, **named)
+    urls = urls_of(masters, tuple(each for each in what if "://" in each))
+    health = look(wait, ready, urls, **named)
+    prefix = named["prefix"].encode()
+    names = [each.encode() for each in what if "://" not in each]
+    states = states_of(urls, prefix, names or None) if names or locks or prefix else []
     if as_json:
-        click.echo(json.dumps(health.as_dict()))
+        found = {"locks": [state.as_dict() for state in states]} if names or locks or prefix else {}
+        click.echo(json.dumps(health.as_dict() | found))
     else:
         voting = sum(master.voting for master in health.masters)
         click.echo(f"{voting} of {len(health.masters)} masters vote, {health.quorum} must agree")
         for master in health.masters:
             if not master.voting:
                 click.echo(f"{master.address}: {master.why}")
+        if states:
+            console().print(table_of_locks(states), highlight=False, markup=False)
+        elif names or locks or prefix:
+            click.echo("no lock is held")
     sys.exit(exit_status(health, ready))
 
 
@@ -99,20 +114,18 @@ def masters() -> None:
 
 
 @masters.command()
-@_options
-def show(as_json: bool, **named: Any) -> None:
+@named_masters
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+def show(as_json: bool, urls: tuple[str, ...], masters: tuple[str, ...], **named: Any) -> None:
     """Show what each master says of itself: its list, the longest ttl in use, and since when it is marked.
 
     Exit with 0 if a quorum of the masters votes, and with 2 if not. Name the masters exactly as the clients do.
     """
-    health = look(0.0, False, **named)
+    health = look(0.0, False, urls_of(masters, urls), **named)
     if as_json:
         click.echo(json.dumps(health.as_dict()))
     else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDTH
-        console.print(table_of(health), highlight=False, markup=False)
+        console().print(table_of(health), highlight=False, markup=False)
     sys.exit(exit_status(health, False))
 
 
@@ -161,13 +174,13 @@ def only_errors() -> Iterator[None]:
 
 @only_errors()
 def look(
-    wait: float, ready: bool, urls: tuple[str, ...], prefix: str, max_ttl: float, strict: bool, trust_persistence: bool
+    wait: float, ready: bool, urls: list[str], prefix: str, max_ttl: float, strict: bool, trust_persistence: bool
 ) -> Health:
     """Connect to the masters as a client does; return what it finds, as soon as they vote or the time is over."""
     end = time.monotonic() + wait
     try:
         guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
-        client = Client(list(urls), prefix=prefix, guard=guard, ttl=min(10.0, max_ttl))
+        client = Client(one_or_many(urls), prefix=prefix, guard=guard, ttl=min(10.0, max_ttl))
     except (ConfigurationError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     try:
@@ -187,6 +200,14 @@ def exit_status(health: Health, ready: bool) -> int:
     if not health.available:
         return NOT_AVAILABLE
     return NOT_READY if ready and not health.ready else 0
+
+
+def console() -> Console:
+    """Return where tables are printed."""
+    made = Console()
+    if not made.is_terminal:
+        made.width = WIDTH
+    return made
 
 
 def table_of(health: Health) -> Table:

@@ -12,7 +12,7 @@ import click
 
 from redlatch.errors import ConfigurationError
 from redlatch.guard.settings import Guard
-from redlatch.locks.factory import owner_name
+from redlatch.locks.identity import owner_name
 from redlatch.masters.listed import masters_from_env
 from redlatch.run.job import LOST, USAGE, Job
 from redlatch.run.supervisor import OnLoss
@@ -121,8 +121,6 @@ def run(**given: Any) -> None:
 
 
 def job_of(
-    urls: tuple[str, ...],
-    ttl: float,
     nonblock: bool,
     wait: float | None,
     shared: bool,
@@ -132,13 +130,9 @@ def job_of(
     fence: bool,
     kill_after: float | None,
     on_loss: str,
-    owner: str | None,
-    prefix: str,
-    max_ttl: float,
-    strict: bool,
-    trust_persistence: bool,
     shell: str | None,
     command: tuple[str, ...],
+    ttl: float,
     **rest: Any,
 ) -> Job:
     """Return what to run.
@@ -148,27 +142,15 @@ def job_of(
     """
     if command[:1] == ("--",):
         command = command[1:]
-    if (shell is None) == (not command):
-        raise click.UsageError("a program is needed: CMD..., or -c STRING")
-    if sum([shared, exclusive, slots is not None]) > 1:
-        raise click.UsageError("-s, -x and --slots exclude each other")
-    if (shared or slots is not None) and (fair or fence):
-        raise click.UsageError("--fair and --fence need a lock with one holder, without -s and --slots")
-    if nonblock and wait:
-        raise click.UsageError("-n does not wait, so -w does not go with it")
+    _refuse_contradictions(shell, command, shared, exclusive, slots, fair or fence, nonblock and bool(wait))
     before = min(KILL_AFTER, ttl / 2) if kill_after is None else kill_after
     # A renewal begins when a third of the ttl is over.
     if before > ttl / 2:
         raise click.UsageError(f"--kill-after: at most half of the ttl of {ttl:g} s, or renewals have no time")
-    try:
-        masters: Any = list(urls) or masters_from_env()
-        guard = Guard(max_ttl=max_ttl, strict=strict, trust_persistence=trust_persistence)
-        name = owner_name(owner if owner is not None else os.environ.get("REDLATCH_OWNER"))
-    except (ConfigurationError, TypeError) as error:
-        raise click.UsageError(str(error)) from error
+    of_client = {name: rest.pop(name) for name in OF_CLIENT}
     return Job(
         command=[os.environ.get("SHELL") or "/bin/sh", "-c", shell] if shell is not None else list(command),
-        client={"masters": masters, "ttl": ttl, "prefix": prefix, "guard": guard, "owner": name},
+        client=_client_of(ttl=ttl, **of_client),
         wait=0 if nonblock else wait,
         slots=slots or 0,
         shared=shared,
@@ -177,3 +159,53 @@ def job_of(
         on_loss=OnLoss(on_loss),
         **rest,
     )
+
+
+# The options that are arguments of the client or of its guard.
+OF_CLIENT = ("urls", "prefix", "owner", "max_ttl", "strict", "trust_persistence")
+
+
+def _client_of(urls: tuple[str, ...], ttl: float, prefix: str, owner: str | None, **of_guard: Any) -> dict[str, Any]:
+    """Return the arguments of the client.
+
+    Raises:
+        click.UsageError: one is malformed.
+    """
+    try:
+        return {
+            "masters": list(urls) or masters_from_env(),
+            "ttl": ttl,
+            "prefix": prefix,
+            "guard": Guard(**of_guard),
+            "owner": owner_name(owner if owner is not None else os.environ.get("REDLATCH_OWNER")),
+        }
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _refuse_contradictions(
+    shell: str | None,
+    command: tuple[str, ...],
+    shared: bool,
+    exclusive: bool,
+    slots: int | None,
+    alone: bool,
+    both: bool,
+) -> None:
+    """Refuse options that exclude each other.
+
+    Args:
+        alone: whether an option needs a lock with one holder.
+        both: whether a wait was given beside -n.
+
+    Raises:
+        click.UsageError: the message names the options.
+    """
+    if (shell is None) == (not command):
+        raise click.UsageError("a program is needed: CMD..., or -c STRING")
+    if sum([shared, exclusive, slots is not None]) > 1:
+        raise click.UsageError("-s, -x and --slots exclude each other")
+    if (shared or slots is not None) and alone:
+        raise click.UsageError("--fair and --fence need a lock with one holder, without -s and --slots")
+    if both:
+        raise click.UsageError("-n does not wait, so -w does not go with it")

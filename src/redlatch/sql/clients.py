@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from redlatch.errors import ConfigurationError
 from redlatch.locks.batch import AnyLock
-from redlatch.locks.factory import BaseClient, owner_name
+from redlatch.locks.factory import BaseClient
+from redlatch.locks.identity import owner_name
 from redlatch.locks.options import Wakeups
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.policy import Retry

@@ -1,0 +1,126 @@
+"""The command line of `redlatch unlock`, and how `status` and `top` show who holds what."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import click
+from rich.table import Table
+
+from redlatch.errors import ConfigurationError
+from redlatch.masters.listed import masters_from_env, masters_of
+from redlatch.operate.locks import LockState, combine, end, names_on, on_each, read
+from redlatch.votes.key import key_of
+from redlatch.votes.units import quorum_of
+
+NOT_HELD, NO_QUORUM = 1, 69
+
+
+master_option = click.option(
+    "-m", "--master", "masters", multiple=True, metavar="URL", help="A master; once for each. [REDLATCH_MASTERS]"
+)
+
+
+def urls_of(*given: tuple[str, ...]) -> list[str]:
+    """Return the masters that the command line names, or the environment does.
+
+    Raises:
+        click.UsageError: neither does.
+    """
+    try:
+        return [url for urls in given for url in urls] or [masters_from_env()]
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def one_or_many(urls: list[str]) -> Any:
+    """Return masters as a client takes them: one string may have several URLs."""
+    return urls if len(urls) != 1 else urls[0]
+
+
+def states_of(urls: list[str], prefix: bytes, names: list[bytes] | None) -> list[LockState]:
+    """Return the state of locks, in the order of their names.
+
+    Args:
+        names: of the locks; None finds all with the prefix that are held or waited for.
+
+    Raises:
+        click.ClickException: too few masters answer, or a name is malformed.
+    """
+    try:
+        masters = masters_of(one_or_many(urls))
+        keys = None if names is None else [key_of(prefix, name) for name in names]
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    if keys is None:
+        found, failed = on_each(masters, partial(names_on, prefix=prefix))
+        keys = sorted(set().union(*found))
+    answers, failed = on_each(masters, lambda server: [read(server, key) for key in keys])
+    if len(answers) < quorum_of(len(masters)):
+        each = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        raise _fails(NO_QUORUM, f"{len(answers)} of {len(masters)} masters answer, too few to say: {each}")
+    states = [combine(key, [answer[place] for answer in answers], len(masters)) for place, key in enumerate(keys)]
+    return states if names is not None else [state for state in states if state.kind or state.waiting or state.split]
+
+
+def _fails(status: int, text: str) -> click.ClickException:
+    error = click.ClickException(text)
+    error.exit_code = status  # type: ignore[misc]
+    return error
+
+
+def table_of_locks(states: list[LockState]) -> Table:
+    """Return the table of locks, a line for each holder."""
+    table = Table("lock", "kind", "held by", "for", "runs out in", "fence", "waiting")
+    for state in states:
+        lines = [(holder.owner or "?", seconds(holder.held_for), seconds(holder.ttl_left)) for holder in state.holders]
+        free = ("nobody, the masters disagree" if state.split else "nobody", "", "")
+        for place, line in enumerate(lines or [free]):
+            head = (state.name, state.kind) if not place else ("", "")
+            tail = (str(state.fence or ""), str(state.waiting or "")) if not place else ("", "")
+            table.add_row(*head, *line, *tail)
+    return table
+
+
+def seconds(value: float | None) -> str:
+    """Return a time for people."""
+    return "?" if value is None else "for ever" if value == float("inf") else f"{value:.1f} s"
+
+
+@click.command()
+@click.argument("name")
+@master_option
+@click.option("--prefix", default="", help="Prefix of the clients' keys.")
+@click.option("--if-owner", metavar="OWNER", help="Only what this owner holds.")
+@click.option("--if-fence", type=int, metavar="N", help="Only if this is the highest fence.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def unlock(
+    name: str, masters: tuple[str, ...], prefix: str, if_owner: str | None, if_fence: int | None, yes: bool
+) -> None:
+    """Take the lock NAME from its holder, which is told that it has lost it.
+
+    The holder may act on until it has noticed: it asks the masters with its next renewal, or when its lease ends. Exit
+    with 1 if nobody holds the lock, or another one than was named.
+    """
+    urls = urls_of(masters)
+    [state] = states_of(urls, prefix.encode(), [name.encode()])
+    owners = [holder.owner for holder in state.holders]
+    if not state.kind and not state.split:
+        raise _fails(NOT_HELD, f"nobody holds {name!r}")
+    if if_owner is not None and if_owner not in owners and not state.split:
+        raise _fails(NOT_HELD, f"{name!r} is held by {', '.join(map(repr, owners))}, not by {if_owner!r}")
+    if if_fence is not None and if_fence != state.fence:
+        raise _fails(NOT_HELD, f"the highest fence of {name!r} is {state.fence}, not {if_fence}")
+    for holder in state.holders:
+        click.echo(f"{name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
+    if not yes and not click.confirm("Take it away?", err=True):
+        sys.exit(NOT_HELD)
+    key = key_of(prefix.encode(), name)
+    ended, failed = on_each(masters_of(one_or_many(urls)), partial(end, key=key, owner=if_owner))
+    click.echo(f"{name}: deleted on {sum(map(bool, ended))} of {len(ended) + len(failed)} masters")
+    for master, failure in failed.items():
+        click.echo(f"{master}: {failure}", err=True)
+    if len(ended) < quorum_of(len(ended) + len(failed)):
+        sys.exit(NO_QUORUM)

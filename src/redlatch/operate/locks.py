@@ -1,0 +1,231 @@
+"""The locks on some masters, as an operator sees them: who holds each, who waits, and how to end one.
+
+Everything is read through redis-py with commands that any server has, so it works without scripts, too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import redis
+
+from redlatch.holder import Holder
+from redlatch.masters.master import Master
+from redlatch.votes.label import owner_of
+from redlatch.votes.said import shown
+from redlatch.votes.units import quorum_of
+from redlatch.wire.sentinels import find_master
+
+# Seconds for one command.
+TIMEOUT = 2.0
+
+# Keys that one SCAN asks for.
+TOGETHER = 1000
+
+# The suffixes of the keys beside that of a plain lock: see `votes.commands`, `quorum.kinds` and `locks`.
+FENCE, QUEUE = b"\0fence", b"\0queue"
+SLOTS, TOKENS = b"\0slots", b"\0slots\0tokens"
+READERS, WRITER, WRITERS = b"\0rw", b"\0rw\0writer", b"\0rw\0waits"
+
+# What a lock may be.
+PLAIN, SEMAPHORE, READ, WRITE = "lock", "semaphore", "readers", "writer"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One holder on one master.
+
+    Attributes:
+        kind: PLAIN to WRITE.
+        token: of the holder.
+        place: the slot of a semaphore; else empty.
+        left_ms: for how many milliseconds it lives; -1 for ever.
+    """
+
+    kind: str
+    token: bytes
+    place: bytes
+    left_ms: float
+
+
+@dataclass(frozen=True)
+class OnMaster:
+    """What one master has of one name.
+
+    Attributes:
+        grants: the holders.
+        fence: the highest number so far, or None.
+        waiting: the clients in the queue of a fair lock, and the waiting writers.
+    """
+
+    grants: tuple[Grant, ...]
+    fence: int | None
+    waiting: int
+
+
+@dataclass(frozen=True)
+class LockState:
+    """What a quorum of masters has of one name.
+
+    Attributes:
+        name: in printable form.
+        kind: "lock", "semaphore", "readers" or "writer"; "" if nobody holds it.
+        holders: those that a quorum has.
+        fence: the highest number so far, or None.
+        waiting: the clients in the queue of a fair lock, and the waiting writers. Other waiters are not on the masters.
+        split: whether masters have holders that no quorum has: attempts under way, or what is left of one.
+    """
+
+    name: str
+    kind: str
+    holders: tuple[Holder, ...]
+    fence: int | None
+    waiting: int
+    split: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of this, for JSON."""
+        return asdict(self)
+
+
+def connected(master: Master) -> redis.Redis:
+    """Return a client of redis-py for a master."""
+    return master.client(TIMEOUT, None if master.group is None else find_master(master.group).address)
+
+
+def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Exception]]:
+    """Call `work` with a client of each master at once; return the results, and the errors by master."""
+    listed = list(masters)
+
+    def one(master: Master) -> Any:
+        try:
+            with connected(master) as server:
+                return work(server)
+        except (redis.RedisError, OSError) as error:
+            return error
+
+    with ThreadPoolExecutor(len(listed)) as pool:
+        answers = list(pool.map(one, listed))
+    named = [(master.name, answer) for master, answer in zip(listed, answers, strict=True)]
+    failed = {name: answer for name, answer in named if isinstance(answer, Exception)}
+    return [answer for answer in answers if not isinstance(answer, Exception)], failed
+
+
+def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
+    """Return the keys of the locks with a prefix; other tools' keys may be among them if it is short."""
+    pattern = b"".join([b"\\" + bytes([each]) if each in b"*?[]\\^" else bytes([each]) for each in prefix]) + b"*"
+    found = set()
+    for key in server.scan_iter(pattern, TOGETHER):
+        name, _, suffix = key.partition(b"\0")
+        if (suffix and len(name) > len(prefix)) or (not suffix and _is_token(server, key)):
+            found.add(name)
+    return found
+
+
+def _is_token(server: redis.Redis, key: bytes) -> bool:
+    """Return whether a key has a token of redlatch."""
+    try:
+        value: Any = server.get(key)
+    except redis.ResponseError:
+        return False
+    return isinstance(value, bytes) and len(value) >= 32 and all(each in b"0123456789abcdef" for each in value[:32])
+
+
+def read(server: redis.Redis, key: bytes) -> OnMaster:
+    """Return what a master has of a name."""
+    pipe: Any = server.pipeline(transaction=False)
+    with pipe:
+        pipe.time()
+        pipe.get(key).pttl(key).get(key + FENCE).zcard(key + QUEUE)
+        pipe.zrange(key + SLOTS, 0, -1, withscores=True).hgetall(key + TOKENS)
+        pipe.zrange(key + READERS, 0, -1, withscores=True).get(key + WRITER)
+        pipe.zrange(key + WRITERS, 0, -1, withscores=True)
+        answers = pipe.execute(raise_on_error=False)
+    # Another tool may have a key of another type there.
+    known: list[Any] = [None if isinstance(each, redis.ResponseError) else each for each in answers]
+    clock, token, left, fence, queue, slots, tokens, readers, writer, writers = known
+    now = clock[0] * 1000 + clock[1] // 1000
+    grants = [Grant(PLAIN, token, b"", left)] if token is not None else []
+    for slot, until in _living(slots, now):
+        if slot in (tokens or {}):
+            grants.append(Grant(SEMAPHORE, tokens[slot], slot, until - now))
+    for member, until in _living(readers, now):
+        reads = member != b"w"
+        grants.append(Grant(READ if reads else WRITE, member if reads else writer or b"", b"", until - now))
+    waiting = (queue or 0) + len(list(_living(writers, now)))
+    return OnMaster(tuple(grants), int(fence) if fence is not None and fence.isdigit() else None, waiting)
+
+
+def _living(members: Any, now: float) -> Iterator[tuple[bytes, float]]:
+    return ((member, until) for member, until in members or [] if until > now)
+
+
+def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
+    """Return what a quorum of `size` masters has of a name."""
+    lefts: dict[tuple[str, bytes, bytes], list[float]] = {}
+    for one in found:
+        for grant in one.grants:
+            left = math.inf if grant.left_ms < 0 else grant.left_ms
+            lefts.setdefault((grant.kind, grant.place, grant.token), []).append(left)
+    quorum = quorum_of(size)
+    held = {grant: sorted(left, reverse=True)[quorum - 1] for grant, left in lefts.items() if len(left) >= quorum}
+    fences = [one.fence for one in found if one.fence is not None]
+    return LockState(
+        name=shown(name.decode(errors="backslashreplace"), 512),
+        kind=next((kind for kind, _, _ in held), ""),
+        holders=tuple(_holder(token, left) for (_, _, token), left in held.items()),
+        fence=max(fences, default=None),
+        waiting=max([one.waiting for one in found], default=0),
+        split=len(held) < len(lefts),
+    )
+
+
+def _holder(token: bytes, left_ms: float) -> Holder:
+    owner, since = owner_of(token)
+    return Holder(owner, left_ms / 1000, max(0.0, time.time() - since) if since else None)
+
+
+def end(server: redis.Redis, key: bytes, owner: str | None) -> int:
+    """Delete the holders of a name from a master, each only while it still holds; return how many were deleted.
+
+    Args:
+        owner: only the holders with this label; None means all.
+    """
+    ended = 0
+    for grant in read(server, key).grants:
+        if owner is None or owner_of(grant.token)[0] == owner:
+            ended += _end_one(server, key, grant)
+    return ended
+
+
+def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
+    where = {PLAIN: key, SEMAPHORE: key + TOKENS, READ: key + READERS, WRITE: key + WRITER}[grant.kind]
+    pipe: Any = server.pipeline()
+    with pipe:
+        try:
+            pipe.watch(where)
+            if grant.kind == SEMAPHORE:
+                held: bool = pipe.hget(where, grant.place) == grant.token
+            elif grant.kind == READ:
+                held = pipe.zscore(where, grant.token) is not None
+            else:
+                held = pipe.get(where) == grant.token
+            pipe.multi()
+            if held and grant.kind == PLAIN:
+                pipe.delete(key)
+            elif held and grant.kind == SEMAPHORE:
+                pipe.hdel(where, grant.place).zrem(key + SLOTS, grant.place)
+            elif held and grant.kind == READ:
+                pipe.zrem(where, grant.token)
+            elif held:
+                pipe.delete(where).zrem(key + READERS, b"w")
+            pipe.execute()
+        except redis.WatchError:
+            # Its holder has released or extended it meanwhile: look again.
+            return False
+    return held
