@@ -2,6 +2,7 @@
 #   make demo   the flash sale            make test   the tests, both implementations
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
+#   make docs   the documentation site, in build/docs
 #   make check  the linters and the quick tests, in a minute
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
 #   make operations TIMES=100   the same, while masters are restarted, flushed, replaced and failed over
@@ -19,7 +20,7 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test check bench hot lint instructions sanitize soak operations fuzz clean
+.PHONY: demo test check bench hot docs lint instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -49,6 +50,10 @@ lint: $(VENV)/.with-lint
 # Time the functions that every lock uses, in both implementations.
 hot: $(VENV)/.with-test
 	$(BIN)/python -m pytest bench/test_hot_functions.py --benchmark-columns=median,iqr,rounds
+
+# A reference that leads nowhere is a warning, and each warning fails the target.
+docs: $(VENV)/.with-docs
+	$(BIN)/sphinx-build -W -n --keep-going -b html docs build/docs
 
 # Compare the instructions of a cycle with bench/instructions.json. To accept a higher number: UPDATE=--update
 instructions: $(VENV)/.with-test
@@ -111,6 +116,7 @@ $(VENV)/.with-%: $(VENV)/bin/python $(BUILT_FROM)
 
 $(VENV)/.with-cli: EXTRAS := embedded,cli
 $(VENV)/.with-bench: EXTRAS := bench
+$(VENV)/.with-docs: EXTRAS := docs
 $(VENV)/.with-lint: EXTRAS := lint
 # The extra `lint` has all packages of `test`, so the tests need no second installation.
 $(VENV)/.with-lint: ALSO := $(VENV)/.with-test

@@ -28,7 +28,7 @@ BASES = (ROOT, ROOT / "src", PACKAGE)
 # Not in source distributions.
 ONLY_IN_CLONES = ("bench/results", ".github")
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:py|pyx|pxd|md|toml|json|yml|c)")
 MODULE = re.compile(r"(?:redlatch|tests)(?:\.\w+)+")
