@@ -140,6 +140,21 @@ def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
     assert broken == []
 
 
+# --- the site ------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_calls_has_every_public_class() -> None:
+    shown = set(re.findall(r"^\.\. auto(?:class|exception):: (\w+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
+    assert shown == {name for name in redlatch.__all__ if isinstance(getattr(redlatch, name), type)}
+
+
+def test_every_page_is_in_the_contents() -> None:
+    blocks = [block for language, block in FENCE.findall((ROOT / "docs/index.md").read_text()) if "toctree" in language]
+    listed = re.findall(r"^[\w-]+$", "".join(blocks), re.MULTILINE)
+    pages = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+    assert sorted([*listed, "index"]) == pages
+
+
 # --- examples ------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,7 @@ class Lock(BaseLock):
 
     @property
     def lost(self) -> threading.Event:
-        """An event that is set when the lock is lost: at its local deadline, or as soon after it as the process runs.
+        """An event that is set when the lock is lost, at its local deadline or as soon after it as the process runs.
 
         Each CPU-bound thread can delay the event by 5 ms or more; `check` is never late. After each loss there is a new
         event.
@@ -260,7 +260,7 @@ class Client(BaseClient):
             over to them when it has ended. Default none.
         owner: whose locks these are, as `Lock.holder` tells others: at most 64 bytes that can be printed. None takes
             the host and the process, as "host:pid"; "" is none, and shortens the tokens.
-            Default: the host's name.
+            Default None.
         scripts: "lua" releases, extends and checks locks by scripts, and refuses a master that forbids them. "watch"
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
             plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and

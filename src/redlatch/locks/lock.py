@@ -124,7 +124,7 @@ class BaseLock(Core):
 
     @property
     def deadline_ns(self) -> int:
-        """The deadline: until when the holder may act, in ns of CLOCK_BOOTTIME; 0 while the lock is free."""
+        """The end of the validity, in ns of CLOCK_BOOTTIME; 0 while the lock is free."""
         return self._hold.deadline_ns
 
     @property
