@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.examples import OTHER_LANGUAGES
 
 import redlatch
 
@@ -158,47 +158,43 @@ def test_every_page_is_in_the_contents() -> None:
 # --- examples ------------------------------------------------------------------------------------------
 
 
-def examples(*documents: Path) -> list[object]:
-    """Return the Python examples of documents, each with the name and line of its place."""
-    found: list[object] = []
-    for document in documents:
-        text = document.read_text()
-        for block in FENCE.finditer(text):
-            if block[1] == "python":
-                line = text.count("\n", 0, block.start()) + 1
-                found.append(pytest.param(block[2], id=f"{document.name}:{line}"))
-    return found
+SKIPPED = re.compile(r"^<!-- skip: (?:next|start) *(.*?) *-->$", re.MULTILINE)
+RUNNER = ROOT / "tests/support/examples.py"
+EVALUATED = {"python", *OTHER_LANGUAGES}
 
 
-@pytest.mark.parametrize("code", examples(*DOCUMENTS))
-def test_an_example_compiles(code: str) -> None:
-    compile(code, "example", "exec")
+def with_masters(text: str, urls: list[str]) -> str:
+    """Replace the addresses of a page by those of running masters."""
+    for number, url in enumerate(urls, 1):
+        text = text.replace(f"redis://10.0.0.{number}", url)
+    return text
 
 
-@pytest.mark.parametrize("code", examples(ROOT / "README.md", ROOT / "docs/reference.md"))
-def test_an_example_runs(code: str, three: list[str]) -> None:
-    if "pottery" in code and importlib.util.find_spec("pottery") is None:
-        pytest.skip("pottery is not installed")
-    for number, url in enumerate(three, 1):
-        code = code.replace(f"redis://10.0.0.{number}", url)
-    before = ["async def sell_one(): pass" if "await" in code else "def sell_one(): pass"]
-    if "client = " not in code and "as client" not in code:
-        before.append(f"import redlatch\nclient = redlatch.Client({three!r})")
-    ran = subprocess.run(
-        [sys.executable, "-c", "\n".join([*before, code])], capture_output=True, text=True, timeout=120, check=False
-    )
+@every_document
+def test_the_examples_of_a_page_run(document: Path, three: list[str], tmp_path: Path) -> None:
+    page = tmp_path / document.name
+    page.write_text(with_masters(document.read_text(), three))
+    # With -P the modules of the tests are not on the path of the examples.
+    command = [sys.executable, "-P", str(RUNNER), str(page), *three]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("code", examples(ROOT / "docs/transactions.md"))
-def test_an_example_of_transactions_runs(code: str, three: list[str], tmp_path: Path) -> None:
-    for number, url in enumerate(three, 1):
-        code = code.replace(f"redis://10.0.0.{number}", url)
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert (tmp_path / "shop.db").exists()
+@every_document
+def test_an_example_compiles(document: Path) -> None:
+    for language, block in FENCE.findall(document.read_text()):
+        if language == "python":
+            compile(block, document.name, "exec")
+
+
+@every_document
+def test_a_block_runs_or_has_a_reason(document: Path) -> None:
+    text = document.read_text()
+    languages = {language for language, _ in FENCE.findall(text) if language and not language.startswith("{")}
+    assert languages <= EVALUATED
+    for reason in SKIPPED.findall(text):
+        assert re.fullmatch(r'".{10,}"', reason)
+        assert [path for path in re.findall(r"tests/[\w/]+\.py", reason) if not (ROOT / path).exists()] == []
 
 
 # --- Troubleshooting -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import dramatiq
 import pytest
 from dramatiq import Worker
 from support.faces import PATIENCE
-from test_docs import FENCE, ROOT
+from test_docs import FENCE, ROOT, with_masters
 
 from redlatch import Client
 from redlatch.testing import Masters
@@ -30,9 +30,7 @@ def examples_of(heading: str, masters: list[str], other: str) -> list[str]:
     level = heading.partition(" ")[0]
     section = TEXT.split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
     found = [block for language, block in FENCE.findall(section) if language == "python"]
-    for number, url in enumerate(masters, 1):
-        found = [block.replace(f"redis://10.0.0.{number}", url) for block in found]
-    return [block.replace("redis://10.0.0.9", other) for block in found]
+    return [with_masters(block, masters).replace("redis://10.0.0.9", other) for block in found]
 
 
 def loaded(code: str, name: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
@@ -84,6 +82,17 @@ def test_the_application_of_fastapi_pays_under_the_lock(
     assert web.delete("/orders/8").json() == "cancelled"
     with Client(three, prefix="shop:") as client, client.lock("order:9"):
         assert web.delete("/orders/9").status_code == 409
+
+
+def test_the_web_handler_of_the_start_page_pays_under_the_lock(
+    serve: Serve, three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = with_masters((ROOT / "docs/start.md").read_text(), three)
+    [code] = [block for _, block in FENCE.findall(start) if block.startswith("# web.py")]
+    web = serve(loaded(code, "start_web", monkeypatch).app)
+    assert web.post("/orders/37/pay").json() == "paid"
+    with Client(three) as client, client.lock("order:39"):
+        assert web.post("/orders/39/pay").status_code == 423
 
 
 def test_the_application_of_starlette_pays_under_the_lock(
