@@ -164,10 +164,11 @@ EVALUATED = {"python", *OTHER_LANGUAGES}
 
 
 def with_masters(text: str, urls: list[str]) -> str:
-    """Replace the addresses of a page by those of running masters."""
+    """Replace the addresses of a page by those of running masters, and its databases by files."""
     for number, url in enumerate(urls, 1):
         text = text.replace(f"redis://10.0.0.{number}", url)
-    return text
+    text = text.replace("postgresql+psycopg://app@db/shop", "sqlite:///shop.db")
+    return text.replace("postgresql+asyncpg://app@db/shop", "sqlite+aiosqlite:///shop.db")
 
 
 @every_document
