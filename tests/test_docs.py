@@ -14,6 +14,7 @@ import pytest
 from support.examples import OTHER_LANGUAGES
 
 import redlatch
+from redlatch.testing import masters
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/redlatch"
@@ -171,10 +172,17 @@ def with_masters(text: str, urls: list[str]) -> str:
     return text.replace("postgresql+asyncpg://app@db/shop", "sqlite+aiosqlite:///shop.db")
 
 
+@pytest.fixture(scope="module")
+def lone() -> Iterator[str]:
+    """Return a master that is in no list of several."""
+    with masters(1) as urls:
+        yield urls[0]
+
+
 @every_document
-def test_the_examples_of_a_page_run(document: Path, three: list[str], tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run(document: Path, three: list[str], lone: str, tmp_path: Path) -> None:
     page = tmp_path / document.name
-    page.write_text(with_masters(document.read_text(), three))
+    page.write_text(with_masters(document.read_text(), three).replace("redis://10.0.0.9", lone))
     # With -P the modules of the tests are not on the path of the examples.
     command = [sys.executable, "-P", str(RUNNER), str(page), *three]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)

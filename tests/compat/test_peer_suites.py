@@ -1,7 +1,7 @@
 """The peers' own test suites, unchanged apart from the import and the address of the server.
 
-They are in the peers' source distributions, which `make test` downloads. docs/compat.md lists the tests that are left
-out, with the reasons.
+They are in the peers' source distributions, which `make test` downloads. The page of each peer, such as
+docs/migrate-pottery.md, lists the tests that are left out, with the reasons.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ SUITES = {
 
 
 def left_out_of(peer: str) -> list[str]:
-    """Return the tests that docs/compat.md leaves out: the first column of the table after the peer's name."""
-    text = (ROOT / "docs/compat.md").read_text()
-    section = text.split(f"\n### Left out of {peer}'s suite\n")[1].split("\n#")[0]
+    """Return the tests that the peer's page leaves out: the first column of its last table."""
+    text = (ROOT / f"docs/migrate-{peer}.md").read_text()
+    section = text.split(f"\n## Left out of {peer}'s suite\n")[1].split("\n#")[0]
     return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
