@@ -156,6 +156,15 @@ def test_every_page_is_in_the_contents() -> None:
     assert sorted([*listed, "index"]) == pages
 
 
+def test_the_figures_of_summaries_are_those_of_the_benchmarks() -> None:
+    summary, figures = (ROOT / "docs/benchmarks.md").read_text().split("\n## How to repeat them\n")
+    speed = (ROOT / "docs/comparison.md").read_text().partition("\n## Speed\n")[2].partition("\n## ")[0]
+    for text in (summary, speed):
+        found = re.findall(r"\d+(?:,\d{3})+|\d+\.\d\d", text)
+        assert len(found) > 3
+        assert [number for number in found if number not in figures] == []
+
+
 # --- examples ------------------------------------------------------------------------------------------
 
 
