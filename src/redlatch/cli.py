@@ -28,7 +28,7 @@ def build() -> click.Group:
     import redlatch
     from redlatch.bench.command import bench
     from redlatch.demo.command import demo
-    from redlatch.operate.command import masters, status
+    from redlatch.operate.command import doctor, masters, status
     from redlatch.operate.held import unlock
     from redlatch.run.command import run
 
@@ -36,7 +36,15 @@ def build() -> click.Group:
         "redlatch",
         help="Distributed locks on Redis and Valkey.",
         context_settings={"help_option_names": ["-h", "--help"]},
-        commands={"demo": demo, "bench": bench, "run": run, "status": status, "unlock": unlock, "masters": masters},
+        commands={
+            "demo": demo,
+            "bench": bench,
+            "run": run,
+            "status": status,
+            "unlock": unlock,
+            "doctor": doctor,
+            "masters": masters,
+        },
     )
     return click.version_option(redlatch.__version__, prog_name="redlatch")(group)
 

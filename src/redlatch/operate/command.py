@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
+from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
 from redlatch.operate.held import master_option, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover
@@ -96,6 +98,45 @@ def status(
         elif names or locks or prefix:
             click.echo("no lock is held")
     sys.exit(exit_status(health, ready))
+
+
+@click.command()
+@master_option
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option("--strict", is_flag=True, help=f"Exit with {NOT_READY} if there are warnings.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--prefix", default="", help="Prefix of the clients' keys.")
+@click.option("--drift-factor", default=0.01, show_default=True, help="The largest drift_factor of the clients.")
+@click.option("--trust-persistence", is_flag=True, help="The clients' guard trusts persistence.")
+def doctor(
+    masters: tuple[str, ...],
+    urls: tuple[str, ...],
+    strict: bool,
+    as_json: bool,
+    prefix: str,
+    drift_factor: float,
+    trust_persistence: bool,
+) -> None:
+    """Examine masters: each finding with its cure.
+
+    It takes and releases locks on a name that nobody else uses. Exit with 0 if all is fine, with 1 for warnings if
+    --strict is given, and with 2 if locks are not safe.
+    """
+    try:
+        listed = masters_of(one_or_many(urls_of(masters, urls)))
+    except (ConfigurationError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+    found = examine(listed, drift_factor, prefix, trust_persistence)
+    levels = {finding.level for finding in found}
+    if as_json:
+        click.echo(json.dumps({"findings": [asdict(finding) for finding in found]}))
+    else:
+        for finding in sorted(found, key=lambda finding: ORDER.index(finding.level)):
+            where = f"{finding.master}: " if finding.master else ""
+            click.echo(
+                f"{finding.level:8} {where}{finding.text}" + (f"\n         cure: {finding.cure}" * bool(finding.cure))
+            )
+    sys.exit(NOT_AVAILABLE if UNSAFE in levels else NOT_READY if strict and WARNING in levels else 0)
 
 
 class _Masters(click.Group):
