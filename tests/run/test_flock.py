@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from support.faces import PATIENCE, await_true
 from support.runs import ran, start
 
 from redlatch import Client
+from redlatch.cli import build
 
 LONG = 60.0
 
@@ -149,3 +151,19 @@ def test_the_lock_is_held_for_its_least_time_and_then_released(three: list[str],
 
 def test_a_lock_that_is_held_for_long_is_renewed(three: list[str], name: str) -> None:
     assert ran(three, "--ttl", "0.5", name, "sleep", "1.5")[0] == 0
+
+
+def test_the_page_names_every_option_of_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs/command-line.md").read_text()
+    group = build()
+    commands = {name: group.get_command(Context(group), name) for name in group.list_commands(Context(group))}
+    missing = [
+        f"{name} {option}"
+        for name in ("run", "status", "unlock", "doctor")
+        for command in [commands[name]]
+        if command is not None
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("-") and f"{option}" not in page.replace("`", " ")
+    ]
+    assert missing == []
