@@ -236,6 +236,8 @@ class Client(BaseClient):
         masters: the URLs (redis://, rediss://, valkey://, valkeys://, unix://) of independent servers, or redis-py
             clients, whose settings are used. One master makes a single-server lock.
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
+        timeout: how long ``with`` and `Lock.acquire` wait for a lock, in seconds, if the lock has no timeout of its
+            own. Default for ever.
         prefix: the text before each name in its key. Default none.
         drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
         attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
@@ -281,6 +283,7 @@ class Client(BaseClient):
         masters: Masters,
         *,
         ttl: float = 10.0,
+        timeout: float | None = None,
         prefix: str | bytes = "",
         drift_factor: float = 0.01,
         attempt_timeout: float | None = None,
@@ -316,6 +319,7 @@ class Client(BaseClient):
             next,
             owner,
             scripts,
+            timeout=timeout,
             gil_patience_ns=-1 if patience is None else int(patience * SECOND),
         )
 
@@ -326,7 +330,8 @@ class Client(BaseClient):
         Args:
             name: the name to lock, 1 to 512 bytes.
             ttl: the time to live, in seconds. None takes the ttl of the client.
-            timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None is for ever, 0 is one attempt.
+            timeout: how long ``with`` and `Lock.acquire` wait, in seconds. None takes the timeout of the client;
+                without one, for ever, as ``math.inf`` is. 0 is one attempt.
             auto_renew: whether the lock is renewed whenever a third of its ttl is over, until it is released. Default
                 False.
             max_hold: for how long the lock is renewed, in seconds. Default for ever.
@@ -351,7 +356,7 @@ class Client(BaseClient):
             name,
             self._plain,
             self._ttl_ms if ttl is None else self._ttl_of(ttl),
-            None if timeout is None else seconds_of("timeout", timeout),
+            self._timeout if timeout is None else seconds_of("timeout", timeout),
         )
 
     @spelled_out(PlainOptions)
@@ -444,13 +449,13 @@ class Client(BaseClient):
         Args:
             names: one name or more, each as for `lock`. A name that comes twice counts once.
             ttl: the time to live, in seconds. None takes the ttl of the client.
-            timeout: how long ``with`` and `MultiLock.acquire` wait, in seconds. None is for ever, 0 is one attempt.
+            timeout: how long ``with`` and `MultiLock.acquire` wait, in seconds, as for `lock`.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
         locks = self._locks_on(Lock, distinct(names), ttl)
-        return MultiLock(self._shared, locks, seconds_of("timeout", timeout))
+        return MultiLock(self._shared, locks, self._timeout_of(timeout))
 
     @spelled_out(PlainOptions)
     def locked(

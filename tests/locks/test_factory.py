@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import pickle
 from typing import Any
 from unittest.mock import create_autospec
@@ -52,6 +53,22 @@ def test_kinds_that_do_not_exclude_each_other_have_different_keys(client: Any) -
     assert len({keys["plain"], keys["slot"], keys["reader"]}) == 3
     # No name can contain the NUL of a suffix.
     assert all(key.startswith(b"locks:x\0") for key in (keys["slot"], keys["reader"]))
+
+
+def test_locks_wait_as_long_as_the_client_says_unless_they_say_it(implementation: impl.Implementation) -> None:
+    client = Client(URL, timeout=2.5)
+    for make in (client.lock, client.fair_lock):
+        assert make("x")._timeout == make("x", timeout=None)._timeout == 2.5
+        assert make("x", timeout=1.0)._timeout == 1.0
+    assert client.semaphore("x", 3)._timeout == client.rlock("x")._model._timeout == 2.5
+    assert client.lock("x", timeout=math.inf)._timeout is None
+    assert client.lock("x", timeout=0)._timeout == 0
+    assert client.multi_lock(["x", "y"])._timeout == 2.5
+    assert client.multi_lock(["x", "y"], timeout=1)._timeout == 1
+    assert client.rw_lock("x").read()._timeout == client.rw_lock("x").write()._timeout == 2.5
+    assert Client(URL).lock("x")._timeout is None
+    with pytest.raises(ConfigurationError, match="timeout: seconds of at least 0"):
+        Client(URL, timeout=-1)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class BaseClient:
         next: object = None,
         owner: str | None = None,
         scripts: str = "auto",
+        timeout: float | None = None,
         **options: Any,
     ) -> None:
         check_client(drift_factor, retry, wait_release, on_lost)
@@ -86,6 +87,7 @@ class BaseClient:
         max_ttl_ms = UNBOUNDED if guard is None else guard.max_ttl_ms
         self._ttl_ms = config.ttl_ms_of(ttl, drift_factor, max_ttl_ms)
         self._last_ttl: tuple[object, int] = ttl, self._ttl_ms
+        self._timeout = config.seconds_of("timeout", timeout)
         self._prefix = prefix_of(prefix)
         self._owner = identity.owner_name(owner)
         self._label = partial(identity.label_of_now, owner)
@@ -253,7 +255,7 @@ class BaseClient:
         kind = self._fair if fair else kind
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
-        timeout = config.seconds_of("timeout", given.pop("timeout", None))
+        timeout = self._timeout_of(given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
         if given or self._shared.on_lost is not None:
@@ -298,6 +300,10 @@ class BaseClient:
     def _latch_ttl(self, ttl: object) -> int:
         """Return the ttl of a latch in milliseconds."""
         return min(LATCH_TTL_MS, self._policy.max_ttl_ms) if ttl is None else self._ttl_of(ttl)
+
+    def _timeout_of(self, timeout: object) -> float | None:
+        """Return how long a lock waits by default, in seconds; None is for ever."""
+        return self._timeout if timeout is None else config.seconds_of("timeout", timeout)
 
     def _ttl_of(self, ttl: object) -> int:
         known, ttl_ms = self._last_ttl

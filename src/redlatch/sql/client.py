@@ -29,6 +29,7 @@ class Client(OnDatabase, client.Client):
         dialect: "redlatch", or "shedlock" for the table of ShedLock, whose clients need `usingDbTime`. Default
             "redlatch".
         ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
+        timeout: how long a lock waits that has no timeout of its own, in seconds. Default for ever.
         retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
             all. Default `Retry(0.01, 0.25)`.
         wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
@@ -51,6 +52,7 @@ class Client(OnDatabase, client.Client):
         mode: str = "table",
         dialect: str = "redlatch",
         ttl: float = 10.0,
+        timeout: float | None = None,
         prefix: str | bytes = "",
         drift_factor: float = 0.01,
         attempt_timeout: float | None = DEFAULT_ATTEMPT,
@@ -68,6 +70,7 @@ class Client(OnDatabase, client.Client):
         super().__init__(
             masters,
             ttl=ttl,
+            timeout=timeout,
             prefix=prefix,
             drift_factor=drift_factor,
             attempt_timeout=attempt_timeout,
