@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redlatch.quorum.waiting.contention import BACKSTOP_NS
+from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes import family_scripts, scripts
 from redlatch.votes.units import quorum_of
 
 from .grants import Grant, certain, fences_back, overlaps
-from .lua import Refusal, Status
 from .plan import PERMITS
 from .world import MICROSECOND, MILLISECOND, World
 

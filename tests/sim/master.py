@@ -11,10 +11,10 @@ from hiredis import ProtocolError, Reader
 
 from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MARKER
+from redlatch.testing.memory.keyspace import OK, READS, Keyspace
+from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes import scripts
 
-from .keyspace import OK, READS, Keyspace
-from .lua import Refusal, Status
 from .transactions import NAMES, Transaction, call_of, wrong
 from .world import EPOCH_MS, MILLISECOND, Drifting, World
 

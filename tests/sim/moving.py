@@ -21,8 +21,8 @@ from redlatch.guard.marker import MARKER, Marker, MarkerWrite
 from redlatch.operate import mover
 from redlatch.operate.markers import CannotMove, Markers, Seen
 from redlatch.operate.mover import Mover
+from redlatch.testing.memory.lua import Refusal
 
-from .lua import Refusal
 from .parts import Move
 from .world import EPOCH_MS, MILLISECOND, SECOND, World
 

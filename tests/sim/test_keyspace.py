@@ -15,10 +15,10 @@ from hiredis import PushNotification, Reader, ReplyError
 from support.masters import SERVERS
 
 from redlatch.testing import embedded
+from redlatch.testing.memory.keyspace import Keyspace
+from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes import commands, condition_scripts, family_scripts, scripts
 from redlatch.votes.commands import pack
-from sim.keyspace import Keyspace
-from sim.lua import Refusal, Status
 from sim.master import Master
 from sim.world import MILLISECOND, Drifting, World
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import PushNotification, Reader
 
+from redlatch.testing.memory.keyspace import GROWS, OK, OOM, READONLY, WRITES, Keyspace
+from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.votes.commands import pack
 from redlatch.votes.scripts import ACQUIRE_FENCED, EXTEND, RELEASE
 from redlatch.wire.scriptless import NEEDED, NEEDS, TOGETHER, TOUCHED, ErrorReply, encode
 from redlatch.wire.sharing import runs
 from redlatch.wire.transactions import TouchedTooOften
-
-from .keyspace import GROWS, OK, OOM, READONLY, WRITES, Keyspace
-from .lua import Refusal, Status
 
 if TYPE_CHECKING:
     from .network import Connection

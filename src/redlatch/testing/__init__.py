@@ -1,7 +1,41 @@
-"""For tests of code that uses redlatch: real masters on this machine, and how to empty them between two tests."""
+"""For tests of code that uses redlatch: clients without a server, and real masters on this machine.
 
-from redlatch.testing.cleaning import clear
-from redlatch.testing.embedded import Masters, find_server, masters
-from redlatch.testing.sentinels import Sentinels, sentinels
+The names are imported at their first use (PEP 562), because the pytest plugin is in this package: pytest imports it in
+every run, also in those that use no lock.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redlatch.testing.cleaning import clear
+    from redlatch.testing.embedded import Masters, find_server, masters
+    from redlatch.testing.sentinels import Sentinels, sentinels
+
+_HOMES = {
+    "Masters": "embedded",
+    "Sentinels": "sentinels",
+    "clear": "cleaning",
+    "find_server": "embedded",
+    "masters": "embedded",
+    "sentinels": "sentinels",
+}
 
 __all__ = ["Masters", "Sentinels", "clear", "find_server", "masters", "sentinels"]
+
+
+# A type checker that sees this function accepts every name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

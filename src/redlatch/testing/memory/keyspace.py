@@ -1,6 +1,6 @@
 """The keys and replies of a Redis or Valkey master, for the commands that redlatch sends.
 
-`test_keyspace` compares them with real servers.
+`tests/sim/test_keyspace.py` compares them with real servers.
 """
 
 from __future__ import annotations

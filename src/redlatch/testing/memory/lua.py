@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lupa.lua51 import LuaError, LuaRuntime, lua_type
+try:
+    from lupa.lua51 import LuaError, LuaRuntime, lua_type
+except ImportError as error:
+    raise ImportError(f"masters in memory need lupa: pip install 'redlatch[testing]' ({error})") from error
 
 
 class Refusal(Exception):
@@ -77,13 +80,15 @@ def _from_lua(value: Any) -> Any:
         return None
     if isinstance(value, (int, float)):
         return int(value)
-    if lua_type(value) == "table":
-        if value[b"err"] is not None:
-            return Refusal(value[b"err"].decode())
-        if value[b"ok"] is not None:
-            return Status(value[b"ok"].decode())
-        items: list[Any] = []
-        while (item := value[len(items) + 1]) is not None:
-            items.append(_from_lua(item))
-        return items
-    return value
+    return _from_table(value) if lua_type(value) == "table" else value
+
+
+def _from_table(table: Any) -> Any:
+    if table[b"err"] is not None:
+        return Refusal(table[b"err"].decode())
+    if table[b"ok"] is not None:
+        return Status(table[b"ok"].decode())
+    items: list[Any] = []
+    while (item := table[len(items) + 1]) is not None:
+        items.append(_from_lua(item))
+    return items
