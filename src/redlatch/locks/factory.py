@@ -95,7 +95,7 @@ class BaseClient:
         # The options that a lock may have, by name.
         self._options: dict[str, Any] = (AsyncPlainOptions if driver == "aio" else PlainOptions).__annotations__
         self._masters = self._masters_of(masters)
-        implementation = impl.for_clients()
+        implementation = self._implementation()
         self._key_of: Callable[[bytes, object], bytes] = implementation.module("votes.key").key_of
         self._hold_of: type[Hold] = implementation.module("quorum.hold").Hold
         self._hold_named: Callable[[bytes, Any, Any], Hold] = implementation.module("quorum.hold").hold_on
@@ -114,8 +114,7 @@ class BaseClient:
             refuse_late=refuse_late,
             max_ttl_ms=max_ttl_ms,
         )
-        drivers = implementation.module(f"drivers.{driver}")
-        self._driver = drivers.Driver(
+        self._driver = self._driver_of(driver)(
             self._masters,
             self._policy,
             wakeups == "auto",
@@ -127,7 +126,15 @@ class BaseClient:
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
-    # them by overriding `_masters_of`, `_dialler` and `_policy_of`.
+    # them by overriding `_masters_of`, `_dialler` and `_policy_of`. Clients in memory override `_implementation` and
+    # `_driver_of`, too: their driver waits in virtual time.
+
+    _implementation: Callable[[], impl.Implementation] = staticmethod(impl.for_clients)
+
+    def _driver_of(self, name: str) -> Callable[..., Any]:
+        """Return what makes the driver: "threads" or "aio"."""
+        driver: Callable[..., Any] = self._implementation().module(f"drivers.{name}").Driver
+        return driver
 
     _masters_of: Callable[[object], list[Master]] = staticmethod(masters_of)
 
@@ -137,7 +144,7 @@ class BaseClient:
 
     def _policy_of(self, **numbers: Any) -> Policy:
         """Make the policy from these settings, with the machine's clocks and random numbers."""
-        policies, tokens = (impl.for_clients().module(f"quorum.{name}") for name in ("policy", "tokens"))
+        policies, tokens = (self._implementation().module(f"quorum.{name}") for name in ("policy", "tokens"))
         policy: Policy = policies.Policy(
             clock=impl.current.module("wire.net").BootClock(),
             random=random.Random().random,

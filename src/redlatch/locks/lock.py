@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -279,7 +278,7 @@ class BaseLock(Core):
         return Holder(
             owner=owner,
             ttl_left=math.inf if left_ms < 0 else left_ms / 1000,
-            held_for=max(0.0, time.time() - since) if since else None,
+            held_for=max(0.0, self._shared.policy.fences.now() / 1_000_000 - since) if since else None,
             fence=counter if counter and self._hold.kind.numbers else None,
         )
 
