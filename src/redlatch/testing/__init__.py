@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redlatch.testing.cleaning import clear
     from redlatch.testing.embedded import Masters, find_server, masters
+    from redlatch.testing.memory.aio import AsyncMemoryClient
+    from redlatch.testing.memory.control import Held
+    from redlatch.testing.memory.masters import MemoryMasters
+    from redlatch.testing.memory.threads import MemoryClient
     from redlatch.testing.sentinels import Sentinels, sentinels
 
 _HOMES = {
+    "AsyncMemoryClient": "memory.aio",
+    "Held": "memory.control",
     "Masters": "embedded",
+    "MemoryClient": "memory.threads",
+    "MemoryMasters": "memory.masters",
     "Sentinels": "sentinels",
     "clear": "cleaning",
     "find_server": "embedded",
@@ -23,7 +31,18 @@ _HOMES = {
     "sentinels": "sentinels",
 }
 
-__all__ = ["Masters", "Sentinels", "clear", "find_server", "masters", "sentinels"]
+__all__ = [
+    "AsyncMemoryClient",
+    "Held",
+    "Masters",
+    "MemoryClient",
+    "MemoryMasters",
+    "Sentinels",
+    "clear",
+    "find_server",
+    "masters",
+    "sentinels",
+]
 
 
 # A type checker that sees this function accepts every name.

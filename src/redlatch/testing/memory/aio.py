@@ -1,0 +1,208 @@
+"""The client in memory for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from redlatch.aio import AsyncClient
+from redlatch.config import seconds_of
+from redlatch.errors import WrongLoop
+from redlatch.quorum.claim import HELD
+from redlatch.quorum.effects import Steps
+from redlatch.quorum.hold import Hold
+from redlatch.testing.memory.control import MemoryControl
+from redlatch.testing.memory.driver import MemoryDriver, Performing
+from redlatch.testing.memory.idle import IdleWatch
+from redlatch.testing.memory.masters import MemoryMasters
+from redlatch.testing.memory.threads import MemoryClient, iter_wait
+from redlatch.testing.memory.timeline import Wait
+from redlatch.votes.units import SECOND
+
+
+class TaskMemoryDriver(MemoryDriver):
+    """Runs calls in the tasks that make them.
+
+    Attributes:
+        home: the event loop, once the client was used.
+    """
+
+    def __init__(self, memory: MemoryMasters, *args: Any) -> None:
+        super().__init__(memory, *args)
+        self.home: asyncio.AbstractEventLoop | None = None
+        self._watch: IdleWatch | None = None
+
+    def stands_for(self, owner: object) -> None:
+        """Do nothing: no event loop keeps this driver alive."""
+
+    def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
+        """Claim a hold and try to win its lock; as `redlatch.drivers.aio.Driver.acquire`."""
+        return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock)
+
+    def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]:
+        """Release a held lock and wait for the answer."""
+        return self.run(self.releasing(hold, ttl_ms), hold)
+
+    def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]:
+        """Release a held lock without waiting."""
+        return self.run(self.releasing_nowait(hold, released_lock), hold)
+
+    async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
+        """Perform the effects of an iterator of `quorum`; return its answer, or whether an acquire has won.
+
+        The arguments are those of `redlatch.drivers.aio.Driver.run`.
+        """
+        try:
+            if ticket is not None and hold is not None:
+                hold.claim(ticket)
+            answer = await self._perform(self._performing(steps))
+        except BaseException as error:
+            steps.close()
+            if hold is not None and ticket is not None:
+                self.abandon(hold, ticket)
+            elif hold is not None:
+                self.resend_release(hold, hold.ticket, error)
+            self.wake_called()
+            raise
+        if lock is None or hold is None:
+            return answer
+        won = hold.state == HELD
+        if won and lock.upkeep is not None:
+            lock.begin_upkeep(True)
+        return won
+
+    async def connect(self) -> None:
+        """Dial every master."""
+        await self._perform(self._connecting())
+
+    async def close(self, release: bool = False, drain_ns: int | None = None) -> None:
+        """Undo what is under way, then close every connection."""
+        await self._perform(self._closing(release, drain_ns))
+
+    async def sleep(self, ns: int) -> None:
+        """Wait for some time."""
+        until_ns = self._clock.now() + ns
+        self._timeline.note_timeout(until_ns)
+        await self._perform(iter_wait(Wait(bool, until_ns)))
+
+    async def _perform(self, performing: Performing) -> Any:
+        watch, timeline = self._watch_here(), self._timeline
+        with timeline.monitor:
+            timeline.parties.enter()
+            timeline.stir()
+        try:
+            while True:
+                with timeline.monitor:
+                    wait = next(performing)
+                    ended = watch.add(wait)
+                timeline.report()
+                try:
+                    await ended
+                finally:
+                    with timeline.monitor:
+                        timeline.remove(wait)
+                if wait.error is not None:
+                    raise wait.error
+        except StopIteration as answer:
+            return answer.value
+        finally:
+            with timeline.monitor:
+                performing.close()
+                timeline.stir()
+                timeline.parties.go_out(threading.get_ident())
+            timeline.report()
+
+    def _watch_here(self) -> IdleWatch:
+        """Return what watches the running loop.
+
+        Raises:
+            WrongLoop: the client was first used in another event loop.
+        """
+        loop = asyncio.get_running_loop()
+        if self.home is None or self._watch is None:
+            self.home, self._watch = loop, IdleWatch(self._timeline, loop)
+        elif self.home is not loop:
+            raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
+        return self._watch
+
+    # --- in the loop's thread ------------------------------------------------------------------------------
+
+    def attend(self) -> None:
+        """Do what is due for held locks. If another thread moves the time, the loop does it a moment later."""
+        if self._at_home("attend"):
+            super().attend()
+
+    def report(self) -> None:
+        """Report lost locks in the event loop."""
+        if self.has_reports() and self._at_home("report"):
+            super().report()
+
+    def _at_home(self, call: str) -> bool:
+        """Return whether this is the loop's thread, or its loop has ended; otherwise have the loop make the call."""
+        home = self.home
+        if home is None or home.is_closed() or home is running_loop():
+            return True
+        home.call_soon_threadsafe(_call, weakref.ref(self), call)
+        return False
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _call(reference: weakref.ref[TaskMemoryDriver], name: str) -> None:
+    driver = reference()
+    if driver is not None:
+        getattr(driver, name)()
+
+
+class AsyncMemoryClient(MemoryControl, AsyncClient):
+    """An `AsyncClient` without a server: its masters are in memory, and its time is virtual.
+
+    It has all calls, locks and errors of an `AsyncClient`. Time stands still while your code runs. It jumps when all
+    tasks that use the client wait for something, so a timeout takes no real time. It takes part in no I/O: a test needs
+    some milliseconds.
+
+    Args:
+        masters: how many masters there are, 1 to 15; or the `memory` of another client, to be another process with
+            the same masters and the same time. Default 3.
+        options: as for `AsyncClient`.
+
+    Attributes:
+        memory: the masters, to give them to another client.
+
+    Raises:
+        ConfigurationError, TypeError: an argument is invalid; the message names it.
+    """
+
+    _driver: TaskMemoryDriver
+
+    def __init__(self, masters: int | MemoryMasters = 3, **options: Any) -> None:
+        self.memory = masters if isinstance(masters, MemoryMasters) else MemoryMasters(masters)
+        shared = {name: options[name] for name in ("prefix", "guard", "drift_factor") if name in options}
+        self._strangers = partial(MemoryClient, self.memory, **shared)
+        super().__init__(self.memory, **options)  # type: ignore[arg-type]
+
+    def _driver_of(self, name: str) -> Callable[..., Any]:
+        return partial(TaskMemoryDriver, self.memory)
+
+    async def advance(self, seconds: float) -> None:
+        """Wait for some virtual time, which takes no real time if all other tasks wait, too.
+
+        Meanwhile keys expire, renewals happen and losses are reported, each at its time.
+
+        Args:
+            seconds: how long.
+
+        Raises:
+            ConfigurationError, TypeError: the number is negative, or no number.
+        """
+        await self._driver.sleep(int((seconds_of("seconds", seconds) or 0.0) * SECOND))

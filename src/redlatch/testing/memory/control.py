@@ -1,0 +1,161 @@
+"""What a test does to the masters in memory beside its client: lose a lock, hold a name, break the quorum."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from redlatch.errors import ConfigurationError, NotOwned
+from redlatch.impl import Implementation
+from redlatch.locks.factory import BaseClient
+from redlatch.locks.lock import BaseLock
+from redlatch.locks.multi import BaseMultiLock
+from redlatch.locks.reentrant import BaseRLock
+from redlatch.masters.master import Master
+from redlatch.quorum.policy import Fences, Policy
+from redlatch.quorum.tokens import Tokens
+from redlatch.testing.memory.masters import MemoryMasters
+from redlatch.votes.label import label_of
+
+# What `holder` says of those who hold a name for a test.
+SOMEBODY = "somebody else"
+
+
+class Held:
+    """A name that somebody else holds for a test; `hold` makes it. The end of a ``with`` releases it.
+
+    Args:
+        lock: the lock of the other client, which is held.
+        close: ends the other client.
+
+    Attributes:
+        name: the name that is held.
+    """
+
+    def __init__(self, lock: Any, close: Callable[[], None]) -> None:
+        self.name: str | bytes = lock.name
+        self._lock = lock
+        self._close = close
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._lock!r}>"
+
+    def remaining(self) -> float:
+        """Return for how many seconds more it is held; 0.0 if its ttl is over."""
+        return float(self._lock.remaining())
+
+    def release(self) -> None:
+        """Release the name; waiters get it at once. A later call changes nothing, nor does one after the ttl."""
+        if self.remaining():
+            self._lock.release()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class MemoryControl(BaseClient):
+    """The part of a client in memory that both faces share.
+
+    Attributes:
+        memory: the masters, to give them to another client.
+    """
+
+    memory: MemoryMasters
+    _strangers: Callable[..., Any]
+
+    # The driver in memory subclasses the session of the pure build. A compiled one hides its fields.
+    _implementation = staticmethod(partial(Implementation, "python"))
+
+    def hold(self, name: str | bytes, ttl: float | None = None, *, owner: str = SOMEBODY) -> Held:
+        """Have somebody else, in another process, hold a name that is free: a plain lock.
+
+        Args:
+            name: the name, as for `lock`.
+            ttl: for how long, in seconds of virtual time. Default None: until it is released.
+            owner: whose lock it is, as `holder` says. Default "somebody else".
+
+        Returns:
+            What releases it.
+
+        Raises:
+            LockBusy: the name is not free.
+            QuorumUnavailable: too many masters do not answer.
+            ConfigurationError, TypeError: an argument is invalid.
+        """
+        self.memory.timeline.parties.note_task()
+        stranger = self._strangers(owner=owner)
+        try:
+            lock = stranger.lock(name, ttl, auto_renew=ttl is None, timeout=0).__enter__()
+        except BaseException:
+            stranger.close()
+            raise
+        return Held(lock, stranger.close)
+
+    def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> None:
+        """Have all masters forget that a lock is held, as after a loss of their memory. Its name is free then.
+
+        The holder learns it as from real masters: by its next `extend` or `release`, or by the next renewal, which is
+        due a third of the ttl after the last one.
+
+        Args:
+            lock: a lock of any kind that is held; for a re-entrant one, by the calling thread or task.
+
+        Raises:
+            NotOwned: the lock is not held.
+        """
+        held = _parts_of(lock)
+        tokens = [part.token for part in held if part is not None]
+        if not tokens or None in tokens:
+            raise NotOwned(f"{lock!r} is not held")
+        for token in tokens:
+            self.memory.forget(token)
+
+    def break_quorum(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager during which a majority of the masters refuses all connections.
+
+        Each call raises `QuorumUnavailable` at once. Keys stay, and expire in time. Afterwards the masters are back,
+        and all clients are connected again at once.
+        """
+        return self.memory.broken_quorum()
+
+    # --- what a client takes from outside ------------------------------------------------------------------
+
+    def _masters_of(self, masters: object) -> list[Master]:
+        if not isinstance(masters, MemoryMasters):
+            raise ConfigurationError(f"masters: MemoryMasters are needed, got {masters!r}")
+        return list(masters.list)
+
+    @property
+    def _dialler(self) -> Callable[..., Any]:
+        return self.memory.dialler
+
+    def _policy_of(self, **numbers: Any) -> Policy:
+        clock = self.memory.timeline.clock
+        return Policy(
+            clock=clock,
+            random=self.memory.random.random,
+            tokens=Tokens(self.memory.draw_tokens, self._label_of_now if self._owner else None),
+            fences=Fences(clock.wall_us),
+            **numbers,
+        )
+
+    def _label_of_now(self) -> bytes:
+        return label_of(self._owner.encode(), self.memory.timeline.clock.wall_us() // 1_000_000)
+
+
+def _parts_of(lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> list[Any]:
+    """Return the locks of which a lock consists."""
+    if isinstance(lock, BaseMultiLock):
+        return list(lock._locks)
+    if isinstance(lock, BaseRLock):
+        return [lock._of(lock._owner())[0]]
+    return [lock]

@@ -1,0 +1,296 @@
+"""What both drivers in memory share: they run the calls of the pure build, and wait in the virtual time of a timeline.
+
+The drivers for threads and for asyncio (`redlatch.drivers`) wait for sockets and for real time. Here all masters answer
+at once, so a call waits for other callers only, or for time. Everything else of a client is the real one: its locks,
+the algorithm, the engine, the guard, and the bytes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+from redlatch.drivers.session import Session, extending_all
+from redlatch.drivers.upkeep import Renewal
+from redlatch.errors import LockError
+from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
+from redlatch.quorum.effects import Answer, Send, Steps
+from redlatch.quorum.hold import Hold
+from redlatch.quorum.upkeep import Term
+from redlatch.quorum.upkeep_schedule import LONGEST_NS
+from redlatch.quorum.waiting.queues import QueueEntry
+from redlatch.testing.memory.masters import MemoryMasters
+from redlatch.testing.memory.timeline import Wait
+from redlatch.votes.ballot import Ballot
+from redlatch.votes.commands import Command
+from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
+
+# What connecting waits for, in seconds: a quorum, and then the other masters.
+QUORATE_WITHIN, COMPLETE_WITHIN = 4.0, 0.25
+
+# How long `close` waits for other callers, unless it is told otherwise.
+DRAIN_NS = 1 * SECOND
+
+# Performs the effects of a call: yields what it waits for, and returns the answer.
+Performing = Generator[Wait, None, Any]
+
+
+class MemoryDriver(Session):
+    """Runs the generators of `quorum` against masters in memory.
+
+    Attributes:
+        due_ns: when `attend` is due; UNBOUNDED if never.
+    """
+
+    def __init__(self, memory: MemoryMasters, *args: Any, gil_patience_ns: int = -1) -> None:
+        super().__init__(*args)
+        self._memory = memory
+        self._timeline = memory.timeline
+        self._connected = False
+        self.due_ns = UNBOUNDED
+        self._timeline.join(weakref.ref(self))
+
+    # --- calls ---------------------------------------------------------------------------------------------
+
+    def _performing(self, steps: Steps) -> Performing:
+        """Perform the effects of an iterator of `quorum`, until it ends or answers."""
+        try:
+            if not self._connected:
+                yield from self._connecting()
+            elif not self._standing.usable:
+                self._connections.check()
+            for effect in steps:
+                if isinstance(effect, Send):
+                    self._submit(effect.ballots)
+                    continue
+                if not self._standing.usable:
+                    self._connections.check()
+                if isinstance(effect, Answer):
+                    return effect.value
+                yield from self._awaiting(effect)
+        except BaseException:
+            # It leaves its queue.
+            steps.close()
+            self.wake_called()
+            raise
+        self.wake_called()
+        return None
+
+    def _awaiting(self, effect: Any) -> Performing:
+        """Perform an effect that may have to wait."""
+        if isinstance(effect, list):
+            for ballot in effect:
+                yield from self._waiting_for(ballot)
+        elif isinstance(effect, Ballot):
+            effect.waiter = self
+            self._submit([effect])
+            yield from self._waiting_for(effect)
+        elif isinstance(effect, QueueEntry):
+            self.due_ns = min(self.due_ns, self._clock.now() + LONGEST_NS)
+            yield from self._waiting_for(effect)
+            if not self._standing.usable:
+                self._connections.check()
+        else:
+            yield Wait(self._connections.is_closing, effect.until_ns)
+
+    def _waiting_for(self, awaited: Ballot | QueueEntry) -> Performing:
+        """Wait until a ballot is decided or an entry is called; its time may be brought forward meanwhile."""
+        if not awaited.decided:
+            yield Wait(partial(self._is_over, awaited), awaited.until_ns)
+        if isinstance(awaited, Ballot) and not awaited.decided:
+            self._connections.record_silent(awaited)
+
+    def _is_over(self, awaited: Ballot | QueueEntry) -> bool:
+        return awaited.decided or not self._standing.usable or awaited.until_ns <= self._clock.now()
+
+    def _connecting(self) -> Performing:
+        """Dial every master. Wait until a quorum is connected, and for the others."""
+        connections = self._connections
+        connections.check()
+        if connections.fleet is None:
+            connections.muster()
+        connections.start()
+        self._timeline.settle()
+        yield Wait(connections.is_quorate, self._clock.now() + int(QUORATE_WITHIN * SECOND))
+        yield Wait(connections.is_complete, self._clock.now() + int(COMPLETE_WITHIN * SECOND))
+        connections.check()
+        self._connected = True
+
+    def _submit(self, ballots: list[Ballot]) -> None:
+        if not (self._standing.closed or self._standing.forked):
+            for ballot in ballots:
+                self._connections.fleet.submit(ballot)
+            self._connections.fleet.flush()
+            self._timeline.touch()
+            self._timeline.settle()
+
+    def send(self, commands: list[Command]) -> None:
+        """Send commands to every master without waiting for an answer."""
+        fleet = self._connections.fleet
+        if fleet is not None:
+            with self._timeline.monitor:
+                self._submit([fleet.ballot_of(command) for command in commands])
+
+    def wake_called(self) -> None:
+        """Wake callers whose queue entry was called, and callers that watch a key that has changed."""
+        with self._timeline.monitor:
+            self.queues.called.clear()
+            self._timeline.settle()
+
+    def acquiring(self, hold: Hold, ttl_ms: int, timeout: float | None) -> Steps:
+        """Return the steps of an acquire."""
+        self._timeline.note_timeout(self._clock.now() + ttl_ms * MILLISECOND)
+        return super().acquiring(hold, ttl_ms, timeout)
+
+    def _give_up_ns(self, timeout: float | None) -> int | None:
+        until_ns = super()._give_up_ns(timeout)
+        self._timeline.note_timeout(until_ns or 0)
+        return until_ns
+
+    def _until_ns(self, timeout: float | None) -> int:
+        until_ns = super()._until_ns(timeout)
+        self._timeline.note_timeout(0 if timeout is None else until_ns)
+        return until_ns
+
+    # --- an actor of the timeline --------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """Exchange bytes with the masters; return whether there were any."""
+        fleet = self._connections.fleet
+        if fleet is None or self._standing.closed or self._standing.forked:
+            return False
+        busy = self._take_arrivals()
+        if fleet.staged or any([fleet.wires.unsent(link.index) for link in fleet.links]):
+            fleet.flush()
+            busy = True
+        busy = self._memory.serve() or busy
+        fleet.pump(0)
+        return self._handle_events() or fleet.staged or busy
+
+    def _take_arrivals(self) -> bool:
+        arrivals = self._connections.arrivals
+        came = bool(arrivals)
+        while arrivals:
+            if self._connections.arrive(*arrivals.popleft()):
+                # Leases are in doubt, so they are verified.
+                self.due_ns = 0
+            self.queues.watches.polls = not self._connections.fleet.quorum_pushes()
+        return came
+
+    def _handle_events(self) -> bool:
+        """Pass changes on to the callers that wait for them, and have broken connections dialled again."""
+        fleet, watches = self._connections.fleet, self.queues.watches
+        busy = bool(fleet.decided or fleet.fallen or fleet.changed)
+        fleet.decided.clear()
+        while fleet.fallen:
+            link, sock = fleet.fallen.pop()
+            watches.notify_all()
+            if sock is not None:
+                sock.close()
+            if self._connections.redial(link):
+                self.due_ns = 0
+        while fleet.changed:
+            watches.changed(*fleet.changed.pop())
+        self.queues.called.clear()
+        return busy
+
+    def attend(self) -> None:
+        """Do what is due for held locks, and call the waiters behind a lock that may run out."""
+        self.due_ns = UNBOUNDED
+        if self._standing.forked:
+            return
+        now = self._clock.now()
+        terms, queue_ns = self._schedule.due(now), 0
+        if not self._standing.usable:
+            # Locks that are still held run out, and their loss is reported.
+            self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
+        else:
+            if terms:
+                renewal = Renewal(self._schedule, self._policy, terms, extending_all)
+                self._renew(renewal, self._performing(renewal.steps()))
+            queue_ns = self.queues.expire(now)
+            self.wake_called()
+        next_ns = self._schedule.next_ns(now)
+        due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
+        self.due_ns = min([self.due_ns, *due])
+
+    def _renew(self, renewal: Renewal, performing: Performing) -> None:
+        """Go on with a renewal, which waits as a call does."""
+        try:
+            wait = next(performing)
+        except StopIteration:
+            renewal.succeed()
+        except Exception as failure:
+            renewal.fail(failure)
+        else:
+            wait.wake = partial(self._renew, renewal, performing)
+            self._timeline.add(wait)
+            return
+        renewal.conclude()
+        self.due_ns = self._clock.now()
+
+    def add_upkeep(self, term: Term) -> None:
+        """Renew a lock, or report its loss, from now on."""
+        with self._timeline.monitor:
+            self._schedule.add(term)
+            self.due_ns = min(self.due_ns, term.usual_ns())
+
+    def has_reports(self) -> bool:
+        """Return whether a lost lock was not reported yet."""
+        fleet = self._connections.fleet
+        return bool(self._schedule.lost) or bool(fleet is not None and fleet.lost)
+
+    def report(self) -> None:
+        """Report lost locks. Call it outside the monitor: an `on_lost` may use the client."""
+        lost = self._schedule.lost
+        while lost:
+            try:
+                lock, term, reason = lost.popleft()
+            except IndexError:
+                # Another thread was faster.
+                break
+            lock.report_loss(reason, term)
+        if self._connections.fleet is not None:
+            self._connections.notify_lost()
+
+    def deliver(self, index: int, outcome: Any) -> None:
+        """Take what a dialler delivers."""
+        self._connections.arrivals.append((index, outcome))
+        self._timeline.touch()
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def _closing(self, release: bool, drain_ns: int | None) -> Performing:
+        """Undo what is under way, wait a bounded time for other callers, then close every connection."""
+        connections, fleet = self._connections, self._connections.fleet
+        if self._standing.closing:
+            return
+        connections.retire()
+        if fleet is None or self._standing.forked:
+            connections.close()
+            return
+        try:
+            if release:
+                self.held_locks.end()
+                self.attend()
+                self.held_locks.release(self._submit)
+            fleet.abandon()
+            self._timeline.settle()
+            yield Wait(self._is_idle, self._clock.now() + (DRAIN_NS if drain_ns is None else drain_ns))
+            self.held_locks.report()
+        finally:
+            self.drop()
+
+    def _is_idle(self) -> bool:
+        """Return whether no caller is in a call; release the locks that callers have won meanwhile."""
+        busy = [hold for hold in self.queues.holds() if hold.state in (WAITING, ASKING, RELEASING, UNDOING)]
+        return not (busy or self.queues.everybody() or self.held_locks.release(self._submit))
+
+    def drop(self) -> None:
+        """Close every connection."""
+        with self._timeline.monitor:
+            self._connections.close()
+            # The loss of locks that are still held is reported.
+            self.due_ns = 0

@@ -1,0 +1,78 @@
+"""Moves virtual time for an event loop: when the loop has nothing to do, its tasks may all be waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+
+from redlatch.testing.memory.timeline import NAP, Timeline, Wait
+
+# A loop that has called us so often in a row, while no call began, went on or ended, has nothing else to do. A task
+# that was woken takes one turn for each task and each future between it and its next call.
+TURNS = 16
+
+
+class IdleWatch:
+    """The waits of one event loop, for one client.
+
+    Args:
+        timeline: of the client.
+        loop: runs the tasks.
+    """
+
+    def __init__(self, timeline: Timeline, loop: asyncio.AbstractEventLoop) -> None:
+        self._timeline = timeline
+        self._loop = loop
+        self._waits: dict[Wait, None] = {}
+        self._watches = False
+        self._seen = -1, -1
+        self._turns = 0
+
+    def add(self, wait: Wait) -> asyncio.Future[None]:
+        """Add what the running task waits for; return a future that ends with the wait. The caller has the monitor."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+        wait.thread, wait.task = threading.get_ident(), asyncio.current_task()
+        wait.wake = partial(self._end, wait, ended)
+        self._waits[wait] = None
+        self._timeline.add(wait)
+        if not self._watches and not wait.over:
+            self._watches = True
+            self._loop.call_soon(self._turn)
+        return ended
+
+    def _end(self, wait: Wait, ended: asyncio.Future[None]) -> None:
+        self._waits.pop(wait, None)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_set, ended)
+
+    def _turn(self) -> None:
+        """Look whether the loop is idle; if so, move the time or take a nap."""
+        with self._timeline.monitor:
+            self._watches = bool(self._waits)
+            if self._watches:
+                self._look()
+        self._timeline.report()
+
+    def _look(self) -> None:
+        timeline = self._timeline
+        if self._seen != (timeline.stirs, timeline.wakes):
+            self._seen = timeline.stirs, timeline.wakes
+            self._turns = 0
+        self._turns += 1
+        if self._turns <= TURNS:
+            self._loop.call_soon(self._turn)
+            return
+        timeline.parties.rest(threading.get_ident())
+        waiting = {wait.task for wait in self._waits}
+        pace = max(timeline.parties.pace(), timeline.parties.pace_of_tasks(self._loop, waiting))
+        if timeline.moves(pace):
+            self._loop.call_soon(self._turn)
+        else:
+            timeline.nap()
+            self._loop.call_later(NAP, self._turn)
+
+
+def _set(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)

@@ -1,0 +1,231 @@
+"""One master in memory: the keyspace of a server, behind socket pairs, and at the times of a timeline."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from functools import partial
+from typing import Any
+
+from hiredis import Reader
+
+from redlatch.guard.handshake import GuardHandshake, HandshakeReport
+from redlatch.masters.master import Master
+from redlatch.testing.memory.keyspace import OK, READS, Keyspace
+from redlatch.testing.memory.lua import Refusal, Status
+from redlatch.testing.memory.timeline import Timeline
+from redlatch.votes import scripts
+from redlatch.wire.connect import Connection
+from redlatch.wire.scripting import SCRIPTS
+from redlatch.wire.traits import Traits
+
+VERSION = "9.0.0"
+RECEIVE_BYTES = 1 << 20
+
+
+class Line:
+    """The master's end of one connection.
+
+    It owns a bare descriptor: the garbage collector would warn of a socket object that nobody has closed.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._fd = sock.detach()
+        self._unsent: deque[bytes] = deque()
+        self.reader = Reader()
+        # Whether the master tracks the key of the next read.
+        self.caching = False
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def open(self) -> bool:
+        """Whether neither end is known to be closed."""
+        return self._fd >= 0
+
+    def close(self) -> None:
+        """Close this end; harmless when repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def receive(self) -> list[list[bytes]]:
+        """Return the commands that have come; close this end if the client has closed the other one."""
+        try:
+            data = os.read(self._fd, RECEIVE_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            self.close()
+            return []
+        self.reader.feed(data)
+        commands = []
+        while (words := self.reader.gets()) is not False:
+            commands.append(words)
+        return commands
+
+    def send(self, data: bytes = b"") -> bool:
+        """Send bytes behind those that the socket has not taken yet; return whether it took any."""
+        if data:
+            self._unsent.append(data)
+        sent = False
+        while self._unsent and self.open:
+            try:
+                size = os.write(self._fd, self._unsent[0])
+            except BlockingIOError:
+                break
+            except (BrokenPipeError, ConnectionResetError):
+                # The client has closed its end.
+                self.close()
+                break
+            self._unsent[0] = self._unsent[0][size:]
+            if not self._unsent[0]:
+                self._unsent.popleft()
+            sent = True
+        return sent
+
+
+class MemoryMaster(Master):
+    """One of the masters of `MemoryMasters`.
+
+    Args:
+        index: its place in the list.
+        timeline: of all masters and their clients.
+
+    Attributes:
+        up: whether it answers.
+        keys: its keys.
+    """
+
+    def __init__(self, index: int, timeline: Timeline) -> None:
+        # Not `Master.__init__`, which asks redis-py about a server.
+        self.address = f"memory-{index}:6379"
+        self.db = 0
+        self.group = None
+        self.up = True
+        self._index = index
+        self._timeline = timeline
+        self._lines: list[Line] = []
+        self._tracked: dict[bytes, dict[Line, None]] = {}
+        self._asking: Line | None = None
+        self.keys = Keyspace(timeline.clock.wall_us, self._changed, frozenset([b"delifeq"]))
+        self.keys.scripts.update({script.sha: script.text for script in SCRIPTS})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}>"
+
+    # --- connections ---------------------------------------------------------------------------------------
+
+    def dial(self, handshake: GuardHandshake | None, tracking: bool) -> Connection:
+        """Return a connection whose handshake is over.
+
+        Raises:
+            ConnectionRefusedError: the master does not answer.
+        """
+        if not self.up:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        traits = Traits(self._info(), 3, tracking)
+        if handshake is not None:
+            traits.report = self._shake(handshake, traits.run_id)
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        self._lines.append(Line(far))
+        return Connection(near, traits)
+
+    def _info(self) -> dict[str, str]:
+        run_id = f"{self._index:040x}"
+        return {"run_id": run_id, "server_name": "valkey", "valkey_version": VERSION, "role": "master"}
+
+    def _shake(self, handshake: GuardHandshake, run_id: str) -> HandshakeReport:
+        """Do what the guard asks for in a handshake."""
+        clock = self._timeline.clock
+        sent_ns = clock.now()
+        if handshake.write is not None:
+            old, new, kept_ms, made_us = handshake.write
+            arguments = handshake.key, old, new, b"%d" % kept_ms, b"%d" % made_us
+            self.keys.execute([b"EVAL", scripts.MARK.text, b"1", *arguments])
+        marker = self.keys.execute([b"GET", handshake.key])
+        return HandshakeReport(f"{run_id} {run_id}", marker, clock.wall_us(), sent_ns, clock.now(), True)
+
+    def stop(self) -> None:
+        """Close all connections and refuse new ones. The keys stay."""
+        self.up = False
+        for line in self._lines:
+            line.close()
+        self._lines.clear()
+        self._tracked.clear()
+        self._timeline.touch()
+
+    # --- commands ------------------------------------------------------------------------------------------
+
+    def serve(self) -> bool:
+        """Answer the commands that have come; return whether any byte went either way."""
+        busy = False
+        for line in self._lines:
+            commands = line.receive() if line.open else []
+            replies = [self._answer(line, words) for words in commands]
+            busy = line.send(b"".join(replies)) or bool(commands) or busy
+        self._lines = [line for line in self._lines if line.open]
+        return busy
+
+    def _answer(self, line: Line, words: list[bytes]) -> bytes:
+        name = words[0].lower()
+        if name == b"client":
+            line.caching = True
+            return encode(OK)
+        caching, line.caching = line.caching, False
+        self._asking = line
+        reply = self.keys.execute(words)
+        self._asking = None
+        # Only after the command: it may have found the key expired.
+        if caching and name in READS:
+            self._tracked.setdefault(words[1], {})[line] = None
+        return encode(reply)
+
+    def forget(self, token: bytes) -> None:
+        """Remove a token wherever it is a value, or a member of a collection."""
+        for key, value in list(self.keys.values.items()):
+            if value == token:
+                self.keys.execute([b"DEL", key])
+            elif isinstance(value, dict) and token in value:
+                remove = b"ZREM" if type(value) is dict else b"HDEL"
+                self.keys.execute([remove, key, token])
+
+    def clear(self, marker: bytes) -> None:
+        """Remove all keys but those that end with `marker`."""
+        for key in [key for key in self.keys.values if not key.endswith(marker)]:
+            self.keys.evict(key)
+
+    def _changed(self, key: bytes | None) -> None:
+        """Push a changed key to the clients that track it, and stop tracking it. Have it expire in time.
+
+        The client that changed the key gets no push (NOLOOP).
+        """
+        assert key is not None, "nobody flushes a master in memory"
+        over_ms = self.keys.over.get(key)
+        if over_ms is not None:
+            self._timeline.at(self._timeline.clock.first_ns(over_ms), partial(self.keys.expire, key))
+        push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
+        for line in self._tracked.pop(key, ()):
+            if line is not self._asking:
+                line.send(push)
+                self._timeline.touch()
+
+
+def encode(reply: Any) -> bytes:
+    """Return a reply as RESP3."""
+    if reply is None:
+        return b"_\r\n"
+    if isinstance(reply, Status):
+        return b"+%b\r\n" % reply.encode()
+    if isinstance(reply, Refusal):
+        return b"-%b\r\n" % str(reply).encode()
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    return b"*%d\r\n%b" % (len(reply), b"".join([encode(item) for item in reply]))

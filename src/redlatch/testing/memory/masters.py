@@ -1,0 +1,163 @@
+"""The masters in memory that clients share, with their time, and how these clients dial them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from redlatch.errors import ConfigurationError
+from redlatch.guard.handshake import GuardHandshake
+from redlatch.guard.marker import MARKER
+from redlatch.masters.master import Master
+from redlatch.testing.memory.master import MemoryMaster
+from redlatch.testing.memory.timeline import Timeline
+from redlatch.votes.units import SECOND, quorum_of
+from redlatch.wire.connect import Connection, longer
+
+# More would only be slower.
+MOST = 15
+
+# How many tokens to draw at once.
+TOGETHER = 100
+
+
+class MemoryMasters:
+    """Independent masters in memory, without a server and without a network, in virtual time.
+
+    All clients of these masters share their time: give them to several clients to have several processes. Nothing is
+    drawn at random, so each run of a test sees the same tokens, fences and times.
+
+    Args:
+        count: how many masters there are, 1 to 15. Default 3.
+
+    Raises:
+        ConfigurationError: there cannot be that many masters.
+    """
+
+    def __init__(self, count: int = 3) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+            raise ConfigurationError(f"masters: a number from 1 to {MOST} is needed, or MemoryMasters; got {count!r}")
+        self.timeline = Timeline()
+        self.list = [MemoryMaster(index, self.timeline) for index in range(count)]
+        self.random = random.Random(0)
+        self._diallers: weakref.WeakSet[MemoryDialler] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join([master.address for master in self.list])}>"
+
+    def now(self) -> float:
+        """Return the wall clock of the masters and of all their clients, in seconds since 1970."""
+        return self.timeline.clock.wall_us() / 1_000_000
+
+    def clear(self) -> None:
+        """Remove all keys but the guard's markers, with their locks, whoever holds them."""
+        with self.timeline.monitor:
+            for master in self.list:
+                master.clear(MARKER)
+            self.timeline.settle()
+
+    def forget(self, token: bytes) -> None:
+        """Have every master forget the holder with this token."""
+        with self.timeline.monitor:
+            for master in self.list:
+                master.forget(token)
+            self.timeline.settle()
+
+    @contextlib.contextmanager
+    def broken_quorum(self) -> Iterator[None]:
+        """Have so many masters refuse all connections that no quorum is left; afterwards they are back, with all keys.
+
+        Masters that are down already stay down.
+        """
+        stopped = [master for master in self.list[: quorum_of(len(self.list))] if master.up]
+        with self.timeline.monitor:
+            for master in stopped:
+                master.stop()
+            self.timeline.settle()
+        try:
+            yield
+        finally:
+            with self.timeline.monitor:
+                for master in stopped:
+                    master.up = True
+                for dialler in list(self._diallers):
+                    dialler.hurry_all()
+                self.timeline.settle()
+
+    def draw_tokens(self) -> list[bytes]:
+        """Return tokens that no other client of these masters has."""
+        return [b"%032x" % self.random.getrandbits(128) for _ in range(TOGETHER)]
+
+    def serve(self) -> bool:
+        """Have each master answer what has come; return whether any byte went either way."""
+        return any([master.serve() for master in self.list])
+
+    def dialler(
+        self,
+        masters: list[Master],
+        timeout: float,
+        ready: Callable[[int, Connection], None],
+        failed: Callable[[int, Exception], None],
+        tracking: bool = True,
+    ) -> MemoryDialler:
+        """Make what one client dials with. The arguments are those of `redlatch.wire.connect.Dialler`."""
+        made = MemoryDialler(self.timeline, masters, ready, failed, tracking)
+        self._diallers.add(made)
+        return made
+
+
+class MemoryDialler:
+    """Dials masters in memory at virtual times, as `redlatch.wire.connect.Dialler` does in threads."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        masters: list[Master],
+        ready: Callable[[int, Connection], None],
+        failed: Callable[[int, Exception], None],
+        tracking: bool,
+    ) -> None:
+        self._timeline = timeline
+        self._masters = masters
+        self._ready, self._failed = ready, failed
+        self._tracking = tracking
+        self._closed = False
+        # By master: the pause that goes before its next try, and the handshake.
+        self._pending: dict[int, tuple[float, GuardHandshake | None]] = {}
+
+    def start(self, index: int, pause: float = 0.0, handshake: GuardHandshake | None = None) -> None:
+        """Begin to dial master `index`, after `pause` seconds."""
+        self._pending[index] = tries = pause, handshake
+        self._timeline.at(self._timeline.clock.now() + int(pause * SECOND), partial(self._try, index, tries))
+
+    def _try(self, index: int, tries: tuple[float, GuardHandshake | None]) -> None:
+        if self._closed or self._pending.get(index) is not tries:
+            return
+        del self._pending[index]
+        pause, handshake = tries
+        master = self._masters[index]
+        assert isinstance(master, MemoryMaster)
+        try:
+            connection = master.dial(handshake, self._tracking)
+        except OSError as error:
+            self._failed(index, error)
+            self.start(index, longer(pause), handshake and handshake.repeated())
+        else:
+            self._ready(index, connection)
+
+    def hurry(self, index: int) -> None:
+        """Have master `index` dialled now, if it is being dialled."""
+        if index in self._pending:
+            self.start(index, 0.0, self._pending[index][1])
+
+    def hurry_all(self) -> None:
+        """Have every master dialled now that is being dialled."""
+        for index in list(self._pending):
+            self.hurry(index)
+
+    def close(self) -> None:
+        """Stop dialling; harmless when repeated."""
+        self._closed = True

@@ -1,0 +1,105 @@
+"""Who takes part in virtual time: the threads and tasks that have used a client, and whether they are at work."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import weakref
+from collections.abc import Collection
+from types import CodeType
+from typing import Any
+
+# How time passes: it jumps, it jumps after a moment, it passes as fast as real time, or it stands still.
+JUMP, QUIET, REAL, STILL = range(4)
+
+# A thread whose innermost frame is in one of these modules waits for another thread.
+WAITING = frozenset(["threading", "queue", "selectors", "concurrent.futures.thread", "concurrent.futures._base"])
+
+# The same for a task and other tasks; only "sleep" waits for real time.
+WAITING_TASKS = frozenset(["locks", "queues", "taskgroups", "tasks", "timeouts"])
+
+
+class Parties:
+    """The parties of one timeline."""
+
+    def __init__(self) -> None:
+        self._outside: set[int] = set()
+        self._inside: set[int] = set()
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+
+    def enter(self) -> None:
+        """Note that the calling thread begins a call, with its task if it has one."""
+        self.go_on(threading.get_ident())
+        self.note_task()
+
+    def note_task(self) -> None:
+        """Note that the calling task takes part from now on."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            # This thread runs no event loop.
+            return
+        if task is not None:
+            self._tasks.add(task)
+
+    def go_on(self, thread: int) -> None:
+        """Note that a thread is in a call, and does not wait."""
+        self._outside.discard(thread)
+        self._inside.add(thread)
+
+    def go_out(self, thread: int) -> None:
+        """Note that a thread is in no call, and may be at work."""
+        self._inside.discard(thread)
+        self._outside.add(thread)
+
+    def rest(self, thread: int) -> None:
+        """Note that a thread waits in a call, or that its event loop is idle."""
+        self._inside.discard(thread)
+        self._outside.discard(thread)
+
+    def pace(self) -> int:
+        """Return how time passes, as far as the threads decide that."""
+        if not (self._inside or self._outside):
+            return JUMP
+        frames = sys._current_frames()
+        self._inside.intersection_update(frames)
+        self._outside.intersection_update(frames)
+        if self._inside:
+            return STILL
+        modules = [frames[thread].f_globals.get("__name__") for thread in self._outside]
+        if not modules:
+            return JUMP
+        return QUIET if all([module in WAITING for module in modules]) else REAL
+
+    def pace_of_tasks(self, loop: asyncio.AbstractEventLoop, waiting: Collection[Any]) -> int:
+        """Return how time passes, as far as the tasks of an event loop decide that, which has nothing else to do.
+
+        Args:
+            waiting: the tasks that wait in a call.
+        """
+        outside = [task for task in self._tasks if not task.done() and task.get_loop() is loop and task not in waiting]
+        return JUMP if all([_waits_for_tasks(task) for task in outside]) else REAL
+
+
+def _waits_for_tasks(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task only waits for other tasks."""
+    # This is private, but anyio relies on it, too. Without it the task counts as at work.
+    future = getattr(task, "_fut_waiter", None)
+    # A gathering future has `_children`.
+    if isinstance(future, asyncio.Task) or hasattr(future, "_children"):
+        return True
+    code = _innermost(task.get_coro())
+    if code is None:
+        return False
+    package, _, module = code.co_filename.removesuffix(".py").replace("\\", "/").rpartition("/")
+    return package.endswith("asyncio") and module in WAITING_TASKS and code.co_name != "sleep"
+
+
+def _innermost(coroutine: Any) -> CodeType | None:
+    """Return the code of the coroutine in which a task is suspended."""
+    code = None
+    while coroutine is not None:
+        code = getattr(coroutine, "cr_code", getattr(coroutine, "gi_code", code))
+        coroutine = getattr(coroutine, "cr_await", getattr(coroutine, "gi_yieldfrom", None))
+    return code

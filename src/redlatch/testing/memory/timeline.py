@@ -1,0 +1,275 @@
+"""Virtual time for threads and tasks: it stands still while any of them is at work, and jumps when all of them wait.
+
+A party is a thread that has used a client. Time jumps to whatever is due next
+
+  * at once, if each party waits in a call of a client;
+  * after a moment of real time, if the others only wait for threads (a join, an Event, a Future, a queue). One of them
+    may have been about to go on.
+
+If a party is at work outside, or sleeps, time passes as fast as real time. So a caller that waits for a lock gets it
+if the holder releases it soon, as with real servers. A party that has ended does not count.
+
+Everything here runs inside the monitor, which a thread leaves while it waits. Only reports of lost locks run outside,
+because they are the user's code. `parties` says which threads and tasks are at work.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from redlatch.testing.memory.clock import VirtualClock
+from redlatch.testing.memory.parties import JUMP, QUIET, REAL, Parties
+from redlatch.votes.units import SECOND, UNBOUNDED
+
+# Real seconds after which a waiting thread looks again, and how many such naps are a moment.
+NAP = 0.005
+QUIET_NAPS = 4
+
+# Longer real pauses are not time that passes: the process was stopped.
+LONGEST_FLOW_NS = 50_000_000
+
+# How far time may jump beyond all timeouts, and beyond the ttl of all locks, while no call begins or ends.
+LONGEST_JUMP_NS = 600 * SECOND
+
+FOR_EVER = "nobody would ever go on here: all callers wait without a timeout, and none of them releases anything"
+
+
+class Actor(Protocol):
+    """What acts when it is due: the driver of one client.
+
+    Attributes:
+        due_ns: when to call `attend`, in nanoseconds since boot.
+    """
+
+    due_ns: int
+
+    def turn(self) -> bool:
+        """Exchange bytes with the masters; return whether there were any."""
+
+    def attend(self) -> None:
+        """Do what is due for held locks."""
+
+    def has_reports(self) -> bool:
+        """Return whether a lost lock was not reported yet."""
+
+    def report(self) -> None:
+        """Report lost locks; called outside the monitor."""
+
+
+class Wait:
+    """What one caller waits for.
+
+    Args:
+        done: whether it has come.
+        until_ns: when the wait ends in any case, in nanoseconds since boot.
+
+    Attributes:
+        thread, task: the party that waits; None for a wait of a client itself.
+        wake: called once, when the wait is over.
+        error: what the caller must raise instead of going on.
+    """
+
+    def __init__(self, done: Callable[[], bool], until_ns: int) -> None:
+        self.done = done
+        self.until_ns = until_ns
+        self.thread: int | None = None
+        self.task: Any = None
+        self.wake: Callable[[], object] | None = None
+        self.over = False
+        self.error: Exception | None = None
+
+
+class Timeline:
+    """The time of some masters and of all their clients.
+
+    Attributes:
+        clock: shows the time.
+        monitor: a thread that changes anything has it.
+        parties: the threads and tasks that use the clients.
+        stirs: counts the calls that began or ended.
+        wakes: counts the waits that ended.
+    """
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.monitor = threading.RLock()
+        self.parties = Parties()
+        self.stirs = self.wakes = 0
+        self._woken = threading.Condition(self.monitor)
+        self._actors: list[Callable[[], Actor | None]] = []
+        self._waits: list[Wait] = []
+        self._events: list[tuple[int, int, Callable[[], object]]] = []
+        self._made = 0
+        # Whether bytes, or connections, may be under way.
+        self._dirty = False
+        self._naps = 0
+        self._napped_ns = self._flowed_ns = self._farthest_ns = 0
+
+    # --- what happens, and when ----------------------------------------------------------------------------
+
+    def join(self, actor: Callable[[], Actor | None]) -> None:
+        """Add an actor, by a weak reference."""
+        with self.monitor:
+            self._actors = [known for known in self._actors if known() is not None] + [actor]
+
+    def at(self, due_ns: int, call: Callable[[], object]) -> None:
+        """Call something at a time."""
+        self._made += 1
+        heapq.heappush(self._events, (due_ns, self._made, call))
+
+    def note_timeout(self, until_ns: int) -> None:
+        """Note that a caller waits, or that a lock lives, until then at the latest."""
+        self._farthest_ns = max(self._farthest_ns, until_ns)
+
+    def stir(self) -> None:
+        """Note that a call begins or ends."""
+        self.stirs += 1
+        self._naps = 0
+        self.note_timeout(self.clock.now())
+
+    def touch(self) -> None:
+        """Note that bytes were written, or that a connection was made or closed."""
+        self._dirty = True
+
+    def settle(self) -> None:
+        """Let masters and clients exchange bytes until none is under way; then wake the callers that may go on."""
+        while self._run_events() or self._dirty:
+            self._dirty = False
+            for actor in self._present():
+                if actor.turn():
+                    self._dirty = True
+        self._wake()
+
+    def _run_events(self) -> bool:
+        """Run the events that are due; return whether there were any."""
+        ran, now = False, self.clock.now()
+        while self._events and self._events[0][0] <= now:
+            heapq.heappop(self._events)[2]()
+            ran = True
+        return ran
+
+    def _present(self) -> list[Actor]:
+        return [actor for reference in self._actors if (actor := reference()) is not None]
+
+    def _wake(self) -> None:
+        """End the waits whose time or whose reason has come."""
+        for wait in list(self._waits):
+            if not wait.over and (wait.done() or wait.until_ns <= self.clock.now()):
+                self._end(wait)
+
+    def _end(self, wait: Wait) -> None:
+        self._waits.remove(wait)
+        wait.over = True
+        self.wakes += 1
+        if wait.thread is not None:
+            self.parties.go_on(wait.thread)
+        if wait.wake is not None:
+            wait.wake()
+        self._woken.notify_all()
+
+    def report(self) -> None:
+        """Report lost locks. Call it outside the monitor."""
+        for actor in self._present():
+            actor.report()
+
+    # --- moving --------------------------------------------------------------------------------------------
+
+    def move(self) -> None:
+        """Go on to what is due next. If nobody would ever be served, end the waits with an error."""
+        due_ns = self._next_ns()
+        if due_ns > self._farthest_ns + LONGEST_JUMP_NS:
+            for wait in [wait for wait in self._waits if wait.thread is not None]:
+                wait.error = RuntimeError(FOR_EVER)
+                self._end(wait)
+        else:
+            self._step_to(due_ns)
+
+    def flow(self) -> None:
+        """Let as much time pass as has really passed since the last call."""
+        real_ns = time.monotonic_ns()
+        passed_ns, self._flowed_ns = real_ns - self._flowed_ns, real_ns
+        if passed_ns > LONGEST_FLOW_NS:
+            return
+        until_ns = self.clock.now() + passed_ns
+        while self._next_ns() <= until_ns:
+            self._step_to(self._next_ns())
+        self.clock.move_to(until_ns)
+
+    def _next_ns(self) -> int:
+        """Return when something is due next; UNBOUNDED if never."""
+        due = [wait.until_ns for wait in self._waits] + [actor.due_ns for actor in self._present()]
+        return min([*due, *[event[0] for event in self._events[:1]]], default=UNBOUNDED)
+
+    def _step_to(self, due_ns: int) -> None:
+        self.clock.move_to(due_ns)
+        self.settle()
+        for actor in self._present():
+            if actor.due_ns <= self.clock.now():
+                actor.attend()
+        self.settle()
+
+    # --- waiting -------------------------------------------------------------------------------------------
+
+    def add(self, wait: Wait) -> None:
+        """Add a wait; its party stops working. It may be over at once."""
+        self._waits.append(wait)
+        self._wake()
+
+    def remove(self, wait: Wait) -> None:
+        """Remove a wait whose caller has given up."""
+        if not wait.over:
+            self._end(wait)
+
+    def rest(self, wait: Wait) -> None:
+        """Wait in this thread, which has entered the monitor once.
+
+        Raises:
+            RuntimeError: nobody would ever be served.
+        """
+        wait.thread = threading.get_ident()
+        self.parties.rest(wait.thread)
+        self.add(wait)
+        try:
+            while not wait.over:
+                if not self.moves(self.parties.pace()):
+                    self._woken.wait(NAP)
+                    self.nap()
+                self._report_outside(wait)
+        finally:
+            self.remove(wait)
+        if wait.error is not None:
+            raise wait.error
+
+    def moves(self, pace: int) -> bool:
+        """Move if the pace of the parties allows it; return whether it did. Otherwise the caller takes a nap."""
+        if pace == JUMP or (pace == QUIET and self._naps >= QUIET_NAPS):
+            self.move()
+            return True
+        if pace == REAL:
+            self.flow()
+        return False
+
+    def nap(self) -> None:
+        """Count a nap. Those of several parties at the same time are one."""
+        real_ns = time.monotonic_ns()
+        if real_ns - self._napped_ns >= NAP * SECOND / 2:
+            self._napped_ns = real_ns
+            self._naps += 1
+
+    def _report_outside(self, wait: Wait) -> None:
+        """Report lost locks in a thread that waits. While it does, it is at work."""
+        assert wait.thread is not None
+        if not any([actor.has_reports() for actor in self._present()]):
+            return
+        self.parties.go_out(wait.thread)
+        self.monitor.release()
+        try:
+            self.report()
+        finally:
+            self.monitor.acquire()
+        if not wait.over:
+            self.parties.rest(wait.thread)
