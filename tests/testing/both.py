@@ -30,8 +30,8 @@ class Both:
 
     def __init__(self, face: str) -> None:
         self.face = face
-        self.memory: type[Any] = MemoryClient if face == "threads" else AsyncMemoryClient
-        self.real: type[Any] = Client if face == "threads" else AsyncClient
+        self.memory: Callable[..., Any] = MemoryClient if face == "threads" else AsyncMemoryClient
+        self.real: Callable[..., Any] = Client if face == "threads" else AsyncClient
 
     def run(self, scenario: Coroutine[Any, Any, T]) -> T:
         """Run a scenario to its end."""

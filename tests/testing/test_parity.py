@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from redlatch import impl
-from redlatch.testing import Masters, masters
+from redlatch.testing import Masters, clear, masters
 from testing.both import FACES, Both, done, enter, leave, outcome
 
 
@@ -87,7 +87,7 @@ async def kinds(world: World) -> list[str]:
     found += [await outcome(reader.holder), await outcome(reader.release), await outcome(writer.acquire)]
     found += [await outcome(lambda: theirs.read().acquire(blocking=False)), await outcome(writer.release)]
     places = [client.semaphore("s", 2), other.semaphore("s", 2), other.semaphore("s", 2)]
-    found += [await outcome(lambda place=place: place.acquire(blocking=False)) for place in places]
+    found += [await outcome(partial(place.acquire, blocking=False)) for place in places]
     found += [await outcome(places[0].locked), await outcome(places[0].release), await outcome(places[2].locked)]
     again = client.rlock("r")
     found += [await outcome(again.acquire), await outcome(again.acquire), await outcome(again.release)]
@@ -125,7 +125,9 @@ async def closed(world: World) -> list[str]:
     return found
 
 
-SCENES = (plain, lost, kinds, meetings, closed)
+Scene = Callable[[World], Coroutine[Any, Any, list[str]]]
+
+SCENES: tuple[Scene, ...] = (plain, lost, kinds, meetings, closed)
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +153,13 @@ def in_memory(both: Both) -> World:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_scene_has_the_same_outcomes_in_memory(both: Both, scene: Callable[[World], Any], fleet: Masters) -> None:
+def test_a_scene_has_the_same_outcomes_in_memory(both: Both, scene: Scene, fleet: Masters) -> None:
     async def play(make: Callable[[], World]) -> list[str]:
         world = make()
         try:
-            found: list[str] = await scene(world)
-            return found
+            return await scene(world)
         finally:
             await world.close()
-
-    from redlatch.testing import clear
 
     expected = both.run(play(partial(on_servers, both, fleet.urls)))
     clear(fleet.urls)

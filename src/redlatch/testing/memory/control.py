@@ -15,9 +15,11 @@ from redlatch.locks.lock import BaseLock
 from redlatch.locks.multi import BaseMultiLock
 from redlatch.locks.reentrant import BaseRLock
 from redlatch.masters.master import Master
+from redlatch.quorum.claim import HELD
 from redlatch.quorum.policy import Fences, Policy
 from redlatch.quorum.tokens import Tokens
 from redlatch.testing.memory.masters import MemoryMasters
+from redlatch.votes.commands import FULL_TEXT
 from redlatch.votes.label import label_of
 
 # What `holder` says of those who hold a name for a test.
@@ -28,17 +30,20 @@ class Held:
     """A name that somebody else holds for a test; `hold` makes it. The end of a ``with`` releases it.
 
     Args:
-        lock: the lock of the other client, which is held.
-        close: ends the other client.
+        memory: the masters.
+        client: the other client.
+        lock: its lock, which is held.
 
     Attributes:
         name: the name that is held.
     """
 
-    def __init__(self, lock: Any, close: Callable[[], None]) -> None:
+    def __init__(self, memory: MemoryMasters, client: Any, lock: Any) -> None:
         self.name: str | bytes = lock.name
+        self._memory = memory
+        self._client = client
         self._lock = lock
-        self._close = close
+        memory.held.add(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._lock!r}>"
@@ -49,9 +54,11 @@ class Held:
 
     def release(self) -> None:
         """Release the name; waiters get it at once. A later call changes nothing, nor does one after the ttl."""
-        if self.remaining():
-            self._lock.release()
-        self._close()
+        if self in self._memory.held:
+            self._memory.held.discard(self)
+            if self.remaining():
+                self._lock.release()
+            self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +105,7 @@ class MemoryControl(BaseClient):
         except BaseException:
             stranger.close()
             raise
-        return Held(lock, stranger.close)
+        return Held(self.memory, stranger, lock)
 
     def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> None:
         """Have all masters forget that a lock is held, as after a loss of their memory. Its name is free then.
@@ -112,12 +119,12 @@ class MemoryControl(BaseClient):
         Raises:
             NotOwned: the lock is not held.
         """
-        held = _parts_of(lock)
-        tokens = [part.token for part in held if part is not None]
-        if not tokens or None in tokens:
+        holds = [part._hold for part in _parts_of(lock) if part is not None]
+        if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")
-        for token in tokens:
-            self.memory.forget(token)
+        for hold in holds:
+            # What its release does removes a holder of any kind, and no other one.
+            self.memory.perform(hold.kind.releasing(hold.key, hold.lease).payload(FULL_TEXT))
 
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager during which a majority of the masters refuses all connections.

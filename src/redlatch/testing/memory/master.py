@@ -186,14 +186,12 @@ class MemoryMaster(Master):
             self._tracked.setdefault(words[1], {})[line] = None
         return encode(reply)
 
-    def forget(self, token: bytes) -> None:
-        """Remove a token wherever it is a value, or a member of a collection."""
-        for key, value in list(self.keys.values.items()):
-            if value == token:
-                self.keys.execute([b"DEL", key])
-            elif isinstance(value, dict) and token in value:
-                remove = b"ZREM" if type(value) is dict else b"HDEL"
-                self.keys.execute([remove, key, token])
+    def perform(self, payload: bytes) -> None:
+        """Perform commands that come from no client."""
+        reader = Reader()
+        reader.feed(payload)
+        while (words := reader.gets()) is not False:
+            self.keys.execute(words)
 
     def clear(self, marker: bytes) -> None:
         """Remove all keys but those that end with `marker`."""

@@ -43,6 +43,8 @@ class MemoryMasters:
         self.timeline = Timeline()
         self.list = [MemoryMaster(index, self.timeline) for index in range(count)]
         self.random = random.Random(0)
+        # What somebody else holds: without a reference, a lock is not renewed any more.
+        self.held: set[object] = set()
         self._diallers: weakref.WeakSet[MemoryDialler] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -59,11 +61,11 @@ class MemoryMasters:
                 master.clear(MARKER)
             self.timeline.settle()
 
-    def forget(self, token: bytes) -> None:
-        """Have every master forget the holder with this token."""
+    def perform(self, payload: bytes) -> None:
+        """Have every master perform commands that come from no client."""
         with self.timeline.monitor:
             for master in self.list:
-                master.forget(token)
+                master.perform(payload)
             self.timeline.settle()
 
     @contextlib.contextmanager

@@ -102,6 +102,8 @@ class Timeline:
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
+        # What each thread waits for in a call that blocks. An `on_lost` in such a wait may wait, too.
+        self._innermost: dict[int, Wait] = {}
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._made = 0
         # Whether bytes, or connections, may be under way.
@@ -165,7 +167,7 @@ class Timeline:
         self._waits.remove(wait)
         wait.over = True
         self.wakes += 1
-        if wait.thread is not None:
+        if wait.thread is not None and self._innermost.get(wait.thread, wait) is wait:
             self.parties.go_on(wait.thread)
         if wait.wake is not None:
             wait.wake()
@@ -230,8 +232,9 @@ class Timeline:
         Raises:
             RuntimeError: nobody would ever be served.
         """
-        wait.thread = threading.get_ident()
-        self.parties.rest(wait.thread)
+        wait.thread = me = threading.get_ident()
+        outer, self._innermost[me] = self._innermost.get(me), wait
+        self.parties.rest(me)
         self.add(wait)
         try:
             while not wait.over:
@@ -241,6 +244,9 @@ class Timeline:
                 self._report_outside(wait)
         finally:
             self.remove(wait)
+            del self._innermost[me]
+            if outer is not None:
+                self._innermost[me] = outer
         if wait.error is not None:
             raise wait.error
 
@@ -271,5 +277,4 @@ class Timeline:
             self.report()
         finally:
             self.monitor.acquire()
-        if not wait.over:
-            self.parties.rest(wait.thread)
+            (self.parties.go_on if wait.over else self.parties.rest)(wait.thread)
