@@ -178,6 +178,24 @@ def test_the_masters_lose_a_lock_of_any_kind(both: Both, kind: str) -> None:
     both.run(scenario())
 
 
+def test_the_masters_lose_all_holders_of_a_name(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory(prefix="app:")
+        await done(client.lock("a").acquire())
+        await done(client.lock("ab").acquire())
+        await done(client.semaphore("s", 1).acquire())
+        for name in ("a", "s"):
+            client.lose(name)
+            with pytest.raises(NotOwned, match=f"nobody holds '{name}'"):
+                client.lose(name)
+        other = both.memory(client.memory, prefix="app:")
+        assert await done(other.lock("a").acquire(blocking=False))
+        assert await done(other.semaphore("s", 1).acquire(blocking=False))
+        assert not await done(other.lock("ab").acquire(blocking=False))
+
+    both.run(scenario())
+
+
 def test_a_lock_that_is_not_held_cannot_be_lost(both: Both) -> None:
     client = both.memory()
     for lock in (client.lock("a"), client.rlock("a"), client.multi_lock(["a", "b"])):

@@ -107,18 +107,23 @@ class MemoryControl(BaseClient):
             raise
         return Held(self.memory, stranger, lock)
 
-    def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any]) -> None:
+    def lose(self, lock: BaseLock | BaseMultiLock | BaseRLock[Any] | str | bytes) -> None:
         """Have all masters forget that a lock is held, as after a loss of their memory. Its name is free then.
 
         The holder learns it as from real masters: by its next `extend` or `release`, or by the next renewal, which is
         due a third of the ttl after the last one.
 
         Args:
-            lock: a lock of any kind that is held; for a re-entrant one, by the calling thread or task.
+            lock: a lock of any kind that is held; for a re-entrant one, by the calling thread or task. A name stands
+                for all holders of it, of any client with the prefix of this one.
 
         Raises:
             NotOwned: the lock is not held.
         """
+        if isinstance(lock, (str, bytes)):
+            if not self.memory.forget(self._key_of(self._prefix, lock)):
+                raise NotOwned(f"nobody holds {lock!r}", name=lock)
+            return
         holds = [part._hold for part in _parts_of(lock) if part is not None]
         if not holds or any([hold.state != HELD for hold in holds]):
             raise NotOwned(f"{lock!r} is not held")

@@ -193,6 +193,11 @@ class MemoryMaster(Master):
         while (words := reader.gets()) is not False:
             self.keys.execute(words)
 
+    def forget(self, key: bytes) -> bool:
+        """Remove a key, and those that have it before a NUL; return whether there were any."""
+        known = [other for other in self.keys.values if other == key or other.startswith(key + b"\0")]
+        return bool(self.keys.execute([b"DEL", *known]))
+
     def clear(self, marker: bytes) -> None:
         """Remove all keys but those that end with `marker`."""
         for key in [key for key in self.keys.values if not key.endswith(marker)]:

@@ -68,6 +68,13 @@ class MemoryMasters:
                 master.perform(payload)
             self.timeline.settle()
 
+    def forget(self, key: bytes) -> bool:
+        """Have every master forget a key, and all keys of other kinds of locks on the name; return whether any had."""
+        with self.timeline.monitor:
+            forgotten = [master.forget(key) for master in self.list]
+            self.timeline.settle()
+        return any(forgotten)
+
     @contextlib.contextmanager
     def broken_quorum(self) -> Iterator[None]:
         """Have so many masters refuse all connections that no quorum is left; afterwards they are back, with all keys.
