@@ -10,6 +10,8 @@ import pytest
 from redlatch import (
     ClientClosed,
     ConfigurationError,
+    Guard,
+    Handoff,
     LockBusy,
     LockLost,
     LockTimeout,
@@ -247,6 +249,33 @@ def test_a_client_can_begin_without_a_quorum(both: Both) -> None:
         client = both.memory()
         with client.break_quorum(), pytest.raises(QuorumUnavailable):
             await done(client.lock("a").acquire())
+        assert await done(client.lock("a").acquire(blocking=False))
+
+    both.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"guard": None},
+        {"guard": Guard(max_ttl=3600), "ttl": 900.0},
+        {"wakeups": "poll"},
+        {"scripts": "watch"},
+        {"owner": ""},
+        {"handoff": Handoff(count=0), "max_waiters": 3, "wait_release": False},
+    ],
+    ids=str,
+)
+def test_the_options_of_a_client_work(both: Both, options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        client = both.memory(prefix="app:", **options)
+        lock = client.lock("a")
+        held, began = client.hold("a", ttl=40), client.memory.now()
+        assert not await done(lock.acquire(timeout=5))
+        await enter(lock)
+        assert client.memory.now() - began == pytest.approx(40, abs=1.1)
+        assert not held.remaining()
+        await leave(lock)
         assert await done(client.lock("a").acquire(blocking=False))
 
     both.run(scenario())

@@ -217,6 +217,25 @@ def test_time_jumps_while_all_tasks_wait(implementation: impl.Implementation) ->
     asyncio.run(scenario())
 
 
+def test_tasks_may_wait_in_the_calls_of_several_clients(implementation: impl.Implementation) -> None:
+    async def scenario() -> None:
+        first = AsyncMemoryClient()
+        second = AsyncMemoryClient(first.memory)
+        held, began = first.hold("a"), first.memory.now()
+
+        async def release() -> None:
+            await second.advance(LONG / 2)
+            held.release()
+
+        releasing = asyncio.create_task(release())
+        assert not await second.lock("a").acquire(timeout=LONG / 3)
+        assert await first.lock("a").acquire(timeout=LONG)
+        assert first.memory.now() - began == pytest.approx(LONG / 2, abs=1)
+        await releasing
+
+    asyncio.run(scenario())
+
+
 def test_time_passes_as_real_time_does_while_a_task_sleeps(implementation: impl.Implementation) -> None:
     async def scenario() -> None:
         client = AsyncMemoryClient()

@@ -64,8 +64,8 @@ class IdleWatch:
             self._loop.call_soon(self._turn)
             return
         timeline.parties.rest(threading.get_ident())
-        waiting = {wait.task for wait in self._waits}
-        pace = max(timeline.parties.pace(), timeline.parties.pace_of_tasks(self._loop, waiting))
+        of_tasks = timeline.parties.pace_of_tasks(self._loop, timeline.waiting_tasks())
+        pace = max(timeline.parties.pace(), of_tasks)
         if timeline.moves(pace):
             self._loop.call_soon(self._turn)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections import deque
 from functools import partial
@@ -17,6 +18,7 @@ from redlatch.testing.memory.keyspace import OK, READS, Keyspace
 from redlatch.testing.memory.lua import Refusal, Status
 from redlatch.testing.memory.timeline import Timeline
 from redlatch.votes import scripts
+from redlatch.votes.units import UNBOUNDED
 from redlatch.wire.connect import Connection
 from redlatch.wire.scripting import SCRIPTS
 from redlatch.wire.traits import Traits
@@ -29,11 +31,17 @@ class Line:
     """The master's end of one connection.
 
     It owns a bare descriptor: the garbage collector would warn of a socket object that nobody has closed.
+
+    Args:
+        sock: one end of a socket pair.
+        poll: in which this end stands while it is open.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, poll: select.poll) -> None:
         sock.setblocking(False)
         self._fd = sock.detach()
+        self._poll = poll
+        poll.register(self._fd, select.POLLIN)
         self._unsent: deque[bytes] = deque()
         self.reader = Reader()
         # Whether the master tracks the key of the next read.
@@ -43,22 +51,24 @@ class Line:
         self.close()
 
     @property
-    def open(self) -> bool:
-        """Whether neither end is known to be closed."""
-        return self._fd >= 0
+    def fd(self) -> int:
+        """The descriptor; -1 if an end is known to be closed."""
+        return self._fd
 
     def close(self) -> None:
         """Close this end; harmless when repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            self._poll.unregister(fd)
             os.close(fd)
 
     def receive(self) -> list[list[bytes]]:
-        """Return the commands that have come; close this end if the client has closed the other one."""
+        """Return the commands that have come, at least some bytes; close this end if the client has closed its end."""
         try:
             data = os.read(self._fd, RECEIVE_BYTES)
-        except BlockingIOError:
-            return []
+        except ConnectionResetError:
+            # The client has closed its end before it has read everything.
+            data = b""
         if not data:
             self.close()
             return []
@@ -73,7 +83,7 @@ class Line:
         if data:
             self._unsent.append(data)
         sent = False
-        while self._unsent and self.open:
+        while self._unsent and self._fd >= 0:
             try:
                 size = os.write(self._fd, self._unsent[0])
             except BlockingIOError:
@@ -110,8 +120,11 @@ class MemoryMaster(Master):
         self._index = index
         self._timeline = timeline
         self._lines: list[Line] = []
+        self._poll = select.poll()
         self._tracked: dict[bytes, dict[Line, None]] = {}
         self._asking: Line | None = None
+        # When each key is to be looked at: it may have expired by then.
+        self._looked_at: dict[bytes, int] = {}
         self.keys = Keyspace(timeline.clock.wall_us, self._changed, frozenset([b"delifeq"]))
         self.keys.scripts.update({script.sha: script.text for script in SCRIPTS})
 
@@ -133,7 +146,7 @@ class MemoryMaster(Master):
             traits.report = self._shake(handshake, traits.run_id)
         near, far = socket.socketpair()
         near.setblocking(False)
-        self._lines.append(Line(far))
+        self._lines.append(Line(far, self._poll))
         return Connection(near, traits)
 
     def _info(self) -> dict[str, str]:
@@ -164,12 +177,13 @@ class MemoryMaster(Master):
 
     def serve(self) -> bool:
         """Answer the commands that have come; return whether any byte went either way."""
-        busy = False
+        busy, ready = False, {fd for fd, _ in self._poll.poll(0)}
         for line in self._lines:
-            commands = line.receive() if line.open else []
+            commands = line.receive() if line.fd in ready else []
             replies = [self._answer(line, words) for words in commands]
             busy = line.send(b"".join(replies)) or bool(commands) or busy
-        self._lines = [line for line in self._lines if line.open]
+        if ready:
+            self._lines = [line for line in self._lines if line.fd >= 0]
         return busy
 
     def _answer(self, line: Line, words: list[bytes]) -> bytes:
@@ -209,14 +223,27 @@ class MemoryMaster(Master):
         The client that changed the key gets no push (NOLOOP).
         """
         assert key is not None, "nobody flushes a master in memory"
-        over_ms = self.keys.over.get(key)
-        if over_ms is not None:
-            self._timeline.at(self._timeline.clock.first_ns(over_ms), partial(self.keys.expire, key))
+        self._expire_later(key)
         push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (len(key), key)
         for line in self._tracked.pop(key, ()):
             if line is not self._asking:
                 line.send(push)
                 self._timeline.touch()
+
+    def _expire_later(self, key: bytes) -> None:
+        """Have a key expire when its ttl is over, unless that is to be looked at before."""
+        over_ms = self.keys.over.get(key)
+        if over_ms is not None:
+            due_ns = self._timeline.clock.first_ns(over_ms)
+            if due_ns < self._looked_at.get(key, UNBOUNDED):
+                self._looked_at[key] = due_ns
+                self._timeline.at(due_ns, partial(self._expire, key, due_ns))
+
+    def _expire(self, key: bytes, due_ns: int) -> None:
+        if self._looked_at.get(key) == due_ns:
+            del self._looked_at[key]
+            self.keys.expire(key)
+            self._expire_later(key)
 
 
 def encode(reply: Any) -> bytes:

@@ -125,7 +125,8 @@ class Timeline:
 
     def note_timeout(self, until_ns: int) -> None:
         """Note that a caller waits, or that a lock lives, until then at the latest."""
-        self._farthest_ns = max(self._farthest_ns, until_ns)
+        with self.monitor:
+            self._farthest_ns = max(self._farthest_ns, until_ns)
 
     def stir(self) -> None:
         """Note that a call begins or ends."""
@@ -220,6 +221,10 @@ class Timeline:
         """Add a wait; its party stops working. It may be over at once."""
         self._waits.append(wait)
         self._wake()
+
+    def waiting_tasks(self) -> set[Any]:
+        """Return the tasks that wait in calls, of any client."""
+        return {wait.task for wait in self._waits}
 
     def remove(self, wait: Wait) -> None:
         """Remove a wait whose caller has given up."""
