@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -288,6 +289,45 @@ def test_a_task_advances_the_time_of_another_one(implementation: impl.Implementa
         await client.advance(30)
         held.release()
         assert await waiting == pytest.approx(30, abs=0.5)
+
+    asyncio.run(scenario())
+
+
+def test_a_thread_moves_the_time_of_a_loop_that_renews_and_reports(implementation: impl.Implementation) -> None:
+    async def scenario() -> None:
+        memory, reports = MemoryClient(), []
+        client = AsyncMemoryClient(memory.memory)
+        here = threading.get_ident()
+        kept = client.lock("a", ttl=3, auto_renew=True)
+        gone = client.lock("b", ttl=3, auto_renew=True, on_lost=lambda *_: reports.append(threading.get_ident()))
+        await kept.acquire()
+        await gone.acquire()
+        await asyncio.to_thread(memory.advance, 100)
+        kept.check()
+        gone.check()
+        client.lose(gone)
+        await asyncio.to_thread(memory.advance, 100)
+        kept.check()
+        assert gone.lost.is_set() and reports == [here]
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_has_ended_does_not_stop_the_time(implementation: impl.Implementation) -> None:
+    memory, lost = MemoryClient(), []
+    client = AsyncMemoryClient(memory.memory)
+    lock = client.lock("a", on_lost=lambda _, why: lost.append(why))
+    asyncio.run(lock.acquire())
+    memory.advance(LONG)
+    assert len(lost) == 1
+    client.drop()
+
+
+def test_a_forgotten_await_names_the_call(implementation: impl.Implementation) -> None:
+    async def scenario() -> None:
+        with pytest.warns(RuntimeWarning, match="AsyncLock.acquire"):
+            AsyncMemoryClient().lock("a").acquire()  # type: ignore[unused-coroutine]
+            gc.collect()
 
     asyncio.run(scenario())
 

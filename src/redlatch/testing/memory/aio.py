@@ -21,7 +21,7 @@ from redlatch.testing.memory.idle import IdleWatch
 from redlatch.testing.memory.masters import MemoryMasters
 from redlatch.testing.memory.threads import MemoryClient, iter_wait
 from redlatch.testing.memory.timeline import Wait
-from redlatch.votes.units import SECOND
+from redlatch.votes.units import SECOND, UNBOUNDED
 
 
 class TaskMemoryDriver(MemoryDriver):
@@ -34,6 +34,7 @@ class TaskMemoryDriver(MemoryDriver):
     def __init__(self, memory: MemoryMasters, *args: Any) -> None:
         super().__init__(memory, *args)
         self.home: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._watch: IdleWatch | None = None
 
     def stands_for(self, owner: object) -> None:
@@ -41,15 +42,15 @@ class TaskMemoryDriver(MemoryDriver):
 
     def acquire(self, hold: Hold, ttl_ms: int, timeout: float | None, lock: Any) -> Coroutine[Any, Any, bool]:
         """Claim a hold and try to win its lock; as `redlatch.drivers.aio.Driver.acquire`."""
-        return self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock)
+        return _named("acquire", self.run(self.acquiring(hold, ttl_ms, timeout), hold, object(), lock))
 
     def release(self, hold: Hold, ttl_ms: int) -> Coroutine[Any, Any, Any]:
         """Release a held lock and wait for the answer."""
-        return self.run(self.releasing(hold, ttl_ms), hold)
+        return _named("release", self.run(self.releasing(hold, ttl_ms), hold))
 
     def release_nowait(self, hold: Hold, released_lock: object) -> Coroutine[Any, Any, Any]:
         """Release a held lock without waiting."""
-        return self.run(self.releasing_nowait(hold, released_lock), hold)
+        return _named("release", self.run(self.releasing_nowait(hold, released_lock), hold))
 
     async def run(self, steps: Steps, hold: Hold | None = None, ticket: object = None, lock: Any = None) -> Any:
         """Perform the effects of an iterator of `quorum`; return its answer, or whether an acquire has won.
@@ -125,6 +126,7 @@ class TaskMemoryDriver(MemoryDriver):
         loop = asyncio.get_running_loop()
         if self.home is None or self._watch is None:
             self.home, self._watch = loop, IdleWatch(self._timeline, loop)
+            self._thread = threading.get_ident()
         elif self.home is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
         return self._watch
@@ -132,22 +134,42 @@ class TaskMemoryDriver(MemoryDriver):
     # --- in the loop's thread ------------------------------------------------------------------------------
 
     def attend(self) -> None:
-        """Do what is due for held locks. If another thread moves the time, the loop does it a moment later."""
-        if self._at_home("attend"):
+        """Do what is due for held locks. If another thread moves the time, it waits until the loop has done it."""
+        if self._is_elsewhere():
+            self.due_ns = UNBOUNDED
+            self._timeline.parties.go_on(self._thread)
+            self._post(_attend)
+        else:
             super().attend()
 
     def report(self) -> None:
         """Report lost locks in the event loop."""
-        if self.has_reports() and self._at_home("report"):
+        if not self.has_reports():
+            return
+        if self._is_elsewhere():
+            self._post(_report)
+        else:
             super().report()
 
-    def _at_home(self, call: str) -> bool:
-        """Return whether this is the loop's thread, or its loop has ended; otherwise have the loop make the call."""
-        home = self.home
-        if home is None or home.is_closed() or home is running_loop():
-            return True
-        home.call_soon_threadsafe(_call, weakref.ref(self), call)
-        return False
+    def attend_late(self) -> None:
+        """Attend because another thread has moved the time."""
+        with self._timeline.monitor:
+            self.attend()
+            self._timeline.parties.go_out(self._thread)
+
+    def _is_elsewhere(self) -> bool:
+        """Return whether another thread runs the loop of this client now."""
+        return self.home is not None and self.home.is_running() and self.home is not running_loop()
+
+    def _post(self, call: Callable[[weakref.ref[TaskMemoryDriver]], None]) -> None:
+        assert self.home is not None
+        self.home.call_soon_threadsafe(call, weakref.ref(self))
+
+
+def _named(call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    """Give a coroutine the name that Python's warning of a forgotten await shows."""
+    coroutine.__qualname__ = f"AsyncLock.{call}"  # type: ignore[attr-defined]
+    return coroutine
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -158,10 +180,16 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _call(reference: weakref.ref[TaskMemoryDriver], name: str) -> None:
+def _attend(reference: weakref.ref[TaskMemoryDriver]) -> None:
     driver = reference()
     if driver is not None:
-        getattr(driver, name)()
+        driver.attend_late()
+
+
+def _report(reference: weakref.ref[TaskMemoryDriver]) -> None:
+    driver = reference()
+    if driver is not None:
+        driver.report()
 
 
 class AsyncMemoryClient(MemoryControl, AsyncClient):
