@@ -16,7 +16,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 
 import redlatch
 
-OTHER_LANGUAGES = ("sql", "yaml")
+OTHER_LANGUAGES = ("sql", "toml", "yaml")
 
 
 class Sale:
