@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redlatch.operate.markers import CannotMove
-from redlatch.testing.sentinels import wait_until
+from redlatch.testing.groups import wait_until
 from redlatch.wire.net import now_ns
 
 from .crew import Crew

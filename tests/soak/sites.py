@@ -20,7 +20,7 @@ from redlatch.masters.listed import masters_of
 from redlatch.operate.markers import Markers
 from redlatch.operate.mover import Mover
 from redlatch.testing import embedded, sentinels
-from redlatch.testing.sentinels import port_of, wait_until
+from redlatch.testing.groups import port_of, wait_until
 
 from .crew import Crew, Worker
 from .worker import Options

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from redlatch import testing
 from redlatch.testing import plugin
 
 pytest_plugins = ["pytester"]
@@ -107,3 +108,13 @@ def test_pytest_lists_the_fixtures_with_what_they_are(pytester: pytest.Pytester)
     listed = [line.partition(" -- ")[0] for line in lines if line.startswith("redlatch_")]
     assert sorted(listed) == sorted(FIXTURES)
     assert not [line for line in lines if "no docstring available" in line and "redlatch" in line]
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_a_public_name_of_the_package_is_no_module_also_after_the_import_of_all(name: str) -> None:
+    home = testing._HOMES[name]
+    program = f"import redlatch.testing.{home}; from redlatch.testing import {name}; print(type({name}).__name__)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() in ("type", "function")
+    assert name in dir(testing)
+    with pytest.raises(AttributeError, match="nonsense"):
+        testing.nonsense  # type: ignore[attr-defined]  # noqa: B018

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redlatch.testing.cleaning import clear
     from redlatch.testing.embedded import Masters, find_server, masters
+    from redlatch.testing.groups import Sentinels, sentinels
     from redlatch.testing.memory.aio import AsyncMemoryClient
     from redlatch.testing.memory.control import Held
     from redlatch.testing.memory.masters import MemoryMasters
     from redlatch.testing.memory.threads import MemoryClient
-    from redlatch.testing.sentinels import Sentinels, sentinels
 
 _HOMES = {
     "AsyncMemoryClient": "memory.aio",
@@ -24,11 +24,11 @@ _HOMES = {
     "Masters": "embedded",
     "MemoryClient": "memory.threads",
     "MemoryMasters": "memory.masters",
-    "Sentinels": "sentinels",
+    "Sentinels": "groups",
     "clear": "cleaning",
     "find_server": "embedded",
     "masters": "embedded",
-    "sentinels": "sentinels",
+    "sentinels": "groups",
 }
 
 __all__ = [
