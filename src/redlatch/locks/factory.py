@@ -90,6 +90,8 @@ class BaseClient:
         self._timeout = config.seconds_of("timeout", timeout)
         self._prefix = prefix_of(prefix)
         self._owner = identity.owner_name(owner)
+        # A marker is of all clients of a host, not of one process.
+        self._marks_as = owner or socket.gethostname()
         self._label = partial(identity.label_of_now, owner)
         self._scripts = scripts_of(scripts)
         # The options that a lock may have, by name.
@@ -172,7 +174,7 @@ class BaseClient:
             fences.now,
             policy.random,
             fences.mark,
-            owner=self._owner or socket.gethostname(),
+            owner=self._marks_as,
         )
 
     def _successor_of(self, masters: object, guard: Guard | None) -> Successor | None:
