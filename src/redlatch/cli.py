@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "redlatch.run.command",
     "status": "redlatch.operate.command",
     "unlock": "redlatch.operate.held",
+    "top": "redlatch.operate.top",
     "doctor": "redlatch.operate.command",
     "masters": "redlatch.operate.command",
     "demo": "redlatch.demo.command",

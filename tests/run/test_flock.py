@@ -159,7 +159,7 @@ def test_the_page_names_every_option_of_every_command() -> None:
     commands = {name: group.get_command(Context(group), name) for name in group.list_commands(Context(group))}
     missing = [
         f"{name} {option}"
-        for name in ("run", "status", "unlock", "doctor")
+        for name in ("run", "status", "top", "unlock", "doctor")
         for command in [commands[name]]
         if command is not None
         for parameter in command.params

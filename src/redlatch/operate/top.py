@@ -1,0 +1,83 @@
+"""The command line of `redlatch top`: the locks that are held or waited for, again and again."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+
+import click
+from rich.live import Live
+from rich.table import Table
+
+from redlatch.operate.command import console
+from redlatch.operate.held import master_option, seconds, states_of, urls_of
+from redlatch.operate.locks import LockState
+
+# What tells one holder from the next: its owner, and the second in which it took the lock.
+Holders = frozenset[tuple[str, int]]
+
+
+class Watch:
+    """What was seen of the locks so far.
+
+    Attributes:
+        changes: how often the holders of each lock had changed from one look to the next.
+    """
+
+    def __init__(self) -> None:
+        self.changes: Counter[str] = Counter()
+        self._holders: dict[str, Holders] = {}
+
+    def note(self, states: list[LockState], now: float) -> None:
+        """Note what a look has found at a time since 1970."""
+        found = {state.name: _holders_of(state, now) for state in states}
+        for name in found.keys() | self._holders.keys():
+            before, after = self._holders.get(name), found.get(name, frozenset())
+            # A lock that becomes free has not changed its owner yet.
+            if before is not None and after - before:
+                self.changes[name] += len(after - before)
+            if name in found:
+                self._holders[name] = after or (before or frozenset())
+
+
+def _holders_of(state: LockState, now: float) -> Holders:
+    return frozenset((holder.owner, round(now - (holder.held_for or 0.0))) for holder in state.holders)
+
+
+def table_of(states: list[LockState], watch: Watch) -> Table:
+    """Return the table: the locks with most waiters first, then those with most changes."""
+    title = f"{sum(map(bool, [state.holders for state in states]))} locks are held"
+    table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
+    for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
+        owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or "nobody"
+        longest = max([holder.held_for for holder in state.holders if holder.held_for is not None], default=None)
+        last = max([holder.ttl_left for holder in state.holders], default=0.0)
+        since, until = (seconds(longest), seconds(last)) if state.holders else ("", "")
+        many = f" ({len(state.holders)})" if len(state.holders) > 1 else ""
+        changes = str(watch.changes[state.name] or "")
+        table.add_row(state.name, state.kind, owners + many, since, until, str(state.waiting or ""), changes)
+    return table
+
+
+@click.command()
+@master_option
+@click.option("--prefix", default="", help="Prefix of the names, and of the clients' keys.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--looks", type=click.IntRange(min=1), help="End after so many looks. Default: with Ctrl-C.")
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+def top(masters: tuple[str, ...], urls: tuple[str, ...], prefix: str, every: float, looks: int | None) -> None:
+    """Show the locks that are held or waited for, live.
+
+    A change is a holder that the look before did not see. A look reads all keys with the prefix, so give one where the
+    servers have many others.
+    """
+    listed, watch = urls_of(masters, urls), Watch()
+    with Live(console=console(), auto_refresh=False) as live:
+        for look in itertools.count(1):
+            states = states_of(listed, prefix.encode(), None)
+            watch.note(states, time.time())
+            live.update(table_of(states, watch), refresh=True)
+            if look == looks:
+                return
+            time.sleep(every)

@@ -1,0 +1,70 @@
+"""`redlatch top`: the locks that are held or waited for."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner
+from support.faces import PATIENCE, await_true
+from support.proxy import Proxy
+
+from redlatch import Client, Holder
+from redlatch.cli import build
+from redlatch.operate.locks import LockState
+from redlatch.operate.top import Watch
+
+
+def state(name: str, *owners: str, held_for: float = 1.0) -> LockState:
+    return LockState(name, "lock", tuple(Holder(owner, 5.0, held_for) for owner in owners), None, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("looks", "changes"),
+    [
+        ([["a"]], 0),
+        ([["a"], ["a"]], 0),
+        ([["a"], ["b"]], 1),
+        ([["a"], [], ["b"]], 1),
+        ([["a"], [], ["a"]], 0),
+        ([["a", "b"], ["b", "c"], ["c", "d"]], 2),
+    ],
+)
+def test_a_change_is_a_holder_that_the_look_before_did_not_see(looks: list[list[str]], changes: int) -> None:
+    watch = Watch()
+    for owners in looks:
+        watch.note([state("x", *owners)], 100.0)
+    assert watch.changes["x"] == changes
+
+
+def test_a_holder_that_took_the_lock_again_is_another_one() -> None:
+    watch = Watch()
+    watch.note([state("x", "a", held_for=1.0)], 100.0)
+    watch.note([state("x", "a", held_for=2.0)], 101.0)
+    assert watch.changes["x"] == 0
+    watch.note([state("x", "a", held_for=0.4)], 102.0)
+    assert watch.changes["x"] == 1
+
+
+def test_the_locks_are_shown_with_their_owners(three: list[str], name: str) -> None:
+    with Client(three, owner="web-1") as client, client.lock(f"{name}-a"), client.semaphore(f"{name}-b", 3):
+        done = CliRunner().invoke(build(), ["top", "--looks", "2", "--every", "0.1", "--prefix", name, *three])
+    assert done.exit_code == 0, done.output
+    assert "2 locks are held" in done.stdout
+    assert f"{name}-a" in done.stdout and f"{name}-b" in done.stdout and "web-1" in done.stdout
+
+
+def test_ctrl_c_ends_it_without_a_traceback(
+    three: list[str], proxies: Callable[[list[str]], list[Proxy]], name: str
+) -> None:
+    before = proxies(three)
+    command = [sys.executable, "-m", "redlatch.cli", "top", "--every", "60", "--prefix", name]
+    top = subprocess.Popen([*command, *[proxy.url for proxy in before]], stderr=subprocess.PIPE, text=True)
+    await_true(lambda: all([proxy.commands for proxy in before]))
+    top.send_signal(signal.SIGINT)
+    _, err = top.communicate(timeout=PATIENCE)
+    assert top.returncode in (1, 130)
+    assert "Traceback" not in err
