@@ -304,8 +304,8 @@ def test_settings_of_a_redis_py_client_are_verified_too(
 
     with Client(clients("authority.crt")) as client:
         cycle(client, name)
-    with Client(clients("stranger.crt")) as client, pytest.raises(QuorumUnavailable):
-        client.lock(name).acquire()
+    with pytest.raises(ConfigurationError, match="give ssl_ca_certs"), Client(clients("stranger.crt")):
+        raise AssertionError("it connected")
 
 
 # --- secrets ---------------------------------------------------------------------------------------------

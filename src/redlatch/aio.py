@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import impl
 from .config import closing_of, seconds_of
@@ -15,6 +15,7 @@ from .guard.settings import DEFAULT_GUARD, Guard
 from .holder import Holder
 from .locks.batch import Batch
 from .locks.condition import AsyncCondition
+from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, async_locking
 from .locks.driver import TaskDriver
 from .locks.factory import BaseClient
@@ -551,14 +552,21 @@ class AsyncClient(BaseClient):
             batch.go_on()
         return batch.verdicts()
 
-    async def connect(self) -> None:
-        """Connect now, not at the first use.
+    async def connect(self, require: Literal["all", "quorum"] | None = None) -> None:
+        """Connect now, not at the first use. Wait a few seconds at most for masters that do not answer.
+
+        Args:
+            require: "all" raises an exception unless all masters vote, "quorum" unless a quorum does. Default None:
+                masters that are down are connected when they are back.
 
         Raises:
-            ConfigurationError: a master is a replica, or the list has the same server twice.
+            ConfigurationError: a master is a replica, or the list has the same server twice; or no quorum is possible
+                until a setting is changed, such as a password. The message has the cure.
+            QuorumUnavailable: too few masters vote for `require`.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        await self._driver.connect()
+        await self._driver.connect(require == ALL)
+        check_connected(self._driver, self._policy.size, require)
 
     async def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.

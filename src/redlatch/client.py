@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from . import impl
 from .config import closing_of, seconds_of
@@ -15,6 +15,7 @@ from .guard.settings import DEFAULT_GUARD, Guard
 from .holder import Holder
 from .locks.batch import Batch, resend_release
 from .locks.condition import Condition
+from .locks.connecting import ALL, check_connected
 from .locks.decorate import AnyFunction, locking
 from .locks.driver import ThreadDriver
 from .locks.factory import BaseClient
@@ -560,14 +561,21 @@ class Client(BaseClient):
             batch.go_on()
         return batch.verdicts()
 
-    def connect(self) -> None:
-        """Connect now, not at the first use.
+    def connect(self, require: Literal["all", "quorum"] | None = None) -> None:
+        """Connect now, not at the first use. Wait a few seconds at most for masters that do not answer.
+
+        Args:
+            require: "all" raises an exception unless all masters vote, "quorum" unless a quorum does. Default None:
+                masters that are down are connected when they are back.
 
         Raises:
-            ConfigurationError: a master is a replica, or the list has the same server twice.
+            ConfigurationError: a master is a replica, or the list has the same server twice; or no quorum is possible
+                until a setting is changed, such as a password. The message has the cure.
+            QuorumUnavailable: too few masters vote for `require`.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        self._driver.connect()
+        self._driver.connect(require == ALL)
+        check_connected(self._driver, self._policy.size, require)
 
     def close(self, release: bool = False, timeout: float = 1.0) -> None:
         """Wait for releases under way, then close all connections. A later call changes nothing.

@@ -270,7 +270,7 @@ class Redlock(_Redlock):
         if lease is None:
             return False
         if not client.settled:
-            client.connect()
+            client._driver.connect()
             client.settled = True
         began = client._policy.clock.now()
         try:
@@ -372,7 +372,7 @@ class AIORedlock(_Redlock):
         if lease is None:
             return False
         if not client.settled:
-            await client.connect()
+            await client._driver.connect()
             client.settled = True
         began = client._policy.clock.now()
         won = await trial.acquire_async(lease, functools.partial(self._heed, raise_on_redis_errors))

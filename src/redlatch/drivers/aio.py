@@ -258,8 +258,11 @@ class Driver(Session):
         if self.queues.called:
             self.wake_called()
 
-    async def connect(self) -> None:
+    async def connect(self, all_of_them: bool = False) -> None:
         """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
+
+        Args:
+            all_of_them: whether to wait for the others as long as for the quorum.
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
@@ -281,7 +284,7 @@ class Driver(Session):
         elif self._loop is not loop:
             raise WrongLoop("client: it belongs to the event loop it was first used in; make one AsyncClient per loop")
         await _within(self._quorate, 2 * DIAL_TIMEOUT)
-        await _within(self._complete, GRACE)
+        await _within(self._complete, 2 * DIAL_TIMEOUT if all_of_them else GRACE)
         self._connections.check()
         self.home = loop
 

@@ -146,6 +146,16 @@ class Connections(Belongings):
         unused = self.standing.closing or self.standing.forked
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
 
+    def causes(self) -> dict[str, BaseException]:
+        """Return why masters do not vote, by their names; without I/O."""
+        links = [None] * len(self._masters) if self.fleet is None else self.fleet.links
+        waiting = ConnectionError("it is not connected yet")
+        return {
+            master.name: (link.cause or waiting) if link is not None else waiting
+            for master, link in zip(self._masters, links, strict=True)
+            if link is None or not link.up or (self._guard is not None and link.monitor is None)
+        }
+
     def record_silent(self, ballot: Any) -> None:
         """Note which masters were silent on a ballot whose time is over, unless the client was closed."""
         self.check()

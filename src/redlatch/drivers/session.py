@@ -92,6 +92,10 @@ class Session:
         """Return what is known of the masters, without I/O."""
         return self._connections.health()
 
+    def causes(self) -> dict[str, BaseException]:
+        """Return why masters do not vote, by their names; without I/O."""
+        return self._connections.causes()
+
     def send(self, commands: list[Command]) -> None:
         """Send commands to every master without waiting for an answer."""
         raise NotImplementedError

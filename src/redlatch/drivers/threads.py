@@ -149,8 +149,11 @@ class Driver(Session):
             self._leader.wake_called()
         return None
 
-    def connect(self) -> None:
+    def connect(self, all_of_them: bool = False) -> None:
         """Dial every master. Wait until a quorum is connected, and a moment longer for the others.
+
+        Args:
+            all_of_them: whether to wait for the others as long as for the quorum.
 
         Raises:
             ConfigurationError: a master is a replica or stands in the list twice.
@@ -166,8 +169,9 @@ class Driver(Session):
                 if self._standing.closed:  # `close` ran meanwhile and found no fleet to close
                     self._connections.close()
             self._connections.start()
+        patience = 2 * DIAL_TIMEOUT if all_of_them else GRACE
         self._watchers.wait(self._connections.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
-        self._watchers.wait(self._connections.is_complete, self._clock.now() + int(GRACE * SECOND))
+        self._watchers.wait(self._connections.is_complete, self._clock.now() + int(patience * SECOND))
         self._connections.check()
         self._connected = True
 

@@ -36,6 +36,9 @@ class Driver(Protocol):
     def state(self) -> str:
         """Whether the client can be used, in a few words for its repr."""
 
+    def causes(self) -> dict[str, BaseException]:
+        """Return why masters do not vote, by their names; without I/O."""
+
     def health(self) -> Health:
         """Return what is known of the masters, without I/O."""
 
@@ -105,7 +108,7 @@ class ThreadDriver(Driver, Protocol):
 
     def release_nowait(self, hold: Hold, released_lock: object) -> None: ...
 
-    def connect(self) -> None: ...
+    def connect(self, all_of_them: bool = False) -> None: ...
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None: ...
 
@@ -129,7 +132,7 @@ class TaskDriver(Driver, Protocol):
 
     def stands_for(self, owner: object) -> None: ...
 
-    def connect(self) -> Coroutine[Any, Any, None]: ...
+    def connect(self, all_of_them: bool = False) -> Coroutine[Any, Any, None]: ...
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> Coroutine[Any, Any, None]: ...
 

@@ -76,8 +76,8 @@ class TaskMemoryDriver(MemoryDriver):
             lock.begin_upkeep(True)
         return won
 
-    async def connect(self) -> None:
-        """Dial every master."""
+    async def connect(self, all_of_them: bool = False) -> None:
+        """Dial every master, and wait for all: in virtual time that costs nothing."""
         await self._perform(self._connecting())
 
     async def close(self, release: bool = False, drain_ns: int | None = None) -> None:

@@ -40,8 +40,8 @@ class ThreadMemoryDriver(MemoryDriver):
         """Perform the effects of an iterator of `quorum`; return its answer."""
         return self._perform(self._performing(steps))
 
-    def connect(self) -> None:
-        """Dial every master."""
+    def connect(self, all_of_them: bool = False) -> None:
+        """Dial every master, and wait for all: in virtual time that costs nothing."""
         self._perform(self._connecting())
 
     def close(self, release: bool = False, drain_ns: int | None = None) -> None:

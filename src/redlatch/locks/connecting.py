@@ -1,0 +1,67 @@
+"""What `connect` finds wrong: errors that last until somebody changes a setting, and masters that are missing."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import redis.exceptions as redis_errors
+
+from ..errors import ConfigurationError, MasterQuarantined, MasterRefused, QuorumUnavailable
+from ..votes.units import quorum_of
+from .driver import Driver
+
+# The values of `require`.
+ALL, QUORUM = "all", "quorum"
+
+# Errors that do not end by waiting, each with its cure: the class, the beginning of the text, and the cure.
+_LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
+    (redis_errors.AuthenticationError, "", "give the right user and password in the URL"),
+    (redis_errors.NoPermissionError, "", "grant the right; docs/operations.md, Access rights, lists all"),
+    (redis_errors.ResponseError, "ERR DB index is out of range", "choose a database that the server has"),
+    (redis_errors.ResponseError, "ERR SELECT is not allowed in cluster mode", "give servers that are no cluster"),
+    (redis_errors.ResponseError, "CLUSTERDOWN", "give servers that are no cluster"),
+    (redis_errors.ResponseError, "MOVED", "give servers that are no cluster"),
+    (ssl.SSLCertVerificationError, "", "give ssl_ca_certs, or a host name that is in the certificate"),
+    (ssl.SSLError, "[SSL: WRONG_VERSION_NUMBER]", "the port has no TLS: use redis:// instead of rediss://"),
+    (ssl.SSLError, "[SSL] record layer failure", "the port has no TLS: use redis:// instead of rediss://"),
+    (MasterRefused, "", "change the list of masters"),
+)
+
+
+def cure_of(cause: BaseException) -> str:
+    """Return what ends an error that waiting does not end; "" if waiting may end it."""
+    if isinstance(cause, MasterQuarantined):
+        return ""
+    text = str(cause)
+    return next((cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin)), "")
+
+
+def check_connected(driver: Driver, size: int, require: str | None) -> None:
+    """Raise an exception if too few masters vote after the client has connected.
+
+    Args:
+        size: the number of masters.
+        require: `ALL`, `QUORUM`, or None: then only errors that last are raised, and only if they make a quorum
+            impossible.
+
+    Raises:
+        ConfigurationError: errors that last; the message has the cure of each.
+        QuorumUnavailable: masters are missing for another reason.
+    """
+    if require not in (None, ALL, QUORUM):
+        raise ConfigurationError(f"require: 'all', 'quorum' or None is needed, got {require!r}")
+    causes = driver.causes()
+    spare = size - quorum_of(size)
+    lasting = {name: cause for name, cause in causes.items() if cure_of(cause)}
+    if len(lasting) > spare or (lasting and require == ALL):
+        raise ConfigurationError(f"masters: {_described(lasting)}", causes=lasting)
+    if (require == ALL and causes) or (require == QUORUM and len(causes) > spare):
+        voting = size - len(causes)
+        needed = size if require == ALL else quorum_of(size)
+        raise QuorumUnavailable(f"connect: {voting} of {size} masters vote, {needed} are required", causes=causes)
+
+
+def _described(lasting: Mapping[str, BaseException]) -> str:
+    """Return the cure of each error; the error itself stands among the causes."""
+    return "; ".join([f"{name}: {cure_of(cause)}" for name, cause in lasting.items()])
