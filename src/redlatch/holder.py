@@ -15,7 +15,7 @@ class Holder:
         ttl_left: the seconds until the lock runs out, unless it is extended or released before; infinite if its keys
             have no ttl, so that they are not of redlatch.
         held_for: the seconds since the holder's client acquired the lock, by the wall clocks of both machines and
-            exact to a second. None if the token has no label.
+            up to two seconds too long. None if the token has no label.
         fence: the highest number that a holder has got, of a lock that was asked for with ``fence=True``; else None.
     """
 

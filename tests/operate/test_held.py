@@ -13,6 +13,7 @@ from support.faces import await_true
 
 from redlatch import Client
 from redlatch.cli import build
+from redlatch.operate.held import states_of
 from redlatch.testing import embedded
 
 LONG = 60.0
@@ -160,3 +161,64 @@ def test_masters_may_be_named_in_every_way(three: list[str], name: str) -> None:
     for words in (["status", *three], ["status", *each], ["masters", *three], ["status", "-m", " ".join(three)]):
         assert runner.invoke(build(), words).exit_code == 0, words
     assert "REDLATCH_MASTERS is not set" in runner.invoke(build(), ["status", name]).stderr
+
+
+def test_unlock_spares_a_holder_that_came_while_it_asked(
+    three: list[str], holder: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = holder.lock(name, ttl=LONG), holder.lock(name, ttl=LONG)
+    assert first.acquire()
+
+    def answer(*_: object, **__: object) -> bool:
+        first.release()
+        assert second.acquire(timeout=5)
+        return True
+
+    monkeypatch.setattr("click.confirm", answer)
+    done = CliRunner().invoke(build(), ["unlock", "-m", " ".join(three), name])
+    assert "deleted on 0 of 3 masters" in done.stdout
+    assert done.exit_code == 1
+    assert second.owned()
+    second.release()
+
+
+def test_what_is_printed_is_json_and_has_no_token(cli: Call, three: list[str], name: str) -> None:
+    token = "ab" * 16
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.set(name, f"{token}:\x1b[31m" + "x" * 1000)
+            server.set(f"{name}\0fence", "9" * 5000)
+    done = cli("status", "--json", name)
+    [state] = locks_of(done)
+    [told] = state["holders"]
+    assert told["ttl_left"] is None and len(told["owner"]) == 64 and state["fence"] is None
+    assert token not in done.stdout and "Infinity" not in done.stdout and "\x1b" not in done.stdout
+    assert "for ever" in cli("status", name).stdout
+    assert cli("unlock", "-y", name).exit_code == 0
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.delete(f"{name}\0fence")
+
+
+def test_a_user_without_the_right_to_time_sees_the_holders(three: list[str], holder: Client, name: str) -> None:
+    for url in three:
+        with redis.Redis.from_url(url) as server:
+            server.execute_command("ACL", "SETUSER", name, "on", ">s3cret", "~*", "+@all", "-time")
+    limited = [url.replace("//", f"//{name}:s3cret@") for url in three]
+    try:
+        with holder.rw_lock(name, ttl=LONG).read(), holder.lock(name, ttl=LONG):
+            states = states_of(limited, b"", [name.encode()])
+            assert len(states[0].holders) == 2
+        wrong = [url.replace("s3cret", "wrong") for url in limited]
+        done = CliRunner().invoke(build(), ["unlock", "-y", "-m", " ".join(wrong), name])
+        assert done.exit_code == 69 and "wrong" not in done.output
+    finally:
+        for url in three:
+            with redis.Redis.from_url(url) as server:
+                server.execute_command("ACL", "DELUSER", name)
+
+
+def test_a_name_is_shown_as_it_is(cli: Call, holder: Client, name: str) -> None:
+    with holder.lock(f"{name}:lock:17", ttl=LONG):
+        assert f"{name}:lock:17" in cli("status", f"{name}:lock:17").stdout
+    assert cli("unlock", "-y", "\udcff").exit_code == 1

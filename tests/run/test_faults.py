@@ -226,6 +226,80 @@ def test_a_signal_ends_the_wait_for_the_lock(three: list[str], name: str, number
         assert "Traceback" not in err
 
 
+def delete(urls: list[str], name: str) -> None:
+    for url in urls:
+        with redis.Redis.from_url(url) as server:
+            server.delete(name)
+
+
+def test_closed_standard_streams_do_not_disarm_the_keeper(three: list[str], name: str, beats: Path) -> None:
+    command = f"exec {shlex.join([sys.executable, '-m', 'redlatch.cli', 'run', '--ttl', '1', name, *beating(beats)])}"
+    environment = os.environ | {"REDLATCH_MASTERS": ",".join(three)}
+    process = subprocess.Popen(["sh", "-c", f"{command} 0<&- 1>&- 2>&-"], env=environment)
+    beat(beats)
+    process.send_signal(signal.SIGSTOP)
+    stopped = now()
+    assert await_end(beats) < stopped + SECOND
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(PATIENCE) == 75
+
+
+def test_a_healthy_program_lives_without_a_time_to_end(three: list[str], name: str) -> None:
+    process = start(three, "--ttl", "0.5", "--kill-after", "0", name, "sleep", "3")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_reader_that_is_gone_does_not_delay_the_end(three: list[str], name: str, beats: Path) -> None:
+    process = start(three, "--ttl", "1", name, *beating(beats))
+    beat(beats)
+    assert process.stderr is not None
+    process.stderr.close()
+    delete(three, name)
+    assert process.wait(PATIENCE) == 75
+    await_end(beats)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_a_service_that_is_told_to_end_during_a_loss_does_not_start_again(
+    three: list[str], name: str, beats: Path
+) -> None:
+    options = ["--ttl", "1", "--on-loss", "restart", "--kill-after", "0.5"]
+    process = start(three, *options, name, *beating(beats, "deaf"))
+    beat(beats)
+    delete(three, name)
+    assert process.stderr is not None
+    assert "the lock is lost" in process.stderr.readline()
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "again" not in err
+    await_end(beats)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it finds processes in /proc")
+def test_a_signal_during_the_wait_does_not_reach_the_program(three: list[str], name: str) -> None:
+    with Client(three) as client, client.lock(name, ttl=60) as lock:
+        process = start(three, name, "echo", "ran")
+        await_true(lambda: len(children(process.pid)) == 2)
+        # It waits when it has asked for the lock.
+        with redis.Redis.from_url(three[0]) as server:
+            await_true(lambda: len([each for each in server.client_list() if each["name"].startswith("redlatch")]) > 1)
+        process.send_signal(signal.SIGUSR1)
+        lock.release()
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (0, "ran\n", "")
+
+
+def test_a_fence_of_another_lock_does_not_reach_the_program(three: list[str], name: str) -> None:
+    inner = [sys.executable, "-m", "redlatch.cli", "run", f"{name}-inner", "env"]
+    process = start(three, "--fence", name, *inner)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert f"REDLATCH_NAME={name}-inner" in out and "REDLATCH_FENCE" not in out
+
+
 def children(pid: int) -> list[int]:
     """Return the children of a process."""
     found = []

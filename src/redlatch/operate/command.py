@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -81,8 +82,8 @@ def status(
     """
     urls = urls_of(masters, tuple(each for each in what if "://" in each))
     health = look(wait, ready, urls, **named)
-    prefix = named["prefix"].encode()
-    names = [each.encode() for each in what if "://" not in each]
+    prefix = os.fsencode(named["prefix"])
+    names = [os.fsencode(each) for each in what if "://" not in each]
     states = states_of(urls, prefix, names or None) if names or locks or prefix else []
     if as_json:
         found = {"locks": [state.as_dict() for state in states]} if names or locks or prefix else {}
@@ -245,7 +246,7 @@ def exit_status(health: Health, ready: bool) -> int:
 
 def console() -> Console:
     """Return where tables are printed."""
-    made = Console()
+    made = Console(emoji=False)
     if not made.is_terminal:
         made.width = WIDTH
     return made

@@ -17,10 +17,11 @@ from typing import Any
 import redis
 
 from redlatch.client import Client
-from redlatch.errors import LockError, QuorumUnavailable
+from redlatch.errors import QuorumUnavailable
 from redlatch.masters.master import Master
-from redlatch.operate.locks import connected
+from redlatch.operate.locks import Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
+from redlatch.votes.said import shown
 from redlatch.wire.connect import dial
 
 # How bad a finding is.
@@ -123,8 +124,9 @@ def _read(master: Master) -> Patient:
             time.sleep(WATCHED)
             patient.offset = _offset(server)
             patient.rate = (patient.offset - first) / WATCHED
-    except (OSError, redis.RedisError, LockError) as error:
-        patient.error = error
+    # A server may answer anything.
+    except Exception as error:
+        patient.error = Unreadable(described(error))
     return patient
 
 
@@ -198,7 +200,7 @@ def _memory(patient: Patient) -> Iterator[Finding]:
         text = f"it may evict locks before their time (maxmemory-policy {patient.traits.evicts})"
         yield Finding(UNSAFE, patient.master.name, text, "set maxmemory-policy noeviction")
     elif patient.info.get("maxmemory_policy", "noeviction") != "noeviction":
-        text = f"maxmemory-policy is {patient.info['maxmemory_policy']}, without a maxmemory so far"
+        text = f"maxmemory-policy is {shown(patient.info['maxmemory_policy'])}, without a maxmemory so far"
         yield Finding(WARNING, patient.master.name, text, "set maxmemory-policy noeviction before there is a maxmemory")
 
 
@@ -209,9 +211,9 @@ def _cluster(patient: Patient) -> Iterator[Finding]:
 
 
 def _replicas(patient: Patient) -> Iterator[Finding]:
-    replicas = int(patient.info.get("connected_slaves", 0))
-    if replicas and int(patient.config.get("min-replicas-to-write", 0)) == 0 and patient.config:
-        text = f"it has {replicas} replicas, and min-replicas-to-write is 0: cut off from them, it still grants locks"
+    replicas = patient.info.get("connected_slaves", 0)
+    if replicas not in (0, "0") and patient.config.get("min-replicas-to-write", "0") == "0" and patient.config:
+        text = f"it has {shown(replicas)} replicas, and grants locks without them (min-replicas-to-write is 0)"
         yield Finding(
             WARNING, patient.master.name, text, "set min-replicas-to-write to 1, if Sentinel may promote them"
         )

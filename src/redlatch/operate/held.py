@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from typing import Any
@@ -99,28 +100,36 @@ def seconds(value: float | None) -> str:
 def unlock(
     name: str, masters: tuple[str, ...], prefix: str, if_owner: str | None, if_fence: int | None, yes: bool
 ) -> None:
-    """Take the lock NAME from its holder, which is told that it has lost it.
+    """Take the lock NAME from its holder.
 
-    The holder may act on until it has noticed: it asks the masters with its next renewal, or when its lease ends. Exit
-    with 1 if nobody holds the lock, or another one than was named.
+    The holder notices the loss with its next renewal, or when its lease ends, and may act until then. Exit with 1 if
+    nobody holds the lock, or another holder than was named.
     """
     urls = urls_of(masters)
-    [state] = states_of(urls, prefix.encode(), [name.encode()])
+    [state] = states_of(urls, os.fsencode(prefix), [os.fsencode(name)])
     owners = [holder.owner for holder in state.holders]
     if not state.kind and not state.split:
-        raise _fails(NOT_HELD, f"nobody holds {name!r}")
+        raise _fails(NOT_HELD, f"nobody holds {state.name!r}")
     if if_owner is not None and if_owner not in owners and not state.split:
-        raise _fails(NOT_HELD, f"{name!r} is held by {', '.join(map(repr, owners))}, not by {if_owner!r}")
+        raise _fails(NOT_HELD, f"{state.name!r} is held by {', '.join(map(repr, owners))}, not by {if_owner!r}")
     if if_fence is not None and if_fence != state.fence:
-        raise _fails(NOT_HELD, f"the highest fence of {name!r} is {state.fence}, not {if_fence}")
+        raise _fails(NOT_HELD, f"the highest fence of {state.name!r} is {state.fence}, not {if_fence}")
     for holder in state.holders:
-        click.echo(f"{name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
+        click.echo(f"{state.name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
     if not yes and not click.confirm("Take it away?", err=True):
         sys.exit(NOT_HELD)
-    key = key_of(prefix.encode(), name)
-    ended, failed = on_each(masters_of(one_or_many(urls)), partial(end, key=key, owner=if_owner))
-    click.echo(f"{name}: deleted on {sum(map(bool, ended))} of {len(ended) + len(failed)} masters")
+    ending = partial(end, key=state_key(prefix, name), tokens=state.tokens, owner=if_owner)
+    ended, failed = on_each(masters_of(one_or_many(urls)), ending)
+    size = len(ended) + len(failed)
+    click.echo(f"{state.name}: deleted on {sum(map(bool, ended))} of {size} masters")
     for master, failure in failed.items():
         click.echo(f"{master}: {failure}", err=True)
-    if len(ended) < quorum_of(len(ended) + len(failed)):
+    if len(ended) < quorum_of(size):
         sys.exit(NO_QUORUM)
+    # The holder has released it meanwhile.
+    sys.exit(0 if any(ended) else NOT_HELD)
+
+
+def state_key(prefix: str, name: str) -> bytes:
+    """Return the key of a name from the command line, which may have any bytes."""
+    return key_of(os.fsencode(prefix), os.fsencode(name))

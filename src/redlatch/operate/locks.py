@@ -14,15 +14,25 @@ from typing import Any
 
 import redis
 
+from redlatch.errors import LockError
 from redlatch.holder import Holder
 from redlatch.masters.master import Master
 from redlatch.votes.label import owner_of
-from redlatch.votes.said import shown
+from redlatch.votes.said import said_of_login, shown
 from redlatch.votes.units import quorum_of
 from redlatch.wire.sentinels import find_master
 
 # Seconds for one command.
 TIMEOUT = 2.0
+
+# Seconds for listing all keys of a master.
+LONGEST_SCAN = 30.0
+
+# The most digits of a fence.
+LONGEST_FENCE = 20
+
+# How often a deletion is tried again while others change the same key.
+TRIES = 20
 
 # Keys that one SCAN asks for.
 TOGETHER = 1000
@@ -79,6 +89,7 @@ class LockState:
         fence: the highest number so far, or None.
         waiting: the clients in the queue of a fair lock, and the waiting writers. Other waiters are not on the masters.
         split: whether masters have holders that no quorum has: attempts under way, or what is left of one.
+        tokens: of all holders on any master; not for output, because a token can release the lock.
     """
 
     name: str
@@ -87,10 +98,16 @@ class LockState:
     fence: int | None
     waiting: int
     split: bool
+    tokens: frozenset[bytes] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of this, for JSON."""
-        return asdict(self)
+        """Return all of this but the tokens, for JSON. A time without an end is None."""
+        found = asdict(self)
+        del found["tokens"]
+        for holder in found["holders"]:
+            if holder["ttl_left"] == math.inf:
+                holder["ttl_left"] = None
+        return found
 
 
 def connected(master: Master) -> redis.Redis:
@@ -98,7 +115,18 @@ def connected(master: Master) -> redis.Redis:
     return master.client(TIMEOUT, None if master.group is None else find_master(master.group).address)
 
 
-def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Exception]]:
+class Unreadable(Exception):
+    """A master could not be read; the text has no secret and can be printed."""
+
+
+def described(error: Exception) -> str:
+    """Return the text of an error for people: a server may repeat a password, or send control characters."""
+    text = str(error) or type(error).__name__
+    ours = not isinstance(error, redis.RedisError) or isinstance(error, LockError)
+    return shown(text if ours else said_of_login(text))
+
+
+def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, Unreadable]]:
     """Call `work` with a client of each master at once; return the results, and the errors by master."""
     listed = list(masters)
 
@@ -106,21 +134,25 @@ def on_each(masters: Iterable[Master], work: Any) -> tuple[list[Any], dict[str, 
         try:
             with connected(master) as server:
                 return work(server)
-        except (redis.RedisError, OSError) as error:
-            return error
+        # A server may answer anything.
+        except Exception as error:
+            return Unreadable(described(error))
 
     with ThreadPoolExecutor(len(listed)) as pool:
         answers = list(pool.map(one, listed))
     named = [(master.name, answer) for master, answer in zip(listed, answers, strict=True)]
-    failed = {name: answer for name, answer in named if isinstance(answer, Exception)}
-    return [answer for answer in answers if not isinstance(answer, Exception)], failed
+    failed = {name: answer for name, answer in named if isinstance(answer, Unreadable)}
+    return [answer for answer in answers if not isinstance(answer, Unreadable)], failed
 
 
 def names_on(server: redis.Redis, prefix: bytes) -> set[bytes]:
     """Return the keys of the locks with a prefix; other tools' keys may be among them if it is short."""
     pattern = b"".join([b"\\" + bytes([each]) if each in b"*?[]\\^" else bytes([each]) for each in prefix]) + b"*"
     found = set()
+    end = time.monotonic() + LONGEST_SCAN
     for key in server.scan_iter(pattern, TOGETHER):
+        if time.monotonic() > end:
+            raise TimeoutError(f"the keys were not listed within {LONGEST_SCAN:g} s")
         name, _, suffix = key.partition(b"\0")
         if (suffix and len(name) > len(prefix)) or (not suffix and _is_token(server, key)):
             found.add(name)
@@ -149,7 +181,8 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     # Another tool may have a key of another type there.
     known: list[Any] = [None if isinstance(each, redis.ResponseError) else each for each in answers]
     clock, token, left, fence, queue, slots, tokens, readers, writer, writers = known
-    now = clock[0] * 1000 + clock[1] // 1000
+    # The right to TIME may be missing.
+    now = int(time.time() * 1000) if clock is None else clock[0] * 1000 + clock[1] // 1000
     grants = [Grant(PLAIN, token, b"", left)] if token is not None else []
     for slot, until in _living(slots, now):
         if slot in (tokens or {}):
@@ -158,7 +191,8 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
         reads = member != b"w"
         grants.append(Grant(READ if reads else WRITE, member if reads else writer or b"", b"", until - now))
     waiting = (queue or 0) + len(list(_living(writers, now)))
-    return OnMaster(tuple(grants), int(fence) if fence is not None and fence.isdigit() else None, waiting)
+    known_fence = fence is not None and fence.isdigit() and len(fence) <= LONGEST_FENCE
+    return OnMaster(tuple(grants), int(fence) if known_fence else None, waiting)
 
 
 def _living(members: Any, now: float) -> Iterator[tuple[bytes, float]]:
@@ -182,6 +216,7 @@ def combine(name: bytes, found: list[OnMaster], size: int) -> LockState:
         fence=max(fences, default=None),
         waiting=max([one.waiting for one in found], default=0),
         split=len(held) < len(lefts),
+        tokens=frozenset([token for _, _, token in lefts]),
     )
 
 
@@ -190,17 +225,24 @@ def _holder(token: bytes, left_ms: float) -> Holder:
     return Holder(owner, left_ms / 1000, max(0.0, time.time() - since) if since else None)
 
 
-def end(server: redis.Redis, key: bytes, owner: str | None) -> int:
+def end(server: redis.Redis, key: bytes, tokens: frozenset[bytes], owner: str | None) -> int:
     """Delete the holders of a name from a master, each only while it still holds; return how many were deleted.
 
     Args:
+        tokens: of the holders that may be deleted. A later holder has another one.
         owner: only the holders with this label; None means all.
     """
     ended = 0
-    for grant in read(server, key).grants:
-        if owner is None or owner_of(grant.token)[0] == owner:
-            ended += _end_one(server, key, grant)
-    return ended
+    for _ in range(TRIES):
+        doomed = [
+            grant
+            for grant in read(server, key).grants
+            if grant.token in tokens and (owner is None or owner_of(grant.token)[0] == owner)
+        ]
+        if not doomed:
+            return ended
+        ended += sum([_end_one(server, key, grant) for grant in doomed])
+    raise TimeoutError("others change the key all the time")
 
 
 def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
@@ -226,6 +268,6 @@ def _end_one(server: redis.Redis, key: bytes, grant: Grant) -> bool:
                 pipe.delete(where).zrem(key + READERS, b"w")
             pipe.execute()
         except redis.WatchError:
-            # Its holder has released or extended it meanwhile: look again.
+            # Another client has changed the key meanwhile. The caller looks again.
             return False
     return held

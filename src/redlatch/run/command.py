@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +16,21 @@ from redlatch.errors import ConfigurationError
 from redlatch.guard.settings import Guard
 from redlatch.locks.identity import owner_name
 from redlatch.masters.listed import masters_from_env
-from redlatch.run.job import LOST, USAGE, Job
+from redlatch.run.job import LOST, SOFTWARE, USAGE, Job
 from redlatch.run.supervisor import OnLoss
 
-SECONDS = click.FloatRange(min=0)
+
+class _Seconds(click.FloatRange):
+    """A time that a process can wait for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds(min=0)
 STATUS = click.IntRange(0, 255)
 
 # The default of --kill-after, in seconds; less if the ttl is short.
@@ -27,10 +40,10 @@ KILL_AFTER = 5.0
 HELP = {
     "master": "A master; once for each. [REDLATCH_MASTERS]",
     "ttl": "Seconds until others get the lock if this process and its machine die.",
-    "wait": "Fail if the lock is busy for so long. Default: wait for ever.",
+    "wait": "Fail if the lock is busy for this many seconds. Default: wait for ever.",
     "busy": "The exit status if the lock is busy.",
     "fence": "Number the holders: REDLATCH_FENCE, for stores that refuse lower numbers.",
-    "min_hold": "Hold the lock at least for so long; until then this process does not end.",
+    "min_hold": "Hold the lock for at least this many seconds; this process ends no earlier.",
     "kill_after": "Between SIGTERM and SIGKILL if the lock is lost. Default: 5, or half of a shorter ttl.",
     "on_loss": "If the lock is lost: end CMD, only warn, or wait for the lock and start CMD again.",
     "lost": "The exit status if the lock was lost.",
@@ -117,7 +130,13 @@ def run(**given: Any) -> None:
     The exit status is that of CMD, or 128 + n if signal n has killed it; 1 (-E) if the lock was busy; 64 for an error
     of usage, 69 if too few masters answer, 75 if the lock was lost; 126 or 127 if CMD cannot be executed.
     """
-    sys.exit(job_of(**given).run())
+    job = job_of(**given)
+    try:
+        status = job.run()
+    except Exception:
+        traceback.print_exc()
+        status = SOFTWARE
+    sys.exit(status)
 
 
 def job_of(

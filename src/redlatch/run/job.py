@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from redlatch.client import Client
 from redlatch.errors import ConfigurationError, LockError, LockLost, QuorumUnavailable
 from redlatch.run.keeper import Keeper
 from redlatch.run.program import Program
-from redlatch.run.supervisor import Alerts, Ended, OnLoss, Supervisor, sleep_until
+from redlatch.run.supervisor import ENDING, Alerts, Ended, OnLoss, Supervisor, sleep_until
+from redlatch.votes.said import shown
 from redlatch.wire.net import now_ns
 
 # Exit statuses, beside those of the program (sysexits.h).
-USAGE, UNAVAILABLE, LOST = 64, 69, 75
+USAGE, UNAVAILABLE, SOFTWARE, LOST = 64, 69, 70, 75
 
 # A program that died by signal n: as shells have it.
 SIGNALLED = 128
@@ -58,8 +61,11 @@ class Job:
     verbose: bool = False
 
     def say(self, text: str) -> None:
-        """Write a message for the user."""
-        sys.stderr.write(f"redlatch run: {self.name}: {text}\n")
+        """Write a message for the user, unless nobody can read it: the program's end must not wait for a reader."""
+        line = f"redlatch run: {shown(self.name, 200)}: {text}\n".encode(errors="backslashreplace")
+        with suppress(OSError):
+            if select.select([], [2], [], 0)[1]:
+                os.write(2, line)
 
     def note(self, text: str) -> None:
         """Write a message that only a user who asked for it reads."""
@@ -68,41 +74,51 @@ class Job:
 
     def run(self) -> int:
         """Run the program under the lock; return the exit status."""
-        # First: both fork, and from the first use of the client on the process has several threads. The keeper must not
-        # have the pipe to the program, which would then not see that this process has ended.
+        _prepare()
+        alerts = Alerts()
+        alerts.take_signals()
+        # Both fork. A client has several threads from its first use on, so they come before it. The keeper comes first:
+        # it must not have the pipe to the program, which could not see then that this process has ended.
         keeper = Keeper(now_ns)
         program = Program(self.command)
-        alerts = Alerts()
         try:
             client = Client(**self.client)
             lock = self._lock_of(client, alerts)
         except (ConfigurationError, TypeError) as error:
             return self._refuse(program, keeper, USAGE, str(error))
-        with client:
-            alerts.take_signals()
+        try:
             try:
-                refused = self._acquire(lock)
-                alerts.waiting = False
+                refused = self._acquire(lock, alerts)
+                alerts.begin()
             except Ended as ended:
-                client.close(release=True)
                 refused = SIGNALLED + ended.number, ""
             if refused is not None:
                 return self._refuse(program, keeper, *refused)
             self.note(f"acquired within {lock.elapsed:.3f} s")
             status = self._supervise(program, lock, keeper, alerts)
-        if status is None:
-            self._again()
-        return status
+        except BaseException:
+            # The lock must not be released while the program runs.
+            program.send(signal.SIGKILL)
+            raise
+        finally:
+            client.close(release=True)
+        return self._again(alerts) if status is None else status
 
-    def _acquire(self, lock: Any) -> tuple[int, str] | None:
+    def _acquire(self, lock: Any, alerts: Alerts) -> tuple[int, str] | None:
         """Acquire the lock; return an exit status and a message if that fails."""
-        try:
-            if lock.acquire(blocking=False) if self.wait == 0 else lock.acquire(timeout=self.wait):
-                return None
-        except ConfigurationError as error:
-            return USAGE, str(error)
-        except LockError as error:
-            return UNAVAILABLE, str(error)
+        while True:
+            try:
+                if lock.acquire(blocking=False) if self.wait == 0 else lock.acquire(timeout=self.wait):
+                    return None
+                break
+            except ConfigurationError as error:
+                return USAGE, str(error)
+            except LockError as error:
+                # A service that stands by waits for the masters, too.
+                if self.on_loss is not OnLoss.RESTART or self.wait is not None:
+                    return UNAVAILABLE, str(error)
+                self.note(f"waiting for the masters: {error}")
+                alerts.wait(1.0)
         holder = "" if self.slots or self.shared or not self.verbose else _holder(lock)
         return self.busy, f"busy{holder}" if self.verbose else ""
 
@@ -133,38 +149,68 @@ class Job:
         program.start(self._environment(lock))
         code = os.waitstatus_to_exitcode(supervisor.watch())
         program.take_terminal()
-        status = code if code >= 0 else SIGNALLED - code
         if supervisor.lost:
             # The program may have left processes behind.
             program.send(signal.SIGKILL)
+        if program.denied:
+            self.say("the program could not be signalled, because it runs as another user")
         keeper.end()
+        self.note(f"ended with {code} after {time.monotonic() - began:.3f} s")
         if supervisor.lost:
-            self._release(lock, 0)
-            return None if self.on_loss is OnLoss.RESTART else self.lost
-        self.note(f"ended with {status} after {time.monotonic() - began:.3f} s")
-        ended = sleep_until(began + self.min_hold, alerts)
-        return self._release(lock, SIGNALLED + ended[0] if ended else status)
+            self._release(lock)
+            restarts = self.on_loss is OnLoss.RESTART and not alerts.ended_by
+            return None if restarts else SIGNALLED + alerts.ended_by if alerts.ended_by else self.lost
+        sleep_until(began + self.min_hold, alerts)
+        kept = self._release(lock)
+        if code == -signal.SIGINT and program.terminal is not None:
+            _interrupt_group()
+        if not kept and self.on_loss is not OnLoss.WARN and not self.min_hold:
+            return self.lost
+        return code if code >= 0 else SIGNALLED - code
 
-    def _release(self, lock: Any, status: int) -> int:
+    def _release(self, lock: Any) -> bool:
+        """Release the lock; return False if it was lost before."""
         try:
             lock.release()
         except LockLost as error:
-            self.say(f"the lock was lost while the program ran: {error}")
-            return status if self.on_loss is OnLoss.WARN else self.lost
+            self.say(f"the lock was lost before it was released: {error}")
+            return False
         except QuorumUnavailable as error:
             self.say(f"the lock was not released, and runs out with its ttl: {error}")
-        return status
+        return True
 
     def _environment(self, lock: Any) -> dict[str, str]:
         """Return what the program finds in its environment; never the token, which could release the lock."""
         fence = {} if lock.fence is None else {"REDLATCH_FENCE": str(lock.fence)}
         return {"REDLATCH_NAME": self.name, "REDLATCH_OWNER": self.client["owner"], **fence}
 
-    def _again(self) -> NoReturn:
-        """Start this process anew, to wait for the lock and to run the program again."""
+    def _again(self, alerts: Alerts) -> int:
+        """Start this process anew, to wait for the lock and to run the program again; return only for a signal."""
         self.say("waiting for the lock, to start the program again")
-        sys.stderr.flush()
+        # A signal that comes from here on ends the new process when it unblocks them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        if alerts.ended_by:
+            return SIGNALLED + alerts.ended_by
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _prepare() -> None:
+    """Undo what a parent may have set: closed streams, blocked signals, and a fence of another lock."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Else the first pipe would get this number. An open takes the lowest one.
+            os.open(os.devnull, os.O_RDWR)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.environ.pop("REDLATCH_FENCE", None)
+
+
+def _interrupt_group() -> None:
+    """Pass the Ctrl-C that has ended the program on to the shell script that this process belongs to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.killpg(os.getpgrp(), signal.SIGINT)
 
 
 def _holder(lock: Any) -> str:

@@ -14,6 +14,9 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
+# Waits are cut to this, in ms: they do not count the time of a suspended machine, but the lock does.
+LONGEST_MS = 200
+
 # The process group, and the time to kill it in ns since boot. A group of 0 is none; a time of 0 is never.
 _ORDER = struct.Struct("=qq")
 
@@ -65,8 +68,9 @@ class _Kept:
 
     def keep(self) -> None:
         """Obey the supervisor until it ends."""
-        # A terminal, and whoever ends the supervisor's process group, must not end the keeper.
+        # The keeper must survive what ends the supervisor: a terminal that closes, or a signal to its process group.
         os.setsid()
+        signal.set_wakeup_fd(-1)
         for number in signal.valid_signals():
             if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_IGN)
@@ -91,7 +95,7 @@ class _Kept:
         """Return the milliseconds until the group is to be killed, rounded up; None for never."""
         if not self._until_ns:
             return None
-        return max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000))
+        return min(LONGEST_MS, max(0, -(-(self._until_ns - self._now_ns()) // 1_000_000)))
 
     def _kill(self) -> None:
         if self._group:

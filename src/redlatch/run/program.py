@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,9 +27,11 @@ class Program:
     Attributes:
         pid: its process, and its process group.
         terminal: the terminal that this process has in the foreground, as a file descriptor; None if it has none.
+        denied: whether a signal could not be sent, because the processes belong to another user.
     """
 
     def __init__(self, command: list[str]) -> None:
+        self.denied = False
         self.terminal = _terminal()
         reading, self._writing = os.pipe()
         parent = os.getpid()
@@ -42,7 +45,7 @@ class Program:
             finally:
                 os._exit(status)
         os.close(reading)
-        # Both processes do it, so that it is done whoever comes first.
+        # Both processes do it, because either may come first.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(self.pid, self.pid)
 
@@ -60,9 +63,14 @@ class Program:
 
     def send(self, number: int) -> None:
         """Send a signal to all processes of the group."""
-        # None is left: the last one has ended, or is a zombie that nobody may send a signal to (macOS).
-        with suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(self.pid, number)
+        except ProcessLookupError:
+            # The last process has ended.
+            return
+        except PermissionError:
+            # All that are left belong to another user; on macOS, they may also be zombies.
+            self.denied = True
 
     def look(self) -> int | None:
         """Return the status (see `os.WIFSTOPPED`) if the program has ended or stopped since the last look."""
@@ -74,6 +82,12 @@ class Program:
         if self.terminal is not None:
             _set_foreground(self.terminal, os.getpgrp())
 
+    def come_to_foreground(self) -> None:
+        """Go on in the foreground, after the user has put this process there (`fg`)."""
+        self.terminal = _terminal()
+        self.give_terminal()
+        self.send(signal.SIGCONT)
+
     def give_terminal(self) -> None:
         """Put the program into the foreground of the terminal."""
         if self.terminal is not None:
@@ -81,7 +95,12 @@ class Program:
 
 
 def _terminal() -> int | None:
-    """Return the standard stream whose terminal has this process in the foreground, or None."""
+    """Return the standard stream whose terminal has this process in the foreground, or None.
+
+    None also in a pipeline: its other processes need the terminal, too.
+    """
+    if any([stat.S_ISFIFO(os.fstat(number).st_mode) for number in (0, 1)]):
+        return None
     for number in (0, 2, 1):
         with suppress(OSError):
             if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
@@ -102,6 +121,12 @@ def _set_foreground(terminal: int, group: int) -> None:
 
 def _become(command: list[str], reading: int, parent: int, terminal: int | None) -> int:
     """Wait for the order of the parent, then execute the program; return the exit status if that fails."""
+    # This process must not write to the pipe of its parent's signals.
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        # Python ignores the two that are named, and the program should find them as they are by default.
+        if number in (signal.SIGPIPE, signal.SIGXFSZ) or callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)
     with os.fdopen(reading, "rb") as pipe:
         go, *words = pipe.read().split(b"\0")
@@ -112,13 +137,9 @@ def _become(command: list[str], reading: int, parent: int, terminal: int | None)
         _set_foreground(terminal, os.getpid())
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent ended before the kernel knew that it should tell.
+        # The parent had ended before this call.
         if os.getppid() != parent:
             return 0
-    for number in signal.valid_signals():
-        # Python ignores these two, and the program should find them as every other does.
-        if number in (signal.SIGPIPE, signal.SIGXFSZ) or callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     environment = os.environb | dict(word.partition(b"=")[::2] for word in words)
     try:

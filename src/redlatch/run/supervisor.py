@@ -7,6 +7,7 @@ sleep, or has left the process group, is the exception.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from redlatch.votes.units import MILLISECOND
 # SIGKILL comes this long before the deadline, or a twentieth of the ttl if that is less.
 BEFORE_NS = 50 * MILLISECOND
 
-# The signals that are passed on: all that a process may handle, but for those that say how this process itself is.
+# The signals that are passed on: all that a process may handle, except those that report a fault of this process.
 PASSED_ON = frozenset(signal.valid_signals()) - {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -53,7 +54,7 @@ class OnLoss(Enum):
     RESTART = "restart"
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """A signal that ends a process has come while it waits for the lock.
 
     Args:
@@ -70,12 +71,14 @@ class Alerts:
 
     Attributes:
         lost: why the lock was lost; "" if it was not.
-        waiting: whether the lock is still waited for. Then signals raise `Ended`, so that the acquire is undone.
+        waiting: whether this process waits for the lock. Then signals raise `Ended`, so that the acquire is undone.
+        ended_by: the last signal that ends a process; 0 if none has come.
     """
 
     def __init__(self) -> None:
         self.lost = ""
         self.waiting = True
+        self.ended_by = 0
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -98,17 +101,26 @@ class Alerts:
                 signal.signal(number, self._take)
 
     def _take(self, number: int, _: object) -> None:
-        """Nothing is to be done while the program runs: the pipe has the number of the signal."""
+        """End the wait for the lock. While the program runs, the number in the pipe is enough."""
+        if number in ENDING:
+            self.ended_by = number
         if not self.waiting:
             return
         if number == signal.SIGTSTP:
             stop(number)
         elif number in ENDING:
+            # A second signal must not interrupt the undo.
+            self.waiting = False
             raise Ended(number)
 
-    def wait(self, seconds: float | None) -> list[int]:
-        """Wait for alerts; return the numbers of the signals."""
-        self._poll.poll(None if seconds is None else seconds * 1000)
+    def begin(self) -> None:
+        """Note that the lock is held. Earlier signals were not meant for the program."""
+        self.waiting = False
+        self.wait(0)
+
+    def wait(self, seconds: float) -> list[int]:
+        """Wait for alerts, a second at most; return the numbers of the signals."""
+        self._poll.poll(min(seconds, 1.0) * 1000)
         with suppress(BlockingIOError):
             return [number for number in os.read(self._reading, 4096) if number]
         return []
@@ -160,7 +172,8 @@ class Supervisor:
         self._kill_after_ns = kill_after_ns
         self._on_loss = on_loss
         self._say = say
-        self._before_ns = min(BEFORE_NS, int(lock.ttl * 1e9) // 20)
+        self._ttl_ns = int(lock.ttl * 1e9)
+        self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
         self.lost = ""
 
@@ -175,8 +188,13 @@ class Supervisor:
                 self._look_back(status)
                 return status
             for number in self._alerts.wait(self._left()):
-                if number in PASSED_ON:
+                if number == signal.SIGCONT:
+                    self._program.come_to_foreground()
+                elif number in PASSED_ON:
                     self._program.send(number)
+                if number in ENDING:
+                    # A stopped program would not see the signal.
+                    self._program.send(signal.SIGCONT)
 
     def _look_back(self, status: int) -> None:
         """Note the loss if the keeper has ended the program, because this process was stopped or slow."""
@@ -189,8 +207,8 @@ class Supervisor:
         self._guarded_ns = until_ns
         self._keeper.guard(self._program.pid, until_ns)
 
-    def _left(self) -> float | None:
-        """Do what is due; return the seconds until something is due again, or None."""
+    def _left(self) -> float:
+        """Do what is due; return the seconds until something is due again."""
         now = self._now_ns()
         # Every renewal moves it.
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
@@ -198,12 +216,16 @@ class Supervisor:
             if self._alerts.lost and not self._kill_ns:
                 self._kill_ns = now
                 self._say(f"the lock was lost, and the program goes on: {self._alerts.lost}")
-            return None
+            return math.inf
         if not self.lost and (self._alerts.lost or now >= deadline_ns - self._kill_after_ns):
             self._end(now, deadline_ns)
         if not self.lost:
             self._guard(deadline_ns)
-            return max(0.0, (deadline_ns - self._kill_after_ns - now) / 1e9)
+            # A renewal begins when a third of the ttl is over. Look for it soon after, so that the keeper learns the
+            # new deadline; if it is late, look often.
+            left = deadline_ns - self._kill_after_ns - now
+            early = deadline_ns - self._ttl_ns // 2 - now
+            return max(0, early if early > 0 else min(left, self._ttl_ns // 20)) / 1e9
         if now >= self._kill_ns:
             self._program.send(signal.SIGKILL)
             self._kill_ns = now + self._before_ns
@@ -214,10 +236,10 @@ class Supervisor:
         self.lost = self._alerts.lost or "its renewals have failed"
         self._kill_ns = min(deadline_ns, now + self._kill_after_ns)
         self._guard(self._kill_ns)
-        self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
         self._program.send(signal.SIGTERM)
         # A stopped program would not see the signal.
         self._program.send(signal.SIGCONT)
+        self._say(f"the lock is lost ({self.lost}): the program ends within {self._kill_after_ns / 1e9:g} s")
 
     def _stop_too(self, number: int) -> None:
         """Stop this process because the program was stopped from the terminal, and go on with it.
@@ -228,7 +250,7 @@ class Supervisor:
             return
         self._program.take_terminal()
         stop(number)
-        # The shell has continued this process. What it did meanwhile is over: only now is the lease looked at.
+        # The shell has continued this process. The lease may have ended meanwhile.
         self._left()
         self._program.give_terminal()
         self._program.send(signal.SIGCONT)

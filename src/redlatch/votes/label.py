@@ -35,6 +35,7 @@ def owner_of(token: bytes) -> tuple[str, int]:
     found = _TOKEN.fullmatch(token)
     if found is None:
         return "", 0
-    owner = found[2].decode(errors="replace")
+    # Another tool may have written a longer one.
+    owner = found[2][:LONGEST].decode(errors="replace")
     shown = "".join([character if character.isprintable() else "?" for character in owner])
     return shown, int(found[1], 16) if found[1] else 0
