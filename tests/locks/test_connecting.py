@@ -26,7 +26,7 @@ Fleet = Callable[..., embedded.Masters]
         (redis_errors.ResponseError("ERR DB index is out of range"), "database"),
         (redis_errors.ResponseError("CLUSTERDOWN Hash slot not served"), "no cluster"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "redis://"),
-        (MasterRefused("it is a replica"), "list"),
+        (MasterRefused("it was left for others"), ""),
         (redis_errors.ResponseError("LOADING ..."), ""),
         (ConnectionRefusedError(111, "Connection refused"), ""),
         (MasterQuarantined("it was flushed"), ""),

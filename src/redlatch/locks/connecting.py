@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import redis.exceptions as redis_errors
 
-from ..errors import ConfigurationError, MasterQuarantined, MasterRefused, QuorumUnavailable
+from ..errors import ConfigurationError, QuorumUnavailable
 from ..votes.units import quorum_of
 from .driver import Driver
 
@@ -25,14 +25,14 @@ _LASTING: tuple[tuple[type[BaseException], str, str], ...] = (
     (ssl.SSLCertVerificationError, "", "give ssl_ca_certs, or a host name that is in the certificate"),
     (ssl.SSLError, "[SSL: WRONG_VERSION_NUMBER]", "the port has no TLS: use redis:// instead of rediss://"),
     (ssl.SSLError, "[SSL] record layer failure", "the port has no TLS: use redis:// instead of rediss://"),
-    (MasterRefused, "", "change the list of masters"),
 )
 
 
 def cure_of(cause: BaseException) -> str:
-    """Return what ends an error that waiting does not end; "" if waiting may end it."""
-    if isinstance(cause, MasterQuarantined):
-        return ""
+    """Return what ends an error that waiting does not end; "" if waiting may end it.
+
+    A master that refuses the list of masters has no cure here: the connections raise that, or a handover ends it.
+    """
     text = str(cause)
     return next((cure for kind, begin, cure in _LASTING if isinstance(cause, kind) and text.startswith(begin)), "")
 
