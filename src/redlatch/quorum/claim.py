@@ -91,7 +91,7 @@ class Claim:
 
     Attributes:
         state: FREE to UNDOING.
-        ticket: the ticket of the acquire that has the claim, or None.
+        ticket: the ticket of the acquire that has the claim, or None. Those of one thread are equal, so compare by `is`.
     """
 
     __slots__ = ("name", "state", "ticket")

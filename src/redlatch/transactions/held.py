@@ -90,7 +90,7 @@ class Held:
                 "(with asyncio: await it)",
                 name=self.name,
             )
-        if self._claims != [part._hold.ticket for part in self._parts]:
+        if not self._has_its_claims():
             raise NotOwned(
                 f"{self.name!r} was released before its transaction committed; leave the release to the transaction",
                 name=self.name,
@@ -130,8 +130,13 @@ class Held:
     def _is_mine(self) -> bool:
         """Return whether the lock is still held by the acquire of this transaction."""
         holds = [part._hold for part in self._parts]
-        claims = [hold.ticket for hold in holds]
-        return any(hold.state in (HELD, UNCONFIRMED) for hold in holds) and self._claims in (None, claims)
+        return any(hold.state in (HELD, UNCONFIRMED) for hold in holds) and self._has_its_claims()
+
+    def _has_its_claims(self) -> bool:
+        """Return whether no other acquire has claimed a lock object since this one. Tickets of one thread are equal."""
+        if self._claims is None:
+            return True
+        return all([part._hold.ticket is claim for part, claim in zip(self._parts, self._claims, strict=True)])
 
     def _leave(self, error: BaseException | None) -> None:
         """Stop the renewal, keep the keys on the masters, and report the doubt."""
