@@ -91,7 +91,7 @@ class Claim:
 
     Attributes:
         state: FREE to UNDOING.
-        ticket: the ticket of the acquire that has the claim, or None. Those of one thread are equal, so compare by `is`.
+        ticket: the ticket of the acquire that has the claim, or None. Compare by `is`: those of a thread are equal.
     """
 
     __slots__ = ("name", "state", "ticket")
