@@ -570,8 +570,9 @@ def test_a_minority_that_does_not_answer_is_not_reported(
 ) -> None:
     silent, *others = proxies(three)
     client = connect([proxy.url for proxy in (silent, *others)])
+    client.connect(require="all")
     assert client.lock(name, TTL).acquire()
-    await_true(lambda: silent.greeted() and silent.quiet())
+    await_true(lambda: len(keys(three, name)) == 3 and silent.quiet())
     silent.requests.clear()
     with caplog.at_level(logging.WARNING, "redlatch"):
         client.close(release=True, timeout=0.2)

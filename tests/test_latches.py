@@ -89,12 +89,12 @@ def test_a_wait_keeps_the_counts_for_longer_than_the_ttl(
     connect: Face, masters: list[str], name: str, keys: Keys
 ) -> None:
     client = connect(masters)
-    latch = client.latch(name, 2, ttl=1.0)
+    latch = client.latch(name, 2, ttl=2.0)
     call = latch.start("wait")
     latch.count_down()
     asked = [commands(url) for url in masters]
     # A waiter asks four times in a ttl.
-    await_true(lambda: all(commands(url) > known + 10 for url, known in zip(masters, asked, strict=True)))
+    await_true(lambda: all(commands(url) > known + 6 for url, known in zip(masters, asked, strict=True)))
     assert left(latch) == 1
     latch.count_down()
     assert call.result(PATIENCE) is True
