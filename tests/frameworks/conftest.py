@@ -13,8 +13,6 @@ import pytest
 import uvicorn
 from support.faces import PATIENCE, await_true
 
-from redlatch.testing import embedded
-
 # Starts a server for an application, and returns a client of it.
 Serve = Callable[[Any], httpx.Client]
 
@@ -41,18 +39,5 @@ def serve() -> Iterator[Serve]:
             assert server.started
             url = f"http://127.0.0.1:{sock.getsockname()[1]}"
             return stack.enter_context(httpx.Client(base_url=url, timeout=PATIENCE))
-
-        yield start
-
-
-@pytest.fixture
-def fleet() -> Iterator[Callable[..., embedded.Masters]]:
-    """Start masters that the test may break."""
-    with contextlib.ExitStack() as stack:
-
-        def start(count: int = 3, **options: Any) -> embedded.Masters:
-            fleet = embedded.masters(count, **options)
-            stack.enter_context(fleet)
-            return fleet
 
         yield start

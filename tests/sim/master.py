@@ -13,6 +13,7 @@ from redlatch.guard.handshake import GuardHandshake
 from redlatch.guard.marker import MARKER
 from redlatch.testing.memory.keyspace import OK, READS, Keyspace
 from redlatch.testing.memory.lua import Refusal, Status
+from redlatch.testing.memory.master import encode
 from redlatch.votes import scripts
 
 from .transactions import NAMES, Transaction, call_of, wrong
@@ -430,18 +431,3 @@ class Master:
     def has_no_ttl(self) -> list[bytes]:
         """Return the keys that would stay for ever."""
         return [key for key in self.keys.values if key not in self.keys.over]
-
-
-def encode(reply: Any) -> bytes:
-    """Return a reply as RESP3."""
-    if reply is None:
-        return b"_\r\n"
-    if isinstance(reply, Status):
-        return b"+%b\r\n" % reply.encode()
-    if isinstance(reply, Refusal):
-        return b"-%b\r\n" % str(reply).encode()
-    if isinstance(reply, int):
-        return b":%d\r\n" % reply
-    if isinstance(reply, bytes):
-        return b"$%d\r\n%b\r\n" % (len(reply), reply)
-    return b"*%d\r\n%b" % (len(reply), b"".join([encode(item) for item in reply]))

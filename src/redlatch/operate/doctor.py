@@ -19,7 +19,7 @@ import redis
 from redlatch.client import Client
 from redlatch.errors import QuorumUnavailable
 from redlatch.masters.master import Master
-from redlatch.operate.locks import Unreadable, connected, described
+from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
 from redlatch.votes.said import shown
 from redlatch.wire.connect import dial
@@ -27,9 +27,6 @@ from redlatch.wire.connect import dial
 # How bad a finding is.
 FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
 ORDER = (UNSAFE, WARNING, FINE)
-
-# Seconds for one connect or command.
-TIMEOUT = 2.0
 
 # How often the round trip is measured.
 PINGS = 20

@@ -118,7 +118,7 @@ def unlock(
         click.echo(f"{state.name}: {holder}, and it runs out in {seconds(holder.ttl_left)}")
     if not yes and not click.confirm("Take it away?", err=True):
         sys.exit(NOT_HELD)
-    ending = partial(end, key=state_key(prefix, name), tokens=state.tokens, owner=if_owner)
+    ending = partial(end, key=key_of(os.fsencode(prefix), os.fsencode(name)), tokens=state.tokens, owner=if_owner)
     ended, failed = on_each(masters_of(one_or_many(urls)), ending)
     size = len(ended) + len(failed)
     click.echo(f"{state.name}: deleted on {sum(map(bool, ended))} of {size} masters")
@@ -128,8 +128,3 @@ def unlock(
         sys.exit(NO_QUORUM)
     # The holder has released it meanwhile.
     sys.exit(0 if any(ended) else NOT_HELD)
-
-
-def state_key(prefix: str, name: str) -> bytes:
-    """Return the key of a name from the command line, which may have any bytes."""
-    return key_of(os.fsencode(prefix), os.fsencode(name))

@@ -16,7 +16,9 @@ import redis
 
 from redlatch.errors import LockError
 from redlatch.holder import Holder
+from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
+from redlatch.votes.commands import COUNTER
 from redlatch.votes.label import owner_of
 from redlatch.votes.said import said_of_login, shown
 from redlatch.votes.units import quorum_of
@@ -37,10 +39,10 @@ TRIES = 20
 # Keys that one SCAN asks for.
 TOGETHER = 1000
 
-# The suffixes of the keys beside that of a plain lock: see `votes.commands`, `quorum.kinds` and `locks`.
-FENCE, QUEUE = b"\0fence", b"\0queue"
+# The suffixes of the keys beside that of a plain lock, as `quorum.kinds` and the clients add them.
+QUEUE = b"\0queue"
 SLOTS, TOKENS = b"\0slots", b"\0slots\0tokens"
-READERS, WRITER, WRITERS = b"\0rw", b"\0rw\0writer", b"\0rw\0waits"
+READERS, WRITER, WRITERS = SUFFIX, SUFFIX + b"\0writer", SUFFIX + b"\0waits"
 
 # What a lock may be.
 PLAIN, SEMAPHORE, READ, WRITE = "lock", "semaphore", "readers", "writer"
@@ -173,7 +175,7 @@ def read(server: redis.Redis, key: bytes) -> OnMaster:
     pipe: Any = server.pipeline(transaction=False)
     with pipe:
         pipe.time()
-        pipe.get(key).pttl(key).get(key + FENCE).zcard(key + QUEUE)
+        pipe.get(key).pttl(key).get(key + COUNTER).zcard(key + QUEUE)
         pipe.zrange(key + SLOTS, 0, -1, withscores=True).hgetall(key + TOKENS)
         pipe.zrange(key + READERS, 0, -1, withscores=True).get(key + WRITER)
         pipe.zrange(key + WRITERS, 0, -1, withscores=True)

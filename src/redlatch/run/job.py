@@ -158,8 +158,9 @@ class Job:
         self.note(f"ended with {code} after {time.monotonic() - began:.3f} s")
         if supervisor.lost:
             self._release(lock)
-            restarts = self.on_loss is OnLoss.RESTART and not alerts.ended_by
-            return None if restarts else SIGNALLED + alerts.ended_by if alerts.ended_by else self.lost
+            if alerts.ended_by:
+                return SIGNALLED + alerts.ended_by
+            return None if self.on_loss is OnLoss.RESTART else self.lost
         sleep_until(began + self.min_hold, alerts)
         kept = self._release(lock)
         if code == -signal.SIGINT and program.terminal is not None:

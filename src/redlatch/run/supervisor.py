@@ -175,6 +175,7 @@ class Supervisor:
         self._ttl_ns = int(lock.ttl * 1e9)
         self._before_ns = min(BEFORE_NS, self._ttl_ns // 20)
         self._kill_ns = self._guarded_ns = 0
+        self._warned = False
         self.lost = ""
 
     def watch(self) -> int:
@@ -213,8 +214,8 @@ class Supervisor:
         # Every renewal moves it.
         deadline_ns: int = self._lock.deadline_ns - self._before_ns
         if self._on_loss is OnLoss.WARN:
-            if self._alerts.lost and not self._kill_ns:
-                self._kill_ns = now
+            if self._alerts.lost and not self._warned:
+                self._warned = True
                 self._say(f"the lock was lost, and the program goes on: {self._alerts.lost}")
             return math.inf
         if not self.lost and (self._alerts.lost or now >= deadline_ns - self._kill_after_ns):
@@ -256,10 +257,8 @@ class Supervisor:
         self._program.send(signal.SIGCONT)
 
 
-def sleep_until(monotonic: float, alerts: Alerts) -> list[int]:
-    """Wait until a time of `time.monotonic`, or for a signal that would end this process; return the signals."""
+def sleep_until(monotonic: float, alerts: Alerts) -> None:
+    """Wait until a time of `time.monotonic`, or for a signal that would end this process."""
     while (left := monotonic - time.monotonic()) > 0:
-        ending = [number for number in alerts.wait(left) if number in ENDING]
-        if ending:
-            return ending
-    return []
+        if ENDING.intersection(alerts.wait(left)):
+            return
