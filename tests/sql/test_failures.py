@@ -21,12 +21,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from faults.clocks import Clock, compile_library
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool, StaticPool
 from support.builds import implementation_named
 from support.databases import DATABASE, USER, Server, Standby, server_of
 from support.faces import PATIENCE, await_true, descriptors, in_thread
 
 from redlatch import ConfigurationError, LockError, LockLost, QuorumUnavailable, impl, sql
+from redlatch.sql.connection import connect
+from redlatch.wire.bridge import BackendLost
 
 from .conftest import SERVERS, FindUrl, SqlFace, execute
 
@@ -340,6 +343,26 @@ def test_an_engine_whose_pool_is_exhausted_is_no_obstacle(
         assert len(seen) > 1, "listeners of the engine see our connections, too"
         lock.release()
     engine.dispose()
+
+
+@pytest.mark.parametrize("driver", SERVERS)
+def test_a_connection_that_fails_before_its_first_use_is_closed(with_table: FindUrl, driver: str, name: str) -> None:
+    url = with_table(driver)
+    asyncs = driver.endswith(tuple(ASYNC.values()))
+    engine = create_async_engine(url) if asyncs else sa.create_engine(url)
+    closed = []
+
+    def fail(*_: object) -> None:
+        raise OSError("the server dies before AUTOCOMMIT is set")
+
+    own = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    sa.event.listen(own, "set_connection_execution_options", fail)
+    sa.event.listen(own, "invalidate", lambda *_: closed.append(1))
+    with pytest.raises(BackendLost, match="before AUTOCOMMIT"):
+        connect(engine)
+    # A connection that the garbage collector has to close warns, and a warning fails the test.
+    gc.collect()
+    assert closed == [1]
 
 
 def test_a_descriptor_above_1024_is_fine(with_table: FindUrl, name: str) -> None:

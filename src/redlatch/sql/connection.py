@@ -51,7 +51,7 @@ class BlockingConnection:
     """A connection with a driver for threads."""
 
     def __init__(self, engine: Engine) -> None:
-        self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._connection = _autocommitting(engine.connect())
         self._notices: Notices | None = None
         self._descriptor = descriptor_of(self._connection.connection.driver_connection)
         self._poll: select.poll | None = None
@@ -182,7 +182,17 @@ class LoopConnection:
 
 async def _connected(engine: AsyncEngine) -> AsyncConnection:
     connection = await engine.connect()
-    return await connection.execution_options(isolation_level="AUTOCOMMIT")
+    await connection.run_sync(_autocommitting)
+    return connection
+
+
+def _autocommitting(connection: Connection) -> Connection:
+    """Set the connection to AUTOCOMMIT. Close it if that fails: some drivers send a statement for it."""
+    try:
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
+    except BaseException:
+        _close(connection)
+        raise
 
 
 def _close(connection: Connection) -> None:
