@@ -20,6 +20,7 @@ FLAGS = os.environ.get("REDLATCH_CFLAGS", "").split()
 TEXTS = (
     "votes.ballot",
     "votes.commands",
+    "votes.durations",
     "votes.key",
     "votes.units",
     "quorum.acquire",
@@ -27,8 +28,10 @@ TEXTS = (
     "quorum.batch",
     "quorum.claim",
     "quorum.condition",
+    "quorum.counting",
     "quorum.effects",
     "quorum.extend",
+    "quorum.figures",
     "quorum.hold",
     "quorum.inquiry",
     "quorum.latch",
@@ -91,6 +94,7 @@ OF_CLASSES_BY_NAME = {
 FAST = {
     "votes.ballot",
     "votes.commands",
+    "votes.durations",
     "votes.payloads",
     "votes.key",
     "locks.core",

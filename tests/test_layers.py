@@ -21,7 +21,7 @@ PACKAGE = Path(redlatch.__file__).parent
 # From the bottom to the top. A module imports from its own unit and from lower layers, never from a neighbour.
 LAYERS = (
     {"holder"},
-    {"errors", "health", "impl"},
+    {"errors", "health", "impl", "stats"},
     {"config", "masters", "votes"},
     {"wire", "quorum", "guard"},
     {"drivers", "locks"},
@@ -230,6 +230,8 @@ SMALL = {
     "redlatch.guard.alone": "a single master needs three actions of its own",
     "redlatch.holder": "one class, which errors name, too",
     "redlatch.locks.core": "only what must be compiled of a lock object",
+    "redlatch.quorum.losses": "texts, and what figures call them",
+    "redlatch.votes.durations": "one class, which both the quorum and the guard count with",
     "redlatch.votes.label": "two functions, and their format",
     "redlatch.votes.payloads": "only what is written twice",
     "redlatch.votes.scripts": "Lua texts and hardly any Python",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .locks.readwrite import RWLock
     from .locks.reentrant import AsyncRLock, RLock
     from .quorum.policy import Handoff, Retry
+    from .stats import Histogram, LockStats, MasterStats, Stats
 
     IMPL: str
 
@@ -62,9 +63,13 @@ _HOMES = {
     "Guard": "guard.settings",
     "Handoff": "quorum.policy",
     "Health": "health",
+    "Histogram": "stats",
     "Holder": "holder",
+    "LockStats": "stats",
     "MasterHealth": "health",
+    "MasterStats": "stats",
     "Retry": "quorum.policy",
+    "Stats": "stats",
     "AlreadyHeld": "errors",
     "ClientClosed": "errors",
     "ClientForked": "errors",
@@ -102,16 +107,19 @@ __all__ = [
     "Guard",
     "Handoff",
     "Health",
+    "Histogram",
     "Holder",
     "Latch",
     "Lock",
     "LockBusy",
     "LockError",
     "LockLost",
+    "LockStats",
     "LockTimeout",
     "MasterHealth",
     "MasterQuarantined",
     "MasterRefused",
+    "MasterStats",
     "MultiLock",
     "NotOwned",
     "QuorumUnavailable",
@@ -119,6 +127,7 @@ __all__ = [
     "RWLock",
     "Retry",
     "Semaphore",
+    "Stats",
     "WrongLoop",
     "__version__",
 ]

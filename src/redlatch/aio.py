@@ -338,6 +338,8 @@ class AsyncClient(BaseClient):
                 `on_lost` of the client.
             cancel_on_loss: whether a loss of the lock cancels the body of the ``async with``, which then raises
                 `LockLost`. Default False.
+            group: the group of locks in whose figures this one counts (`AsyncClient.stats`), such as "orders". There
+                may be a hundred groups, so it must not be the name of the lock. Default none.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -439,7 +441,12 @@ class AsyncClient(BaseClient):
         return AsyncLatch(self._shared, self._latch_hold(name), count, self._latch_ttl(ttl))
 
     def multi_lock(
-        self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
+        self,
+        names: Iterable[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
     ) -> AsyncMultiLock:
         """Make a lock on many names: it acquires all of them, or none.
 
@@ -449,11 +456,12 @@ class AsyncClient(BaseClient):
             names: one name or more, each as for `lock`. A name that comes twice counts once.
             ttl: the time to live, in seconds. None takes the ttl of the client.
             timeout: how long ``async with`` and `AsyncMultiLock.acquire` wait, in seconds, as for `lock`.
+            group: as for `lock`.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        locks = self._locks_on(AsyncLock, distinct(names), ttl)
+        locks = self._locks_on(AsyncLock, distinct(names), ttl, group)
         return AsyncMultiLock(self._shared, locks, self._timeout_of(timeout))
 
     @spelled_out(AsyncPlainOptions)
@@ -475,12 +483,15 @@ class AsyncClient(BaseClient):
         """
         return async_locking(partial(self._new, AsyncLock), template, ttl, options)
 
-    async def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[AsyncLock | None]:
+    async def acquire_many(
+        self, names: Iterable[str | bytes], ttl: float | None = None, *, group: str | None = None
+    ) -> list[AsyncLock | None]:
         """Make one attempt to lock each of many names, all in one round trip; each name has its own result.
 
         Args:
             names: any number of names, each as for `lock`.
             ttl: the time to live, in seconds. None takes the ttl of the client.
+            group: as for `lock`.
 
         Returns:
             For each name, in order, a lock that is held; or None if another holder has it, or the name came before.
@@ -490,7 +501,7 @@ class AsyncClient(BaseClient):
             ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl))
+        batch = Batch(self._shared, self._locks_on(AsyncLock, names, ttl, group))
         try:
             await self._driver.run(batch.acquiring())
             return batch.won()

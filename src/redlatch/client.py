@@ -342,6 +342,8 @@ class Client(BaseClient):
                 Default False.
             on_lost: called with the lock and the reason, in a thread of the client, when the lock is lost. Default: the
                 `on_lost` of the client.
+            group: the group of locks in whose figures this one counts (`Client.stats`), such as "orders". There may be
+                a hundred groups, so it must not be the name of the lock. Default none.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -441,7 +443,12 @@ class Client(BaseClient):
         return Latch(self._shared, self._latch_hold(name), count, self._latch_ttl(ttl))
 
     def multi_lock(
-        self, names: Iterable[str | bytes], ttl: float | None = None, *, timeout: float | None = None
+        self,
+        names: Iterable[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        group: str | None = None,
     ) -> MultiLock:
         """Make a lock on many names: it acquires all of them, or none.
 
@@ -451,11 +458,12 @@ class Client(BaseClient):
             names: one name or more, each as for `lock`. A name that comes twice counts once.
             ttl: the time to live, in seconds. None takes the ttl of the client.
             timeout: how long ``with`` and `MultiLock.acquire` wait, in seconds, as for `lock`.
+            group: as for `lock`.
 
         Raises:
             ConfigurationError, TypeError: an argument is invalid; the message names it.
         """
-        locks = self._locks_on(Lock, distinct(names), ttl)
+        locks = self._locks_on(Lock, distinct(names), ttl, group)
         return MultiLock(self._shared, locks, self._timeout_of(timeout))
 
     @spelled_out(PlainOptions)
@@ -477,12 +485,15 @@ class Client(BaseClient):
         """
         return locking(partial(self._new, Lock), template, ttl, options)
 
-    def acquire_many(self, names: Iterable[str | bytes], ttl: float | None = None) -> list[Lock | None]:
+    def acquire_many(
+        self, names: Iterable[str | bytes], ttl: float | None = None, *, group: str | None = None
+    ) -> list[Lock | None]:
         """Make one attempt to lock each of many names, all in one round trip; each name has its own result.
 
         Args:
             names: any number of names, each as for `lock`.
             ttl: the time to live, in seconds. None takes the ttl of the client.
+            group: as for `lock`.
 
         Returns:
             For each name, in order, a lock that is held; or None if another holder has it, or the name came before.
@@ -492,7 +503,7 @@ class Client(BaseClient):
             ConfigurationError, TypeError: an argument is invalid. Nothing was sent.
             ClientUnusable: the client is closed, or belongs to another process or event loop.
         """
-        batch = Batch(self._shared, self._locks_on(Lock, names, ttl))
+        batch = Batch(self._shared, self._locks_on(Lock, names, ttl, group))
         try:
             self._driver.run(batch.acquiring())
             return batch.won()

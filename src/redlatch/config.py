@@ -94,3 +94,18 @@ def seconds_of(what: str, value: object) -> float | None:
     if not value >= 0:
         raise ConfigurationError(f"{what}: seconds of at least 0, or None, are needed; got {value}")
     return None if value > MAX_SECONDS else float(value)
+
+
+def attempt_ns_of(attempt_timeout: object) -> int | None:
+    """Return how long an attempt waits for answers, in nanoseconds; None leaves it to the ttl.
+
+    Raises:
+        TypeError: `attempt_timeout` is not a number.
+        ConfigurationError: it is not finite, or not above 0.
+    """
+    if attempt_timeout is None:
+        return None
+    seconds = seconds_of("attempt_timeout", attempt_timeout)
+    if seconds is None or int(seconds * 1_000_000_000) < 1:
+        raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
+    return int(seconds * 1_000_000_000)

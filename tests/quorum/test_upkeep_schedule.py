@@ -15,7 +15,7 @@ from support.upkeep_play import NOW, TTL_MS, Lock, Play
 from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum import upkeep, upkeep_schedule
-from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT, RELEASED
+from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 from redlatch.quorum.upkeep import Term
 from redlatch.votes.units import MILLISECOND, SECOND
 

@@ -12,6 +12,7 @@ from ..guard.handshake import HandshakeReport
 from ..health import Health
 from ..masters.master import Master
 from ..quorum.policy import Doubts
+from ..stats import MasterStats
 from ..votes.said import shown
 from ..votes.units import SECOND, Clock
 from ..wire.connect import LONGEST_PAUSE, Connection, Dialler
@@ -23,6 +24,7 @@ from .master_health import health_of_all
 from .master_log import MOST_SHOWN, MasterLog, report_set_back
 from .refusals import refuse_list, refuse_twin, twin_of
 from .standing import Standing
+from .stats import stats_of_masters
 from .switches import Switches
 from .upkeep import report_lost_releases
 
@@ -145,6 +147,10 @@ class Connections(Belongings):
         guarded = None if self._guard is None else self._guard.masters
         unused = self.standing.closing or self.standing.forked
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
+
+    def stats(self) -> tuple[MasterStats, ...]:
+        """Return the figures of the masters, without I/O."""
+        return stats_of_masters(self.health(), None if self._guard is None else self._guard.masters)
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""

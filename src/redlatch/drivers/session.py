@@ -11,11 +11,14 @@ from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
 from redlatch.drivers.held_locks import HeldLocks
+from redlatch.drivers.stats import stats_of
 from redlatch.errors import ClientClosed, LockError
 from redlatch.guard.handover import Successor
 from redlatch.health import Health
 from redlatch.masters.master import Master
+from redlatch.quorum.losses import RAN_OUT, RELEASED
 from redlatch.quorum.upkeep_schedule import UpkeepSchedule
+from redlatch.stats import Stats
 
 from ..quorum import batch, inquiry
 from ..quorum.acquire import acquire
@@ -25,7 +28,7 @@ from ..quorum.effects import Steps
 from ..quorum.extend import extend
 from ..quorum.hold import Hold
 from ..quorum.latch import Counts
-from ..quorum.outcome import RAN_OUT, RELEASED, loss, was_released
+from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.release import release, release_nowait
 from ..quorum.waiting.queues import WaitQueues
@@ -91,6 +94,10 @@ class Session:
     def health(self) -> Health:
         """Return what is known of the masters, without I/O."""
         return self._connections.health()
+
+    def stats(self) -> Stats:
+        """Return the figures of the client, without I/O."""
+        return stats_of(self._policy, self.queues, self._connections.stats())
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""

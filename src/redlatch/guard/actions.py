@@ -286,6 +286,7 @@ def admission(state: GuardState, case: Case) -> Admission:
     cause = None
     until_ns = max(master.until_ns, master.jumped_until_ns)
     left_ns = until_ns - now_ns
+    master.note_out(left_ns > 0)
     if left_ns > 0:
         cause = MasterQuarantined.kept_out(until_ns, master.why, now_ns)
     settled = master.settles_ns <= now_ns

@@ -11,6 +11,7 @@ from redlatch.errors import MasterQuarantined, MasterRefused
 from redlatch.guard.clock import Leap, Offset
 from redlatch.guard.handshake import GuardHandshake, HandshakeReport
 from redlatch.guard.marker import Marker, MarkerWrite
+from redlatch.votes.durations import Durations
 from redlatch.votes.scripts import MARK_WITHIN_US, kept_ms
 from redlatch.votes.units import MILLISECOND
 
@@ -57,6 +58,9 @@ class GuardedMaster:
         write: the marker that the next handshake writes; None if it only reads.
         writes: how many writes were due since the marker was last as it should be.
         leap: how its clock has last jumped forward.
+        out: whether it is quarantined now.
+        quarantines: how many quarantines have begun.
+        reply_time: how long its answers to pulses took.
     """
 
     index: int
@@ -87,6 +91,9 @@ class GuardedMaster:
     write: MarkerWrite | None = None
     writes: int = 0
     leap: Leap | None = None
+    out: bool = False
+    quarantines: int = 0
+    reply_time: Durations = field(default_factory=Durations)
 
     # --- the engine's monitor ------------------------------------------------------------------------------
 
@@ -117,6 +124,7 @@ class GuardedMaster:
             server_us: the server's clock, or 0 if its marker is another one.
             horizon_ms: the horizon of the marker.
         """
+        self.reply_time.count(came_ns - sent_ns)
         if server_us <= 0:
             self.replaced = True
             return MasterQuarantined("its marker was changed or is gone", doubted_ns=sent_ns)
@@ -132,6 +140,11 @@ class GuardedMaster:
             self.marker = replace(self.marker, horizon=horizon_ms)
         self.confirm(self)
         return None
+
+    def note_out(self, out: bool) -> None:
+        """Note whether the master is quarantined, and count each quarantine."""
+        self.quarantines += out and not self.out
+        self.out = out
 
     def flushed(self, now_ns: int) -> MasterQuarantined:
         """Return why the connection must end after the master has pushed that it was flushed."""

@@ -18,6 +18,7 @@ from ..quorum.hold import Hold
 from ..quorum.latch import Counts
 from ..quorum.upkeep import Term
 from ..quorum.waiting.queues import WaitQueues
+from ..stats import Stats
 from ..votes.commands import Command
 
 
@@ -38,6 +39,9 @@ class Driver(Protocol):
 
     def causes(self) -> dict[str, BaseException]:
         """Return why masters do not vote, by their names; without I/O."""
+
+    def stats(self) -> Stats:
+        """Return the figures of the client."""
 
     def health(self) -> Health:
         """Return what is known of the masters, without I/O."""

@@ -22,6 +22,7 @@ from ..masters.master import Master
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
+from ..stats import Stats
 from ..votes.key import prefix_of
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire import connect
@@ -37,6 +38,7 @@ from .options import (
     AsyncPlainOptions,
     PlainOptions,
     check_client,
+    check_group,
     check_on_lost,
     check_options,
     check_waiting,
@@ -109,7 +111,7 @@ class BaseClient:
         self._policy = self._policy_of(
             masters=tuple(master.address for master in self._masters),
             drift_factor=drift_factor,
-            attempt_ns=_attempt_ns(attempt_timeout),
+            attempt_ns=config.attempt_ns_of(attempt_timeout),
             retry=retry or Retry(),
             handoff=handoff,
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
@@ -217,20 +219,34 @@ class BaseClient:
         health: Health = self._driver.health()
         return health
 
+    def stats(self) -> Stats:
+        """Return the figures of this client: what became of its acquires and locks, and its masters; no I/O.
+
+        They are counted in this process and begin when the client is made. `redlatch.metrics` exports them.
+        """
+        stats: Stats = self._driver.stats()
+        return stats
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)} ({self._driver.state})>"
 
-    def _locks_on(self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None) -> list[AnyLock | None]:
+    def _locks_on(
+        self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None
+    ) -> list[AnyLock | None]:
         """Make a lock of this class on each name, as `lock` does.
 
         The type of the list allows None, which `Batch` uses in place of a lock.
         """
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = several("names", names)
-        return new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
+        locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
+        if group is not None:
+            for lock in locks:
+                self._join(group, lock)
+        return locks
 
     def _new(
         self,
@@ -265,11 +281,19 @@ class BaseClient:
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
         timeout = self._timeout_of(given.pop("timeout", None))
+        group = given.pop("group", None)
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
+        if group is not None:
+            self._join(group, lock)
         if given or self._shared.on_lost is not None:
             self._add_upkeep(lock, **given)
         return lock
+
+    def _join(self, group: str, lock: AnyLock) -> None:
+        """Count what becomes of a lock in the figures of a group."""
+        check_group(group)
+        lock._hold.figures = self._policy.groups.named(group)
 
     def _no_scripts(self) -> str:
         """Return why this client has no locks that only scripts can perform; "" if it has them."""
@@ -321,12 +345,3 @@ class BaseClient:
             ttl_ms = config.ttl_ms_of(ttl, self._policy.drift_factor, self._policy.max_ttl_ms)
             self._last_ttl = ttl, ttl_ms
         return ttl_ms
-
-
-def _attempt_ns(attempt_timeout: object) -> int | None:
-    if attempt_timeout is None:
-        return None
-    seconds = config.seconds_of("attempt_timeout", attempt_timeout)
-    if seconds is None or int(seconds * SECOND) < 1:
-        raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
-    return int(seconds * SECOND)

@@ -17,7 +17,8 @@ from ..holder import Holder
 from ..quorum.claim import FREE, HELD
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
-from ..quorum.outcome import RAN_OUT, RELEASED, loss, was_released
+from ..quorum.losses import FORGOTTEN, RAN_OUT, RELEASED, label_of
+from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
 from ..quorum.upkeep import Term, Upkeep
 from ..votes.label import owner_of
@@ -260,6 +261,9 @@ class BaseLock(Core):
             # From here on an interrupt is logged, with the loss.
             if term is not None:
                 term.reported = True
+            else:
+                # Only now the answers to a release that nobody waited for have said so.
+                (self._hold.figures or self._shared.policy.figures).lose(label_of(FORGOTTEN))
             if on_lost is None:
                 logger.warning("lock %r was lost: %s", self.name, reason)
             else:

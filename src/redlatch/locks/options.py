@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     auto_renew: bool
     max_hold: float | None
     on_lost: Callable[[Any, str], object] | None
+    group: str | None
 
 
 class AsyncOptions(Options, total=False):
@@ -146,6 +147,12 @@ def check_on_lost(on_lost: object) -> None:
     """Refuse a callback that cannot be called."""
     if on_lost is not None and not callable(on_lost):
         raise TypeError(f"on_lost: a callable or None is needed, not {type(on_lost).__name__}")
+
+
+def check_group(group: object) -> None:
+    """Refuse a group of locks whose name is not a str."""
+    if not isinstance(group, str):
+        raise TypeError(f"group: a str or None is needed, not {type(group).__name__}")
 
 
 def check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_late: object) -> None:

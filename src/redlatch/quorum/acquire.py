@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from redlatch.errors import LockBusy
+
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .attempt import new_attempt
+from .claim import HELD
 from .effects import ENDED, Pause, Send, Steps
 from .hold import Hold
 from .policy import Policy
@@ -123,11 +126,19 @@ class Acquiring:
 
     def _wait_and_ask(self) -> Steps:
         """Reach the head of the queue first."""
-        reached = yield from reach_the_head(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns)
+        try:
+            reached = yield from reach_the_head(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns)
+        except LockBusy:
+            self._attempt.count_refusal(True)
+            raise
         if reached:
             self._attempt.reached()
             self._ask(self._policy.clock.now())
             yield from self._go_on(False, None)
+        elif self._hold.state == HELD:
+            self._attempt.count_win(self._hold.won_ns)
+        else:
+            self._attempt.count_refusal(self._until_ns <= self._attempt.now_ns)
 
     def _go_on(self, decided: bool, second: Ballot | None) -> Steps:
         """Go on with the attempt that is under way, and with others after it.
@@ -177,6 +188,9 @@ class Acquiring:
         # Also behind the generator: an interrupt before its first line, and it ends nothing.
         if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._queues, self._hold.key)
+        if self._attempt is None:  # the client was connecting
+            self._attempt = new_attempt(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns, 0)
+        self._attempt.count_break()
 
     def throw(self, error: BaseException) -> NoReturn:
         """End the acquire by an exception, as `close` does, and raise it."""

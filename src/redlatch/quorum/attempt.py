@@ -36,6 +36,7 @@ class Attempt:
         over: whether no attempt follows.
         waits: whether the next attempt follows only after a change.
         pauses: how many times in a row there was nothing to wait for.
+        counted: whether the end of the acquire was counted.
     """
 
     __slots__ = (
@@ -45,11 +46,13 @@ class Attempt:
         "_deadline_ns",
         "_doubted",
         "_failures",
+        "_figures",
         "_first",
         "_first_silent",
         "_kind",
         "_split",
         "_waiting_for_all",
+        "counted",
         "hold",
         "now_ns",
         "over",
@@ -68,13 +71,14 @@ class Attempt:
         self.queues = queues
         self.hold = hold
         self._kind = hold.kind
+        self._figures = hold.figures or policy.figures
         self.ttl_ms = ttl_ms
         self.until_ns = until_ns
         self._began_ns = began_ns
         # The master that the next attempt asks before the others; -1 if it asks all at once.
         self._first = -1
         self.now_ns = began_ns
-        self.over = self.waits = False
+        self.over = self.waits = self.counted = False
         self.pauses = 0
         # How many attempts in a row had no verdict.
         self._failures = 0
@@ -127,7 +131,9 @@ class Attempt:
             return False
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
         kind.end_watch(self.queues, hold.key)
+        hold.won_ns = now
         hold.keep(now - self.started_ns)
+        self.count_win(now)
         kind.won(policy, hold)
         self.queues.overtake(policy, hold, now)
         if (kind.shares and kind.enters_queue) or (hold.token_exposed and hold.key in self.queues.by_key):
@@ -151,6 +157,8 @@ class Attempt:
     def judge(self) -> Ballot | None:
         """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
         policy, kind, ballot, failures = self.policy, self._kind, self._ballot, self._failures
+        if ballot.yes > 0 and ballot.no > 0:
+            self._figures.split_votes = self._figures.split_votes + 1
         if self._waiting_for_all:
             self.now_ns = policy.clock.now()
         in_time = self.now_ns < self.until_ns
@@ -195,9 +203,29 @@ class Attempt:
         hold, now = self.hold, self.now_ns
         self.queues.leave(hold, now, False)
         hold.free()
-        if self._failures:
+        if not self._failures:
+            self.count_refusal(self.until_ns <= self._began_ns)
+        else:
+            self._figures.unavailable = self._figures.unavailable + 1
+            self.counted = True
             started = self.started_ns
             raise no_quorum("acquire", self.policy, hold, self._ballot, now - started, now - self._began_ns)
+
+    def count_win(self, won_ns: int) -> None:
+        """Count that the acquire has won, at this time."""
+        self._figures.win(won_ns - self._began_ns)
+        self.counted = True
+
+    def count_refusal(self, at_once: bool) -> None:
+        """Count that the acquire has ended because another holder has the lock; `at_once` is as for `refuse`."""
+        self._figures.refuse(at_once)
+        self.counted = True
+
+    def count_break(self) -> None:
+        """Count that something else has ended the acquire, unless its end was counted."""
+        if not self.counted:
+            self._figures.cancelled = self._figures.cancelled + 1
+            self.counted = True
 
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""

@@ -15,7 +15,9 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .claim import HELD
+from .counting import CountedSteps
 from .effects import Effect, Pause, Send, Steps
+from .figures import Figures
 from .hold import Hold
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Policy
@@ -29,15 +31,7 @@ BATCH = 1024
 PART = 256
 
 
-def acquire_many(
-    policy: Policy,
-    queues: WaitQueues,
-    holds: list[Hold],
-    ticket: object,
-    ttl_ms: int,
-    left_ns: int = UNBOUNDED,
-    notifies: bool = True,
-) -> Steps:
+def acquire_many(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int) -> Steps:
     """Make one attempt on each lock.
 
     An attempt is undone unless it has won. If connections broke during an attempt, a second one follows.
@@ -47,12 +41,29 @@ def acquire_many(
         holds: holds that are FREE. When this returns, each is HELD or FREE.
         ticket: the ticket that claims the holds. If the generator is interrupted or raises, the caller abandons them.
         ttl_ms: the time to live on the masters.
-        left_ns: the time that is left of the caller's timeout.
-        notifies: whether to wake waiters of this client after an undo, because masters push no change that this client
-            makes itself. False while retrying: two multi-locks would wake each other endlessly.
 
     Raises:
         QuorumUnavailable: two attempts in a row on one lock had no verdict, because too many masters failed.
+    """
+    steps = _attempt_on_each(policy, queues, holds, ticket, ttl_ms, UNBOUNDED, True)
+    return CountedSteps(steps, policy, holds, 0)  # type: ignore[return-value]
+
+
+def _attempt_on_each(
+    policy: Policy,
+    queues: WaitQueues,
+    holds: list[Hold],
+    ticket: object,
+    ttl_ms: int,
+    left_ns: int,
+    notifies: bool,
+) -> Steps:
+    """Make one attempt on each lock, as `acquire_many` does.
+
+    Args:
+        left_ns: the time that is left of the caller's timeout.
+        notifies: whether to wake waiters of this client after an undo, because masters push no change that this client
+            makes itself. False while retrying: two multi-locks would wake each other endlessly.
     """
     hold: Hold
     for first in range(0, len(holds), BATCH):
@@ -77,13 +88,20 @@ def acquire_all(
     Raises:
         QuorumUnavailable: too many masters failed.
     """
-    hold: Hold
     until = UNBOUNDED if give_up_ns is None else give_up_ns
+    steps = _try_all(policy, queues, holds, ticket, ttl_ms, until)
+    return CountedSteps(steps, policy, holds, until)  # type: ignore[return-value]
+
+
+def _try_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
+    """Try until all locks are won or the time is over."""
+    hold: Hold
     attempts = 0
     while True:
         began = policy.clock.now()
         try:
-            yield from acquire_many(policy, queues, holds, ticket, ttl_ms, until - began if until else UNBOUNDED, False)
+            left = until - began if until else UNBOUNDED
+            yield from _attempt_on_each(policy, queues, holds, ticket, ttl_ms, left, False)
         except QuorumUnavailable:
             if policy.clock.now() >= min(policy.moving_ns, until):
                 raise
@@ -148,11 +166,16 @@ def _try_each(
     broken: list[Hold] = []
     lost: list[Hold] = []
     failure: QuorumUnavailable | None = None
+    figures: Figures
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
         if granted(policy, queues, hold, won[place], deadline, now):
+            hold.won_ns = now
             hold.keep(now - started)
             continue
+        if ballot.yes > 0 and ballot.no > 0:
+            figures = hold.figures or policy.figures
+            figures.split_votes += 1
         undone.append(policy.ballot(hold.releasing()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)

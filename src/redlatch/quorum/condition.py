@@ -22,6 +22,7 @@ Compiled as `redlatch._c.quorum.condition`, too (see `redlatch._c`).
 from __future__ import annotations
 
 from redlatch.errors import NotOwned
+from redlatch.quorum.losses import RAN_OUT
 from redlatch.votes import condition_scripts as scripts
 from redlatch.votes.scripts import Script
 
@@ -31,7 +32,7 @@ from ..votes.units import MILLISECOND, SECOND
 from .effects import Answer, Send, Steps
 from .hold import Hold
 from .lease import new_lease
-from .outcome import RAN_OUT, is_final, loss, no_quorum
+from .outcome import is_final, loss, no_quorum
 from .policy import Policy
 from .waiting.queues import WaitQueues
 from .waiting.watches import Watch, new_watch

@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from redlatch.errors import NotOwned
+from redlatch.quorum.losses import RAN_OUT
 
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
 from .claim import HELD
+from .counting import count_end
 from .effects import Effect, Pause, Steps
+from .figures import Figures
 from .hold import WANTED_NS, Hold
 from .lease import Lease
-from .outcome import RAN_OUT, is_final, loss, lost_before, no_quorum
+from .outcome import is_final, loss, lost_before, no_quorum, why_lost
 from .policy import Policy
 
 
@@ -44,6 +47,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     started: int = ballot.command.since_ns
     token = ballot.command.token
     deadline = started + policy.validity_ns(ttl_ms)
+    figures: Figures = hold.figures or policy.figures
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.shorten(token, deadline)
@@ -56,14 +60,17 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 raise NotOwned(f"cannot extend {hold.name!r}: it was released meanwhile", name=hold.name)
             if ended >= limit or ballot.refused() or hold.lost_ns >= started:
                 hold.shorten(token, min(limit, ended))
+                count_end(policy, hold, ended, why_lost(policy, hold, ended >= limit))
                 raise lost_before(policy, hold, ballot, ended >= limit, ended - started)
             # This extension took longer than its patience, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
                 hold.prolong(token, started, 0 if overtaken else deadline)
                 hold.elapsed_ns = ended - started
+                figures.renew(limit - ended)
                 break
             if overtaken or is_final(ballot, failures):
+                figures.renewals_failed += 1
                 raise no_quorum("extend", policy, hold, ballot, ended - started)
             hold.extending = ballot = policy.ballot(ballot.command, ballot.until_ns)
     finally:
@@ -106,6 +113,7 @@ def _extension(
         raise NotOwned(f"cannot extend {hold.name!r}: this lock object does not hold it", name=hold.name)
     # The keys may still live on some masters. An extension must not let them live longer.
     if started >= hold.lease.deadline_ns:
+        count_end(policy, hold, started, RAN_OUT)
         raise loss(RAN_OUT, hold)
     until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
     ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)

@@ -12,6 +12,7 @@ from ..votes.commands import Command
 from ..votes.key import key_of
 from ..votes.units import MILLISECOND, UNBOUNDED
 from .claim import ASKING, FREE, HANDED_OFF, HELD, RELEASING, UNCONFIRMED, UNDOING, WAITING, Claim
+from .figures import Figures
 from .kinds.kind import Kind
 from .lease import NO_LEASE, Lease, new_lease
 from .policy import Policy
@@ -43,17 +44,21 @@ class Hold(Claim):
         wanted_ns: if an extension waits for another one, the time before which it checks again; otherwise 0.
         token_exposed: whether the token was given to a user, who may release the lock with it from anywhere.
         lost_ns: what was asked for until this time is lost, because somebody has deleted the key.
+        figures: the figures of its group; None if it has no group.
+        won_ns: when this holder got the lease; 0 once the end of the lease was counted.
     """
 
     __slots__ = (
         "elapsed_ns",
         "extending",
+        "figures",
         "key",
         "kind",
         "lease",
         "lost_ns",
         "token_exposed",
         "wanted_ns",
+        "won_ns",
     )
 
     def __init__(self, name: str | bytes, key: bytes, kind: Kind) -> None:
@@ -69,6 +74,8 @@ class Hold(Claim):
         self.wanted_ns = 0
         self.token_exposed = False
         self.lost_ns = 0
+        self.figures: Figures | None = None
+        self.won_ns = 0
 
     @property
     def token(self) -> bytes:
@@ -213,6 +220,8 @@ class Hold(Claim):
         """Hold the lease that another hold has handed off."""
         self.lease = lease
         self.token_exposed = False
+        # It counts as won when the waiter has kept it.
+        self.won_ns = 0
         self.elapsed_ns = giver.elapsed_ns
         self.extending = None
         self._to_held()

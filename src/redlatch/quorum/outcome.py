@@ -8,19 +8,14 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 from __future__ import annotations
 
 from redlatch.errors import LockLost, MasterQuarantined, QuorumUnavailable
+from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND
+from .counting import count_end
 from .hold import Hold
 from .policy import Policy
 from .waiting.queues import WaitQueues
-
-# The usual reasons of a loss.
-RAN_OUT, FORGOTTEN, RELEASED = (
-    "its validity ran out",
-    "a quorum has forgotten it",
-    "released by close(release=True)",
-)
 
 # Seconds within which the client tries again to connect to a master.
 RECONNECT = 1.0
@@ -71,8 +66,10 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
         QuorumUnavailable: too many masters failed. The hold is UNCONFIRMED, so its release may be called again.
     """
     if not ballot.unavailable():
+        lost = late or (ballot.refused() and not resent)
+        count_end(policy, hold, started_ns, why_lost(policy, hold, late) if lost else "")
         hold.free()
-        if late or (ballot.refused() and not resent):
+        if lost:
             raise lost_before(policy, hold, ballot, late, policy.clock.now() - started_ns)
         return True
     if is_final(ballot, 1 + resent):
@@ -83,8 +80,12 @@ def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: 
 
 def lost_before(policy: Policy, hold: Hold, ballot: Ballot, late: bool, elapsed_ns: int) -> LockLost:
     """Return the error for an extension or a release of a lock that was lost; `late` means that it ran out."""
-    why = RELEASED if was_released(policy, hold) else RAN_OUT if late else FORGOTTEN
-    return loss(why, hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+    return loss(why_lost(policy, hold, late), hold, elapsed_ns, _causes(policy, ballot, elapsed_ns))
+
+
+def why_lost(policy: Policy, hold: Hold, late: bool) -> str:
+    """Return the reason to report for a lock whose loss an extension or a release has found."""
+    return RELEASED if was_released(policy, hold) else RAN_OUT if late else FORGOTTEN
 
 
 def no_quorum(

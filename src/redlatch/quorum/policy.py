@@ -14,6 +14,7 @@ from redlatch.errors import ConfigurationError
 from ..votes.ballot import Ballot, new_ballot
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
+from .figures import Groups
 from .tokens import Tokens
 
 
@@ -207,6 +208,8 @@ class Policy:
         doubts: the leases that are in doubt.
         moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
         released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
+        groups: the figures of all groups of locks.
+        figures: the figures of locks without a group.
         size, quorum: how many masters there are, and how many must agree.
         order: the indexes of the masters in an order that does not depend on that of the list.
         tenure_ns, tenure_count: the bounds of `handoff`.
@@ -218,6 +221,8 @@ class Policy:
         "doubts",
         "drift_factor",
         "fences",
+        "figures",
+        "groups",
         "masters",
         "max_ttl_ms",
         "max_waiters",
@@ -269,6 +274,8 @@ class Policy:
         self.trust_local_holder = trust_local_holder
         self.max_ttl_ms = max_ttl_ms
         self.doubts = Doubts()
+        self.groups = Groups()
+        self.figures = self.groups.named("")
 
     def use(self, masters: tuple[str, ...]) -> None:
         """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from redlatch.quorum.losses import RAN_OUT
+
+from .counting import count_end
 from .effects import ENDED, Send, Steps
 from .hold import Hold
-from .outcome import RAN_OUT, end_release, loss
+from .outcome import end_release, loss
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
@@ -67,11 +70,10 @@ class Releasing:
 
     def _begun(self) -> bool:
         """Begin the release; return whether its ballot is all that it needs. A lease that is passed on needs none."""
-        policy, queues, hold = self._policy, self._queues, self._hold
+        policy, hold = self._policy, self._hold
         self._begin_release()
-        if queues.by_key:
-            if not (self._late or self._resent) and queues.hand_off(policy, hold, self._started_ns):
-                hold.free()
+        if self._queues.by_key:
+            if self._handed_off():
                 self._rest = ENDED
             return False
         self._ballot = policy.ballot(hold.releasing(), self._started_ns + self._patience_ns)
@@ -80,6 +82,17 @@ class Releasing:
     def _begin_release(self) -> None:
         self._started_ns = self._policy.clock.now()
         self._late, self._resent = self._hold.begin_release(self._started_ns)
+
+    def _handed_off(self) -> bool:
+        """Hand the lease off, if a waiter of this client takes it; return whether one has."""
+        policy, hold = self._policy, self._hold
+        if self._late or self._resent or not self._queues.hand_off(policy, hold, self._started_ns):
+            return False
+        figures = hold.figures or policy.figures
+        figures.hand_offs = figures.hand_offs + 1
+        count_end(policy, hold, self._started_ns)
+        hold.free()
+        return True
 
     def _ended(self) -> bool:
         """Leave the queue after the votes; return whether the release is over. Else it must be sent again."""
@@ -112,15 +125,14 @@ class Releasing:
     def send_only(self, released_lock: object) -> Steps:
         """Send the release, and do not wait for votes."""
         self._begin_release()
-        if self._queues.by_key and not (self._late or self._resent):
-            if self._queues.hand_off(self._policy, self._hold, self._started_ns):
-                self._hold.free()
-                return
+        if self._queues.by_key and self._handed_off():
+            return
         self._ballot = self._policy.ballot(self._hold.releasing())
         if not self._late and not self._resent:
             self._ballot.released_lock = released_lock
         yield Send([self._ballot])
         self._queues.leave(self._hold, self._started_ns, not self._late)
+        count_end(self._policy, self._hold, self._started_ns, RAN_OUT if self._late else "")
         self._hold.free()
         if self._late:
             raise loss(RAN_OUT, self._hold, self._policy.clock.now() - self._started_ns)

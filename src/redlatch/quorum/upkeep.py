@@ -14,7 +14,7 @@ from typing import Any
 from redlatch.errors import LockError
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.outcome import FORGOTTEN, RAN_OUT
+from redlatch.quorum.losses import FORGOTTEN, HELD_LONGEST, RAN_OUT
 from redlatch.quorum.policy import Policy
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
@@ -131,7 +131,7 @@ class Upkeep:
         # This is more than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
-            return f"it was held for its max_hold of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
+            return f"{HELD_LONGEST} of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
         return RAN_OUT + ("" if term.failure is None else f"; its last renewal failed: {term.failure}")
 
 

@@ -11,7 +11,9 @@ from collections import deque
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
-from redlatch.quorum.outcome import FORGOTTEN, RELEASED, was_released
+from redlatch.quorum.counting import count_end
+from redlatch.quorum.losses import FORGOTTEN, RELEASED
+from redlatch.quorum.outcome import was_released
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
 from redlatch.votes.units import MILLISECOND
@@ -109,6 +111,7 @@ class UpkeepSchedule:
         term.hold.apply_refresh(now_ns)
         if term.over(now_ns) or self._policy.released_ns:
             reason = RELEASED if was_released(self._policy, term.hold) else term.upkeep.why_over(now_ns)
+            count_end(self._policy, term.hold, now_ns, reason)
             lock.mark_lost(term)
             self.lost.append((lock, term, reason))
             # After an interrupt before this, the next look does all of it again.

@@ -3,6 +3,7 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.outcome cimport broke, granted, is_final
@@ -17,6 +18,7 @@ cdef class Attempt:
     cdef readonly Hold hold
     cdef Kind _kind
     cdef Ballot _ballot
+    cdef Figures _figures
     cdef readonly long long ttl_ms
     cdef readonly long long until_ns
     cdef long long _began_ns
@@ -34,6 +36,7 @@ cdef class Attempt:
     cdef readonly bint over
     cdef readonly bint waits
     cdef readonly int pauses
+    cdef readonly bint counted
 
     cdef _begin(
         self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
@@ -56,6 +59,9 @@ cdef class Attempt:
     @cython.locals(hold=Hold, now=cython.longlong, started=cython.longlong)
     cpdef end(self)
     @cython.locals(policy=Policy)
+    cpdef count_win(self, long long won_ns)
+    cpdef count_refusal(self, bint at_once)
+    cpdef count_break(self)
     cpdef pause_ns(self)
     cpdef waited(self, bint waited)
     cpdef reached(self)

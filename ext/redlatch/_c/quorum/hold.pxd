@@ -6,6 +6,7 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.votes.commands cimport Command
 from redlatch._c.votes.key cimport key_of
 from redlatch._c.quorum.claim cimport Claim
+from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.kinds.kind cimport Kind
 from redlatch._c.quorum.lease cimport Lease, new_lease
 from redlatch._c.quorum.policy cimport Policy
@@ -21,6 +22,8 @@ cdef class Hold(Claim):
     cdef public long long wanted_ns
     cdef public bint token_exposed
     cdef public long long lost_ns
+    cdef public Figures figures  # or None
+    cdef public long long won_ns
 
     cdef _open(self, name, bytes key, Kind kind)
     cpdef claim(self, ticket)

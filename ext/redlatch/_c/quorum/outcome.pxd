@@ -1,6 +1,9 @@
 # Types for src/redlatch/quorum/outcome.py when it is compiled.
 
+cimport cython
+
 from redlatch._c.votes.ballot cimport Ballot
+from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
@@ -12,6 +15,7 @@ cpdef bint granted(
 cpdef bint was_released(Policy policy, Hold hold) except -1
 cpdef bint broke(Ballot ballot) except -1
 cpdef bint is_final(Ballot ballot, int failures)
+@cython.locals(lost=bint)
 cpdef bint end_release(
     Policy policy, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns
 ) except -1

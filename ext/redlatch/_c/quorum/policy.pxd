@@ -2,6 +2,7 @@
 
 cimport cython
 
+from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.tokens cimport Tokens
 from redlatch._c.votes.ballot cimport Ballot, new_ballot
 from redlatch._c.votes.commands cimport Command
@@ -38,6 +39,8 @@ cdef class Policy:
     cdef readonly bint trust_local_holder
     cdef readonly long long max_ttl_ms
     cdef readonly Doubts doubts
+    cdef readonly object groups
+    cdef readonly Figures figures
     cdef public long long moving_ns
     cdef public long long released_ns
 

@@ -4,7 +4,9 @@ cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.effects cimport Send
+from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
+from redlatch._c.quorum.counting cimport count_end
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
@@ -23,9 +25,11 @@ cdef class Releasing:
     cdef object _rest  # a generator, or None
 
     cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
-    @cython.locals(policy=Policy, queues=WaitQueues, hold=Hold)
+    @cython.locals(policy=Policy, hold=Hold)
     cdef bint _begun(self) except -1
     cdef _begin_release(self)
+    @cython.locals(policy=Policy, hold=Hold, figures=Figures)
+    cdef bint _handed_off(self) except -1
     cdef bint _ended(self) except -1
     @cython.locals(over=bint)
     cdef bint _judge(self) except -1

@@ -214,8 +214,10 @@ def _keep_or_extend(policy: Policy, hold: Hold, ttl_ms: int) -> Steps:
             ballot = policy.ballot(hold.extending_to(ttl_ms, now))
             hold.refresh(ballot, now + wanted)
             yield Send([ballot])
+        hold.won_ns = now
         return
     try:
         yield from extend(policy, hold, ttl_ms)
+        hold.won_ns = policy.clock.now()
     except LockError:
         yield from _give_back(policy, hold)

@@ -1,0 +1,64 @@
+"""The figures of a client, from what its policy, its queues and its guard know; no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ..guard.master import GuardedMaster
+from ..health import Health
+from ..quorum.claim import ASKING, WAITING
+from ..quorum.policy import Policy
+from ..quorum.waiting.queues import WaitQueues
+from ..stats import MasterStats, Stats, sum_of
+
+
+def stats_of(policy: Policy, queues: WaitQueues, masters: tuple[MasterStats, ...]) -> Stats:
+    """Return the figures of a client.
+
+    Args:
+        masters: the figures of its masters.
+    """
+    held, waiting = _present(policy, queues)
+    groups = {
+        name: figures.stats(held[figures], waiting[figures]) for name, figures in list(policy.groups.by_name.items())
+    }
+    return Stats(**sum_of(list(groups.values())), groups=groups, masters=masters)
+
+
+def _present(policy: Policy, queues: WaitQueues) -> tuple[Counter[Any], Counter[Any]]:
+    """Count the locks of each group that are held, and the acquires that are under way."""
+    held: Counter[Any] = Counter()
+    waiting: Counter[Any] = Counter()
+    now_ns = policy.clock.now()
+    queued = [entry.hold for queue in list(queues.by_key.values()) for entry in list(queue.entries)]
+    for hold in {*queues.holds(), *queued}:
+        figures = hold.figures or policy.figures
+        if hold.held(now_ns):
+            held[figures] += 1
+        elif hold.state in (WAITING, ASKING):
+            waiting[figures] += 1
+    return held, waiting
+
+
+def stats_of_masters(health: Health, guarded: list[GuardedMaster] | None) -> tuple[MasterStats, ...]:
+    """Return the figures of all masters.
+
+    Args:
+        health: what is known of them.
+        guarded: what the guard knows of them; None without a guard.
+    """
+    if guarded is None:
+        return tuple([MasterStats(master.address, master.voting) for master in health.masters])
+    return tuple(
+        [
+            MasterStats(
+                address=master.address,
+                voting=master.voting,
+                kept_out=master.kept_out,
+                quarantines=known.quarantines,
+                reply_time=known.reply_time.histogram(),
+            )
+            for master, known in zip(health.masters, guarded, strict=True)
+        ]
+    )

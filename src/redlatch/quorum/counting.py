@@ -1,0 +1,106 @@
+"""When figures are counted: each lease ends once, and so does each acquire of a batch.
+
+`Attempt` counts the acquires of single locks. Compiled as `redlatch._c.quorum.counting`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from redlatch.errors import QuorumUnavailable
+from redlatch.quorum.losses import label_of
+
+from .claim import HELD
+from .effects import Effect, Steps
+from .hold import Hold
+from .policy import Policy
+
+
+def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None:
+    """Count the end of a lease, once. Call it before another acquire can claim the hold.
+
+    Args:
+        ended_ns: when the release began, or the loss was found.
+        lost: the reason of the loss; "" if the lock was released or handed off.
+    """
+    if hold.won_ns:
+        figures = hold.figures or policy.figures
+        figures.hold_time.count(ended_ns - hold.won_ns)
+        hold.won_ns = 0
+        if lost:
+            figures.lose(label_of(lost))
+
+
+def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bool) -> None:
+    """Count each acquire of a batch: it has won, or another holder has the lock.
+
+    Args:
+        began_ns: when the batch began.
+        at_once: whether it had no time to wait.
+    """
+    for hold in holds:
+        figures = hold.figures or policy.figures
+        if hold.state == HELD:
+            figures.win(hold.won_ns - began_ns)
+        else:
+            figures.refuse(at_once)
+
+
+def count_failure(policy: Policy, holds: list[Hold], error: BaseException) -> None:
+    """Count the acquires of a batch that an error has ended: the caller undoes all of them."""
+    for hold in holds:
+        figures = hold.figures or policy.figures
+        if isinstance(error, QuorumUnavailable):
+            figures.unavailable += 1
+        else:
+            figures.cancelled += 1
+
+
+class CountedSteps:
+    """The steps of a batch, which counts each of its acquires once: also if it is interrupted, or never begins.
+
+    Args:
+        steps: the generator.
+        until_ns: the end of the caller's timeout; 0 if there is none.
+    """
+
+    __slots__ = ("_began_ns", "_counted", "_holds", "_policy", "_steps", "_until_ns")
+
+    def __init__(self, steps: Steps, policy: Policy, holds: list[Hold], until_ns: int) -> None:
+        self._steps = steps
+        self._policy = policy
+        self._holds = holds
+        self._until_ns = until_ns
+        self._began_ns = 0
+        self._counted = False
+
+    def __iter__(self) -> CountedSteps:
+        return self
+
+    def __next__(self) -> Effect:
+        if not self._began_ns:
+            self._began_ns = self._policy.clock.now()
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self._counted = True
+            count_acquires(self._policy, self._holds, self._began_ns, self._until_ns <= self._began_ns)
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._counted:
+            self._counted = True
+            count_failure(self._policy, self._holds, error)
+
+    def close(self) -> None:
+        """End the batch at the effect that it waits for, as a generator does."""
+        self._steps.close()
+        self._fail(GeneratorExit())
+
+    def throw(self, error: BaseException) -> NoReturn:
+        """End the batch by an exception, as `close` does, and raise it."""
+        self.close()
+        raise error

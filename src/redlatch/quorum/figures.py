@@ -1,0 +1,117 @@
+"""The figures of a running client: what becomes of acquires and of held locks.
+
+They are plain integers that are always counted, and nothing is called. `Client.stats` reads them. In a build of Python
+without the GIL, two threads that count at once may count once.
+
+Compiled as `redlatch._c.quorum.figures`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from redlatch.stats import LockStats
+
+from ..votes.durations import Durations
+
+# With more groups than this, the locks of all further ones count as those of OTHERS: who gives the names of locks as
+# groups must not fill the memory.
+MOST_GROUPS, OTHERS = 100, "(others)"
+
+
+class Figures:
+    """The figures of one group of locks.
+
+    Attributes: as for `redlatch.stats.LockStats`. The three last ones count durations.
+    """
+
+    __slots__ = (
+        "acquire_time",
+        "acquired",
+        "busy",
+        "cancelled",
+        "hand_offs",
+        "hold_time",
+        "lost",
+        "renewal_slack",
+        "renewals",
+        "renewals_failed",
+        "split_votes",
+        "timed_out",
+        "unavailable",
+    )
+
+    def __init__(self) -> None:
+        self.acquired = self.busy = self.timed_out = self.unavailable = self.cancelled = 0
+        self.hand_offs = self.split_votes = self.renewals = self.renewals_failed = 0
+        self.lost: dict[str, int] = {}
+        self.acquire_time = Durations()
+        self.hold_time = Durations()
+        self.renewal_slack = Durations()
+
+    def win(self, waited_ns: int) -> None:
+        """Count an acquire that has won after this time."""
+        self.acquired = self.acquired + 1
+        self.acquire_time.count(waited_ns)
+
+    def refuse(self, at_once: bool) -> None:
+        """Count an acquire that has ended because another holder has the lock.
+
+        Args:
+            at_once: whether it had no time to wait.
+        """
+        if at_once:
+            self.busy = self.busy + 1
+        else:
+            self.timed_out = self.timed_out + 1
+
+    def renew(self, left_ns: int) -> None:
+        """Count an extension that came when this much of the validity was left."""
+        self.renewals = self.renewals + 1
+        self.renewal_slack.count(left_ns)
+
+    def lose(self, reason: str) -> None:
+        """Count a lock that was lost."""
+        self.lost[reason] = self.lost.get(reason, 0) + 1
+
+    def stats(self, held: int, waiting: int) -> LockStats:
+        """Return the figures of now.
+
+        Args:
+            held, waiting: as for `LockStats`.
+        """
+        return LockStats(
+            acquired=self.acquired,
+            busy=self.busy,
+            timed_out=self.timed_out,
+            unavailable=self.unavailable,
+            cancelled=self.cancelled,
+            hand_offs=self.hand_offs,
+            split_votes=self.split_votes,
+            renewals=self.renewals,
+            renewals_failed=self.renewals_failed,
+            lost=dict(self.lost),
+            held=held,
+            waiting=waiting,
+            acquire_time=self.acquire_time.histogram(),
+            hold_time=self.hold_time.histogram(),
+            renewal_slack=self.renewal_slack.histogram(),
+        )
+
+
+class Groups:
+    """The figures of all groups of locks of one client.
+
+    Attributes:
+        by_name: the figures of each group; those of locks without a group are of "".
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Figures] = {"": Figures()}
+
+    def named(self, name: str) -> Figures:
+        """Return the figures of a group; they begin with its first lock."""
+        figures = self.by_name.get(name)
+        if figures is None:
+            if len(self.by_name) > MOST_GROUPS:
+                name = OTHERS
+            figures = self.by_name.setdefault(name, Figures())
+        return figures

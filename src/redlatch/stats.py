@@ -1,0 +1,172 @@
+"""The figures of a client, as `Client.stats` returns them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+# The number of buckets of a histogram. The last one has everything above 2**38 us, which are three days.
+BUCKETS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often durations of each size occurred.
+
+    Attributes:
+        counts: how many durations each bucket has. The upper bounds of the buckets are `BOUNDS`.
+        sum: of all durations, in seconds.
+    """
+
+    # The upper bounds in seconds: 1 us, 2 us, 4 us and so on, and at last infinity.
+    BOUNDS: ClassVar[tuple[float, ...]] = (*[2**place / 1_000_000 for place in range(BUCKETS - 1)], math.inf)
+
+    counts: tuple[int, ...] = (0,) * BUCKETS
+    sum: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many durations there were."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """The mean duration in seconds; 0.0 if there was none."""
+        return self.sum / max(1, self.count)
+
+    def quantile(self, share: float) -> float:
+        """Return a bound in seconds that this share of the durations does not exceed; 0.0 if there was none.
+
+        It is the upper bound of a bucket, so the duration itself may be as little as half of it.
+
+        Args:
+            share: from 0 to 1; 0.99 is the 99th percentile.
+        """
+        wanted, seen = share * self.count, 0
+        for bound, count in zip(self.BOUNDS, self.counts, strict=True):
+            seen += count
+            if count and seen >= wanted:
+                return bound
+        return 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of this, for JSON: the buckets that are not empty have their upper bounds as keys."""
+        buckets = {f"{bound:g}": count for bound, count in zip(self.BOUNDS, self.counts, strict=True) if count}
+        return {"count": self.count, "sum": self.sum, "buckets": buckets}
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return the histogram of the durations of both."""
+        counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        return Histogram(tuple(counts), self.sum + other.sum)
+
+
+@dataclass(frozen=True, slots=True)
+class LockStats:
+    """The figures of locks. Those that are not said to be of now count since the client was made.
+
+    A lock that waits, wins, is renewed and is released by an `rlock` counts once, however often it was entered.
+
+    Attributes:
+        acquired: how many acquires have won their lock.
+        busy: how many were refused at once: another holder had the lock, or the queue of this client was full.
+        timed_out: how many ended with their timeout while another holder had the lock.
+        unavailable: how many ended with QuorumUnavailable.
+        cancelled: how many were ended by something else: a cancelled task, Ctrl-C, or a client that was closed.
+        hand_offs: how many releases handed the lease to the next waiter of this client.
+        split_votes: how many attempts got votes of some masters, but not of a quorum, because others refused.
+        renewals: how many extensions have succeeded, those of `auto_renew` and those of `extend`.
+        renewals_failed: how many have not, because no quorum answered; `auto_renew` tries again.
+        lost: how many locks were lost, by reason: "expired" (its ttl was over before the release or the renewal),
+            "forgotten" (a quorum had no key with its token any more), "max_hold" (it was not renewed any longer),
+            "closed" (the client released it at its end), "other". A lock that nobody releases, renews or asks about is
+            not counted.
+        held: how many locks are held now.
+        waiting: how many acquires are under way now.
+        acquire_time: how long the acquires took that have won.
+        hold_time: how long locks were held that were released, handed off or lost.
+        renewal_slack: how much of the validity was left when renewals came. If it nears zero, locks will be lost.
+    """
+
+    acquired: int = 0
+    busy: int = 0
+    timed_out: int = 0
+    unavailable: int = 0
+    cancelled: int = 0
+    hand_offs: int = 0
+    split_votes: int = 0
+    renewals: int = 0
+    renewals_failed: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    waiting: int = 0
+    acquire_time: Histogram = Histogram()
+    hold_time: Histogram = Histogram()
+    renewal_slack: Histogram = Histogram()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of this, for JSON."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class MasterStats:
+    """The figures of one master.
+
+    Attributes:
+        address: without credentials.
+        voting: whether its votes count now.
+        kept_out: for how many seconds more the guard keeps it out; 0.0 if it does not, or that is not known yet.
+        quarantines: how often the guard has begun to keep it out.
+        reply_time: how long its answers to the pulses of the guard took, which is about one a second while locks are
+            acquired or extended. Empty without a guard.
+    """
+
+    address: str
+    voting: bool
+    kept_out: float = 0.0
+    quarantines: int = 0
+    reply_time: Histogram = Histogram()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of this, for JSON."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stats(LockStats):
+    """The figures of a client: of all its locks, of each group of locks, and of each master.
+
+    Attributes, besides those of `LockStats`:
+        groups: the figures of the locks of each group, by the name that was given as ``group=``. Locks without a group
+            are those of the group "".
+        masters: in the order in which they were given.
+    """
+
+    groups: Mapping[str, LockStats] = field(default_factory=dict)
+    masters: tuple[MasterStats, ...] = ()
+
+
+def sum_of(all_of_them: list[LockStats]) -> dict[str, Any]:
+    """Return the sum of each figure, by name."""
+    sums: dict[str, Any] = {}
+    for each in fields(LockStats):
+        values = [getattr(stats, each.name) for stats in all_of_them]
+        if each.name == "lost":
+            reasons = sorted({reason for value in values for reason in value})
+            sums["lost"] = {reason: sum([value.get(reason, 0) for value in values]) for reason in reasons}
+        elif values:
+            sums[each.name] = sum(values[1:], start=values[0])
+    return sums
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can have it."""
+    if isinstance(value, (Histogram, LockStats, MasterStats)):
+        return value.as_dict()
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return value
