@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from redlatch import ConfigurationError, Guard, Handoff, LockError, QuorumUnavailable
+from redlatch import ConfigurationError, Guard, Handoff, LockError, LockLost, QuorumUnavailable
 from redlatch.compat.shared import shown_token
 from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD
@@ -30,6 +30,7 @@ from .moving import Moves
 from .network import Route
 from .outcome import LATE_NS, LOST_ATTEMPTS, SPAN_NS, Outcome
 from .plan import DELETE, FOREIGN, PERMITS, Action, Plan, draw
+from .recount import Recount, group_of
 from .watched import Watched
 from .world import EPOCH_MS, MICROSECOND, SECOND, Drifting, World
 
@@ -110,6 +111,8 @@ class _Schedule:
             host.lists = {"old": (old, ()), "new": (new, ()), "both": (old, new)}[knows]
         self.liveness = Liveness(world, plan) if plan.prompt else None
         self.deletions = Deletions()
+        # Locks of drop-ins have no groups.
+        self.recount = None if plan.foreign else Recount(world)
         kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
         self.clients = [
             kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=default_ttl)
@@ -117,7 +120,7 @@ class _Schedule:
         ]
         if plan.known:
             self._mark_all()
-        self.readwrite: dict[tuple[int, str, bool, bool], Any] = {}
+        self.readwrite: dict[tuple[int, str, bool, bool, str], Any] = {}
         # The grants that were not released yet, each with its process and its lock object.
         self.held: dict[Grant, tuple[Host, Any]] = {}
         self.alone = self._watch_the_only_master() if plan.alone else None
@@ -176,6 +179,10 @@ class _Schedule:
             world.violate(f"{world.steps} events: somebody goes round and round")
         self._released_at_last()
         self.checker.judge()
+        if self.recount is not None:
+            for number, (host, client) in enumerate(zip(self.hosts, self.clients, strict=True)):
+                if not host.dead:
+                    self.recount.judge(number, {name: it for name, it in client.stats().groups.items() if name})
         if self.alone is not None:
             self.alone.judge()
         if self.liveness is not None:
@@ -315,13 +322,27 @@ class _Schedule:
             bounded = action.watch and action.renew and not action.extends and not self.plan.pauses
             if bounded and lock._hold.deadline_ns > had_ns + int(action.ttl * SECOND):
                 self.world.violate(f"{name} of client {client} has renewed {lock.name} beyond its max_hold")
+        except LockLost as error:
+            self._told(client, action, lock, error)
+            raise
         finally:
             self._released(client, name, zip(grants, parts, strict=True))
             if action.elsewhere is not None and lock.token is not None:
                 self._hand_on(name, client, action, lock)
             if action.here:
-                await (lock.release() if action.kind in ("multi", "rlock") else lock.release(wait=action.wait))
+                await self._release(client, action, lock)
             self._say(client, name, "has released it")
+
+    async def _release(self, client: int, action: Action, lock: Any) -> None:
+        try:
+            await (lock.release() if action.kind in ("multi", "rlock") else lock.release(wait=action.wait))
+        except LockLost as error:
+            self._told(client, action, lock, error)
+            raise
+
+    def _told(self, client: int, action: Action, lock: Any, error: BaseException) -> None:
+        if self.recount is not None:
+            self.recount.tell(client, action, lock, error)
 
     def _waits(self, client: int, name: str, action: Action, asked: int) -> Any:
         assert self.liveness is not None
@@ -333,8 +354,16 @@ class _Schedule:
         if waits:
             self.checker.waits(action.names[0], name, asked)
         wait = None if self.liveness is None else self._waits(client, name, action, asked)
+        number = len(lock.names) if action.kind == "multi" else 1
         try:
-            return bool(await lock.acquire(timeout=action.timeout))
+            won = bool(await lock.acquire(timeout=action.timeout))
+            if self.recount is not None:
+                self.recount.ended(client, action, number if won else 0, 0 if won else number)
+            return won
+        except BaseException as error:
+            if self.recount is not None:
+                self.recount.failed(client, action, number, error)
+            raise
         finally:
             if wait is not None and self.liveness is not None:
                 self.liveness.end(wait, asked, self.hosts[client].local, action.timeout)
@@ -435,7 +464,14 @@ class _Schedule:
         asked = self.hosts[client].local
         wait = None if self.liveness is None else self._waits(client, name, action, asked)
         try:
-            locks = await face.acquire_many(action.names, action.ttl)
+            locks = await face.acquire_many(action.names, action.ttl, group=group_of(action))
+            won = len([lock for lock in locks if lock is not None])
+            if self.recount is not None:
+                self.recount.ended(client, action, won, len(set(action.names)) - won)
+        except BaseException as error:
+            if self.recount is not None:
+                self.recount.failed(client, action, len(set(action.names)), error)
+            raise
         finally:
             if wait is not None and self.liveness is not None:
                 self.liveness.end(wait, asked, self.hosts[client].local, 0.0)
@@ -457,24 +493,31 @@ class _Schedule:
         if self.plan.foreign:
             return face.foreign_lock(action, lambda lock, reason: self.told.append(lock))
         options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
+        options["group"] = group = group_of(action)
         if action.watch and action.renew:
             options["max_hold"] = ttl
         if action.watch:
-            options["on_lost"] = lambda lock, reason: self.told.append(lock)
+            options["on_lost"] = partial(self._report, client, action)
         if action.kind == "multi":
-            return face.multi_lock(action.names, ttl)
+            return face.multi_lock(action.names, ttl, group=group)
         if action.kind == "rlock":
-            return face.rlock(name, ttl)
+            return face.rlock(name, ttl, group=group)
         if action.kind == "semaphore":
             return face.semaphore(name, PERMITS, ttl, **options)
         if action.kind in ("reader", "writer"):
-            which = client, name, action.renew, action.watch
+            which = client, name, action.renew, action.watch, group
             both = self.readwrite.get(which)
             if both is None:
                 both = self.readwrite[which] = face.rw_lock(name, ttl, **options)
             return both.read() if action.kind == "reader" else both.write()
         assert action.kind in ("plain", "fence", "fair"), action.kind
         return face.lock(name, ttl, fence=action.kind == "fence", fair=action.kind == "fair", **options)
+
+    def _report(self, client: int, action: Action, lock: Any, reason: str) -> None:
+        """Take the report of a loss; `action` is one of the lock's group."""
+        self.told.append(lock)
+        if self.recount is not None:
+            self.recount.lost(client, action, lock)
 
     def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
         host = self.hosts[client]
