@@ -3,6 +3,7 @@
 #   make bench  the race                  make lint   mypy, ruff, cython-lint
 #   make hot    the time of the functions that every lock uses
 #   make docs   the documentation site, in build/docs
+#   make linkcheck  the links of the site to other sites        make help-texts  write docs/help.md
 #   make check  the linters and the quick tests, in a minute
 #   make soak HOURS=1       processes on masters, with a fault every three seconds
 #   make operations TIMES=100   the same, while masters are restarted, flushed, replaced and failed over
@@ -20,7 +21,7 @@ BUILT_FROM := pyproject.toml setup.py $(wildcard ext/redlatch/_c/*/*.p* ext/redl
     $(wildcard src/redlatch/votes/*.py src/redlatch/quorum/*.py src/redlatch/quorum/*/*.py src/redlatch/drivers/*.py) \
     $(addprefix src/redlatch/wire/,engine.py link.py silence.py)
 
-.PHONY: demo test check bench hot docs lint instructions sanitize soak operations fuzz clean
+.PHONY: demo test check bench hot docs linkcheck help-texts lint instructions sanitize soak operations fuzz clean
 
 demo: $(VENV)/.with-cli
 	$(BIN)/redlatch demo $(DEMO)
@@ -33,7 +34,7 @@ test: $(VENV)/.with-test $(VENV)/.peers
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
 LAYERS := votes quorum guard wire drivers locks
-QUICK := config docs errors faces impl proxy reprs secrecy
+QUICK := config docs errors faces help impl proxy reprs secrecy
 check: lint
 	$(BIN)/python -m pytest -q $(FOUR) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
@@ -54,6 +55,14 @@ hot: $(VENV)/.with-test
 # A reference that leads nowhere is a warning, and each warning fails the target.
 docs: $(VENV)/.with-docs
 	$(BIN)/sphinx-build -W -n --keep-going -b html docs build/docs
+
+# The links to other sites, which `docs` does not follow. Each page is loaded once.
+linkcheck: $(VENV)/.with-docs
+	$(BIN)/sphinx-build -W -n --keep-going -b linkcheck docs build/linkcheck
+
+# Write docs/help.md, which has the --help texts of all commands.
+help-texts: $(VENV)/.with-test
+	$(BIN)/python tests/support/help_texts.py
 
 # Compare the instructions of a cycle with bench/instructions.json. To accept a higher number: UPDATE=--update
 instructions: $(VENV)/.with-test

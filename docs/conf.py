@@ -23,6 +23,11 @@ nitpick_ignore_regex = [
 # The anchors of headings are those of a code host, so "page.md#heading" works in both places.
 myst_heading_anchors = 4
 
+# The options of `make linkcheck`. A site may be slow, or refuse for a moment.
+linkcheck_timeout = 20
+linkcheck_retries = 3
+linkcheck_workers = 2
+
 # A block without a language is output or a shell command.
 highlight_language = "none"
 
