@@ -149,11 +149,14 @@ def test_the_page_of_calls_has_every_public_class() -> None:
     assert shown == {name for name in redlatch.__all__ if isinstance(getattr(redlatch, name), type)}
 
 
-def test_every_page_is_in_the_contents() -> None:
-    blocks = [block for language, block in FENCE.findall((ROOT / "docs/index.md").read_text()) if "toctree" in language]
+def test_every_page_is_in_the_contents_and_described() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    blocks = [block for language, block in FENCE.findall(index) if "toctree" in language]
     listed = re.findall(r"^[\w-]+$", "".join(blocks), re.MULTILINE)
     pages = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
     assert sorted([*listed, "index"]) == pages
+    described = {target.partition("#")[0] for target in LINK.findall(without_code(index))}
+    assert [page for page in listed if f"{page}.md" not in described] == []
 
 
 def test_the_figures_of_summaries_are_those_of_the_benchmarks() -> None:

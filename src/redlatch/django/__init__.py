@@ -1,4 +1,4 @@
-"""Locks for Django: the app ``redlatch.django``, the setting REDLATCH, and caches with locks (docs/frameworks.md).
+"""Locks for Django: the app ``redlatch.django``, the setting REDLATCH, and caches with locks (docs/django.md).
 
 The names are imported at their first use, because Django imports this package before its settings and apps are ready.
 """

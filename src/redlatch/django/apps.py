@@ -68,7 +68,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
             else:
                 new_client(Client, alias).close()
         except ImproperlyConfigured as error:
-            hint = "docs/frameworks.md of redlatch describes the setting."
+            hint = "docs/django.md of redlatch describes the setting."
             found.append(checks.Error(str(error), hint=hint, id="redlatch.E001"))
     for cache, entry in getattr(settings, "CACHES", {}).items():
         alias = entry.get("REDLATCH")
