@@ -34,7 +34,7 @@ test: $(VENV)/.with-test $(VENV)/.peers
 
 # The tests that need a few seconds: the unit tests of the layers, and few with servers.
 LAYERS := votes quorum guard wire drivers locks
-QUICK := config docs errors faces help impl proxy reprs secrecy
+QUICK := config docs docs_messages errors faces help impl proxy reprs secrecy
 check: lint
 	$(BIN)/python -m pytest -q $(FOUR) $(LAYERS:%=tests/%) $(QUICK:%=tests/test_%.py)
 
