@@ -153,6 +153,7 @@ def test_without_a_quorum_nobody_says_who_holds_a_lock(fleet: Callable[..., embe
         done = CliRunner(env={"REDLATCH_MASTERS": urls}).invoke(build(), words)
         assert done.exit_code == 69
         assert "1 of 3 masters answer, too few to say" in done.stderr
+        assert "Connection refused" in done.stderr
 
 
 def test_masters_may_be_named_in_every_way(three: list[str], name: str) -> None:

@@ -15,7 +15,7 @@ from support.proxy import Proxy
 from redlatch import Client, Holder
 from redlatch.cli import build
 from redlatch.operate.locks import LockState
-from redlatch.operate.top import Watch
+from redlatch.operate.top import Watch, table_of
 
 
 def state(name: str, *owners: str, held_for: float = 1.0) -> LockState:
@@ -55,6 +55,12 @@ def test_the_locks_are_shown_with_their_owners(three: list[str], name: str) -> N
     assert done.exit_code == 0, done.output
     assert "2 locks are held" in done.stdout
     assert f"{name}-a" in done.stdout and f"{name}-b" in done.stdout and "web-1" in done.stdout
+
+
+def test_the_title_counts_the_locks_that_are_held() -> None:
+    titles = [table_of([state("x", *owners)], Watch()).title for owners in ([], ["a"], ["a", "b"])]
+    assert titles == ["0 locks are held", "1 lock is held", "1 lock is held"]
+    assert table_of([state("x", "a"), state("y", "b")], Watch()).title == "2 locks are held"
 
 
 def test_ctrl_c_ends_it_without_a_traceback(

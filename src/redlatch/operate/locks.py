@@ -124,7 +124,9 @@ class Unreadable(Exception):
 def described(error: Exception) -> str:
     """Return the text of an error for people: a server may repeat a password, or send control characters."""
     text = str(error) or type(error).__name__
-    ours = not isinstance(error, redis.RedisError) or isinstance(error, LockError)
+    # What redis-py says of a connection is its own text, such as "Connection refused". Subclasses have replies in it.
+    of_connection = type(error) in (redis.ConnectionError, redis.TimeoutError)
+    ours = of_connection or not isinstance(error, redis.RedisError) or isinstance(error, LockError)
     return shown(text if ours else said_of_login(text))
 
 

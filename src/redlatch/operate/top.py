@@ -47,7 +47,8 @@ def _holders_of(state: LockState, now: float) -> Holders:
 
 def table_of(states: list[LockState], watch: Watch) -> Table:
     """Return the table: the locks with most waiters first, then those with most changes."""
-    title = f"{sum(map(bool, [state.holders for state in states]))} locks are held"
+    held = sum(map(bool, [state.holders for state in states]))
+    title = "1 lock is held" if held == 1 else f"{held} locks are held"
     table = Table("lock", "kind", "held by", "for", "runs out in", "waiting", "changes", title=title)
     for state in sorted(states, key=lambda state: (-state.waiting, -watch.changes[state.name], state.name)):
         owners = ", ".join(sorted({holder.owner or "?" for holder in state.holders})) or "nobody"
