@@ -248,6 +248,17 @@ def test_the_application_of_fastapi_pays_under_the_lock(serve: Serve, three: lis
         assert web.delete("/orders/9").status_code == 409
 
 
+def test_the_cause_of_a_refusal_is_logged(
+    serve: Serve, three: list[str], load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    load("fastapi.md", "shop")
+    web = serve(load("fastapi.md", "logged").app)
+    with Client(three, prefix="shop:") as client, client.lock("order:9"):
+        assert web.delete("/orders/9").status_code == 409
+    [line] = [record.getMessage() for record in caplog.records if record.name == "shop"]
+    assert line.startswith("409 /orders/9: ") and "order:9" in line
+
+
 def served(serve: Serve, masters: list[str], load: Load, name: str) -> httpx.Client:
     """Serve the router of a file."""
     app = FastAPI(lifespan=lifespan(masters))
