@@ -28,6 +28,9 @@ linkcheck_timeout = 20
 linkcheck_retries = 3
 linkcheck_workers = 2
 
+# Messages keep their quotes and dots, so that a search finds them as they are in a log.
+smartquotes = False
+
 # A block without a language is output or a shell command.
 highlight_language = "none"
 

@@ -12,8 +12,8 @@ from redlatch.cli import build
 
 PAGE = Path(__file__).parents[2] / "docs/help.md"
 
-# The columns of a block on the site.
-WIDTH = 100
+# This many columns of a block are visible on the site without scrolling.
+WIDTH = 88
 
 BEGINNING = """# Help texts
 
