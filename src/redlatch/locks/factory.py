@@ -243,9 +243,8 @@ class BaseClient:
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         given = several("names", names)
         locks = new_locks(kind, self._shared, self._hold_named, self._prefix, given, self._plain, ttl_ms)
-        if group is not None:
-            for lock in locks:
-                self._join(group, lock)
+        for lock in locks if group is not None else ():
+            self._join(group, lock)
         return locks
 
     def _new(
@@ -281,19 +280,18 @@ class BaseClient:
         key = self._key_of(self._prefix, name) + suffix
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
         timeout = self._timeout_of(given.pop("timeout", None))
-        group = given.pop("group", None)
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)
         lock = lock_of(self._shared, self._hold_of(name, key, chosen), ttl_ms, timeout)
-        if group is not None:
-            self._join(group, lock)
+        self._join(given.pop("group", None), lock)
         if given or self._shared.on_lost is not None:
             self._add_upkeep(lock, **given)
         return lock
 
-    def _join(self, group: str, lock: AnyLock) -> None:
-        """Count what becomes of a lock in the figures of a group."""
-        check_group(group)
-        lock._hold.figures = self._policy.groups.named(group)
+    def _join(self, group: str | None, lock: AnyLock) -> None:
+        """Count what becomes of a lock in the figures of a group, if it has one."""
+        if group is not None:
+            check_group(group)
+            lock._hold.figures = self._policy.groups.named(group)
 
     def _no_scripts(self) -> str:
         """Return why this client has no locks that only scripts can perform; "" if it has them."""

@@ -1,0 +1,23 @@
+"""What the figures call the reasons of losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from redlatch.quorum.losses import FORGOTTEN, HELD_LONGEST, RAN_OUT, RELEASED, label_of
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        (RAN_OUT, "expired"),
+        (f"{RAN_OUT}; its last renewal failed: no quorum", "expired"),
+        (FORGOTTEN, "forgotten"),
+        (RELEASED, "closed"),
+        (f"{HELD_LONGEST} of 3 s, and not renewed any more", "max_hold"),
+        ("its holder ended without releasing it", "other"),
+        ("", "other"),
+    ],
+)
+def test_a_reason_has_a_label_also_if_its_text_goes_on(reason: str, label: str) -> None:
+    assert label_of(reason) == label
