@@ -130,3 +130,49 @@ def test_no_repr_shows_a_password() -> None:
     master, group = parsed(f"redis+sentinel://me:{PASSWORD}@s1/g?sentinel_password={PASSWORD}")
     for thing in (master, group, *group.sentinels):
         assert PASSWORD not in all_text(thing)
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("sentinel://s1,s2,s3/mymaster", "write redis+sentinel://, or rediss+sentinel:// with TLS"),
+        ("redis-sentinel://s1,s2,s3/mymaster", "write redis+sentinel://"),
+        ("rediss-sentinel://s1/mymaster", "rediss+sentinel:// with TLS"),
+        ("SENTINEL://s1/mymaster", "write redis+sentinel://"),
+        ("redis+cluster://host", "no quorum of independent servers"),
+        ("redis+ssl://host", "write rediss://"),
+        ("redis+socket:///run/redis.sock", "write unix://"),
+        ("http://host:6379", "write redis:// and the port of such a server"),
+        ("https://host", "unknown scheme 'https'; locks are kept on servers of Redis or Valkey"),
+        ("tcp://host:6379", "write redis://"),
+        ("memcached://host:11211", "kept on servers of Redis or Valkey"),
+        ("postgresql://host/shop", "use redlatch.sql.Client"),
+        ("postgresql+psycopg://host/shop", "use redlatch.sql.Client"),
+        ("mysql+pymysql://host/shop", "use redlatch.sql.Client"),
+        ("sqlite:///locks.db", "use redlatch.sql.Client"),
+        ("host:6379", "write redis:// before the host"),
+        ("10.0.0.1", "write redis:// before the host"),
+        ("redis:host", "write redis:// before the host"),
+        ("host1:6379,host2:6379", "write redis:// before the host"),
+        ("rdis://host", "unknown scheme 'rdis'; one of redis://, rediss://, valkey://, valkeys://, unix://"),
+    ],
+)
+def test_an_unknown_scheme_is_answered_with_what_to_write(url: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of(url)
+    assert meant in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", [f"{PASSWORD}:6379", f"me:{PASSWORD}@host", f"{PASSWORD}-x://host", f"a+{PASSWORD}://h"]
+)
+def test_a_text_that_may_be_a_password_is_not_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        masters_of(url)
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize("between", [",", " ", ", ", "\n"])
+def test_urls_of_one_string_may_have_any_scheme(between: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^masters\[1\]: unknown scheme 'redis-sentinel'"):
+        masters_of(f"redis://host{between}redis-sentinel://s1,s2/g")

@@ -20,7 +20,7 @@ from redlatch.masters.urls import master_of_url
 VARIABLE = "REDLATCH_MASTERS"
 
 # What stands between two URLs of one string. The sentinels of a URL have commas between them, too.
-_BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z+]*://)")
+_BETWEEN = re.compile(r"[,\s]+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 # What names one master, or should.
 ONE = (str, bytes, redis.Redis, redis.asyncio.Redis, redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)

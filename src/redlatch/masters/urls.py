@@ -35,6 +35,25 @@ _OF_THE_MASTER = ("username", "password", "db", "credential_provider")
 
 _SUCH_AS = "such as redis+sentinel://s1,s2,s3/mymaster"
 
+# Schemes of other programs, and what to write instead.
+_SENTINELS = f"for sentinels write redis+sentinel://, or rediss+sentinel:// with TLS, {_SUCH_AS}"
+_CLUSTER = "a cluster is no quorum of independent servers; give the URLs of servers that are no cluster"
+_TLS = "for TLS write rediss://, such as rediss://10.0.0.1:6379"
+_SOCKET = "for a socket write unix://, such as unix:///run/redis.sock"
+_DATABASE = "for locks in a database use redlatch.sql.Client"
+_NO_STORE = "locks are kept on servers of Redis or Valkey; write redis:// and the port of such a server"
+_INSTEAD = {
+    **dict.fromkeys(("sentinel", "sentinels", "redis-sentinel", "redissentinel", "rediss-sentinel"), _SENTINELS),
+    **dict.fromkeys(("sentinel+redis", "redis+sentinels", "valkey-sentinel", "unix+sentinel"), _SENTINELS),
+    **dict.fromkeys(("redis+cluster", "redis-cluster", "rediscluster", "valkey+cluster", "cluster"), _CLUSTER),
+    **dict.fromkeys(("redis+ssl", "redis+tls", "redis-ssl", "redis-tls", "ssl", "tls"), _TLS),
+    **dict.fromkeys(("redis+socket", "redis+unix", "redis-socket", "socket", "file"), _SOCKET),
+    **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb", "sqlite"), _DATABASE),
+    **dict.fromkeys(
+        ("http", "https", "tcp", "memcached", "memcache", "amqp", "etcd", "zookeeper", "mongodb"), _NO_STORE
+    ),
+}
+
 
 def master_of_url(url: str, where: str) -> Master:
     """Return the master that a URL names. No error repeats a part of the URL that may be a password.
@@ -48,11 +67,7 @@ def master_of_url(url: str, where: str) -> Master:
     scheme, colon, rest = url.partition("://")
     kind_of_url = scheme.lower()
     if not colon or kind_of_url not in (*SCHEMES, *OF_SENTINELS):
-        known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
-        # Only an alphanumeric scheme is shown. Any other text may be credentials in the wrong place.
-        shown = f" {scheme!r}" if scheme.isalnum() else ""
-        what = f"unknown scheme{shown}" if colon else "a URL without a scheme"
-        raise ConfigurationError(f"{where}: {what}; one of {known} is needed, such as redis://localhost:6379")
+        raise _unknown(scheme, bool(colon), where)
     if kind_of_url in OF_SENTINELS:
         return _behind_sentinels(OF_SENTINELS[kind_of_url], rest, where)
     if kind_of_url != "unix":
@@ -67,6 +82,20 @@ def master_of_url(url: str, where: str) -> Master:
     if kind_opens_files(kind) and not options.get("path"):
         raise ConfigurationError(f"{where}: unix:// needs the socket's path, such as unix:///run/redis.sock")
     return Master(kind, options)
+
+
+def _unknown(scheme: str, has_scheme: bool, where: str) -> ConfigurationError:
+    """Return the error for a URL whose scheme is not known, or that has none; it says what to write."""
+    known = ", ".join(f"{name}://" for name in (*SCHEMES, "redis+sentinel"))
+    wanted = f"one of {known} is needed, such as redis://localhost:6379"
+    if not has_scheme:
+        return ConfigurationError(f"{where}: a URL without a scheme; write redis:// before the host: {wanted}")
+    # The schemes of databases have the name of a driver behind a "+".
+    family = scheme.lower()
+    instead = _INSTEAD.get(family) or (_DATABASE if _INSTEAD.get(family.partition("+")[0]) == _DATABASE else wanted)
+    # Only an alphanumeric scheme is shown, or one that is known. Any other text may be credentials in the wrong place.
+    shown = f" {scheme!r}" if scheme.isalnum() or family in _INSTEAD else ""
+    return ConfigurationError(f"{where}: unknown scheme{shown}; {instead}")
 
 
 def _parsed(scheme: str, rest: str) -> tuple[type, dict[str, Any]]:
