@@ -13,13 +13,14 @@ from redlatch import errors
 
 TREE = {
     "LockError": redis.exceptions.LockError,
-    "LockTimeout": errors.LockError,
-    "LockBusy": errors.LockError,
+    "Retryable": errors.LockError,
+    "LockTimeout": errors.Retryable,
+    "LockBusy": errors.Retryable,
     "DuplicateTask": errors.LockBusy,
     "LockLost": errors.LockError,
     "NotOwned": errors.LockError,
     "AlreadyHeld": errors.LockError,
-    "QuorumUnavailable": errors.LockError,
+    "QuorumUnavailable": errors.Retryable,
     "ClientUnusable": errors.LockError,
     "ClientClosed": errors.ClientUnusable,
     "ClientForked": errors.ClientUnusable,
@@ -110,6 +111,41 @@ def test_a_lock_busy_error_keeps_its_depth_when_it_is_copied(copied: object) -> 
     assert errors.LockBusy("text").depth == 0
     again = copied(errors.LockBusy("text", name="sku:42", depth=7))  # type: ignore[operator]
     assert (again.depth, again.name, str(again)) == (7, "sku:42", "text")
+
+
+RETRYABLE = ["Retryable", "LockTimeout", "LockBusy", "DuplicateTask", "QuorumUnavailable"]
+
+
+def test_these_errors_may_be_retried_and_no_other() -> None:
+    assert [name for name in TREE if issubclass(getattr(errors, name), errors.Retryable)] == RETRYABLE
+
+
+@pytest.mark.parametrize("name", RETRYABLE)
+@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_an_error_that_may_be_retried_says_when_and_keeps_that(name: str, copied: object) -> None:
+    kind = getattr(errors, name)
+    assert kind("text").retry_after > 0
+    again = copied(kind("text", retry_after=2.5))  # type: ignore[operator]
+    assert (again.retry_after, again.http_headers) == (2.5, {"Retry-After": "3"})
+
+
+def test_a_client_is_asked_to_wait_for_a_whole_second_at_least() -> None:
+    assert errors.LockBusy("text", retry_after=0.05).http_headers == {"Retry-After": "1"}
+
+
+STATUS = {"LockTimeout": 423, "LockBusy": 423, "DuplicateTask": 409, "QuorumUnavailable": 503, "ClientClosed": 503}
+
+
+@pytest.mark.parametrize("name", sorted(set(TREE) - {"LockError", "Retryable"}))
+def test_each_error_has_a_status_and_only_those_that_may_be_retried_have_headers(name: str) -> None:
+    error = getattr(errors, name)("text")
+    assert error.http_status == STATUS.get(name, 500)
+    assert bool(error.http_headers) == (name in RETRYABLE)
+
+
+def test_a_full_queue_is_an_overload_of_the_service() -> None:
+    error = pickle.loads(pickle.dumps(errors.LockBusy("text", depth=3)))
+    assert error.http_status == 503
 
 
 def test_notes_survive_pickling() -> None:

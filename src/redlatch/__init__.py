@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         MasterRefused,
         NotOwned,
         QuorumUnavailable,
+        Retryable,
         WrongLoop,
     )
     from .guard.settings import Guard
@@ -84,6 +85,7 @@ _HOMES = {
     "MasterRefused": "errors",
     "NotOwned": "errors",
     "QuorumUnavailable": "errors",
+    "Retryable": "errors",
     "WrongLoop": "errors",
 }
 
@@ -126,6 +128,7 @@ __all__ = [
     "RLock",
     "RWLock",
     "Retry",
+    "Retryable",
     "Semaphore",
     "Stats",
     "WrongLoop",

@@ -4,13 +4,14 @@
 
     redis.exceptions.LockError          (handlers written for redis-py's Lock keep working)
     └── LockError                       every error below; name, elapsed and causes on each
-        ├── LockTimeout                 timeout= passed while another holder had the lock   (also TimeoutError)
-        ├── LockBusy                    refused at once: a non-blocking ``with`` on a held lock, or a full queue
-        │   └── DuplicateTask           a task with the same arguments waits or runs already  (`redlatch.celery`)
+        ├── Retryable                   another call may succeed, after ``retry_after`` seconds
+        │   ├── LockTimeout             timeout= passed while another holder had the lock   (also TimeoutError)
+        │   ├── LockBusy                refused at once: a non-blocking ``with`` on a held lock, or a full queue
+        │   │   └── DuplicateTask       a task with the same arguments waits or runs already  (`redlatch.celery`)
+        │   └── QuorumUnavailable       too many masters failed for a result; see ``causes``
         ├── LockLost                    the lease has expired, or a quorum no longer has our token
         ├── NotOwned                    release or extend of a lock that this object does not hold
         ├── AlreadyHeld                 acquire of a lock object that holds its lock already
-        ├── QuorumUnavailable           too many masters failed for a result; see ``causes``
         ├── ClientUnusable              the client cannot be used here
         │   ├── ClientClosed            it was closed
         │   ├── ClientForked            it was connected before this process was forked
@@ -19,12 +20,16 @@
         │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong; it is kept out for a while
         └── ConfigurationError          an argument cannot work                            (a ValueError, as all are)
 
+A caller may repeat a call that raised a `Retryable`. No other error ends by waiting. docs/reference.md has a table with
+the HTTP status of each error.
+
 No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
 are known not to be secrets (`votes.said`); "..." replaces all other words.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +37,9 @@ import redis.exceptions
 
 if TYPE_CHECKING:
     from .holder import Holder
+
+# The default of `Retryable.retry_after`, in seconds: the client connects again within that time.
+RETRY_AFTER = 1.0
 
 
 class LockError(redis.exceptions.LockError):
@@ -41,7 +49,10 @@ class LockError(redis.exceptions.LockError):
         name: the name of the lock as the caller gave it, or None if the error is not about a single lock.
         elapsed: the seconds spent in the failed call; 0.0 if the call was refused at once.
         causes: the error of each master that could not vote, by the address of the master (without credentials).
+        http_status: the status of the answer if the error ends an HTTP request. Default 500.
     """
+
+    http_status = 500
 
     def __init__(
         self,
@@ -55,6 +66,11 @@ class LockError(redis.exceptions.LockError):
         self.name = name
         self.elapsed = elapsed
         self.causes: dict[str, BaseException] = dict(causes or {})
+
+    @property
+    def http_headers(self) -> dict[str, str]:
+        """The headers of that answer: Retry-After in whole seconds if the error is `Retryable`, else none."""
+        return {}
 
     def __str__(self) -> str:
         text = str(self.args[0]) if self.args else ""
@@ -77,7 +93,29 @@ def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, obje
     return error
 
 
-class LockTimeout(LockError, TimeoutError):
+class Retryable(LockError):
+    """The call may succeed if it is made again later. Catch this class to retry; all other errors stay.
+
+    Put only the acquire into the ``try``. At the end of a ``with`` a `QuorumUnavailable` means that the body has run.
+
+    Attributes:
+        retry_after: the seconds after which another call may succeed, as far as the client knows; always above 0.
+            If this client has the lock itself, the time that is left of its lease. If its queue is full, the time that
+            those before this call need. If masters fail, the time after which a quorum may vote: what is left for those
+            that are kept out, and 1 s for others, because the client connects again within that time. In all other
+            cases only other processes know, and this is the longest pause of the client's `retry`.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float = RETRY_AFTER, **named: Any) -> None:
+        super().__init__(message, **named)
+        self.retry_after = retry_after
+
+    @property
+    def http_headers(self) -> dict[str, str]:
+        return {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
+
+
+class LockTimeout(Retryable, TimeoutError):
     """The lock was not acquired within `timeout` seconds.
 
     Attributes:
@@ -85,23 +123,30 @@ class LockTimeout(LockError, TimeoutError):
             (`Lock.holder` does).
     """
 
+    http_status = 423
+
     def __init__(self, message: str = "", *, holder: Holder | None = None, **named: Any) -> None:
         super().__init__(message, **named)
         self.holder = holder
 
 
-class LockBusy(LockError):
+class LockBusy(Retryable):
     """Another holder has the lock, and the call does not wait, or the queue of this client is full.
 
     Attributes:
-        depth: the number of waiters that this client already had for the lock.
+        depth: the number of waiters that this client already had for the lock. If there were any, the answer to an
+            HTTP request is 503 instead of 423: the service has more requests than it can do.
         holder: as for `LockTimeout`.
     """
+
+    http_status = 423
 
     def __init__(self, message: str = "", *, depth: int = 0, holder: Holder | None = None, **named: Any) -> None:
         super().__init__(message, **named)
         self.depth = depth
         self.holder = holder
+        if depth:
+            self.http_status = 503
 
 
 class DuplicateTask(LockBusy):
@@ -110,6 +155,8 @@ class DuplicateTask(LockBusy):
     Attributes:
         task_id: the id of that task.
     """
+
+    http_status = 409
 
     def __init__(self, message: str = "", *, task_id: str = "", **named: Any) -> None:
         super().__init__(message, **named)
@@ -136,18 +183,10 @@ class AlreadyHeld(LockError):
     """The lock object already holds its lock, or another call is acquiring it. Use one object for each holder."""
 
 
-class QuorumUnavailable(LockError):
-    """So many masters failed that no quorum can vote yes or no; `causes` has the error of each.
+class QuorumUnavailable(Retryable):
+    """So many masters failed that no quorum can vote yes or no; `causes` has the error of each."""
 
-    Attributes:
-        retry_after: the seconds after which another call may succeed, as far as the client knows. For a master that is
-            kept out it counts what is left of that; for any other that failed a second, because the client connects
-            again within that time.
-    """
-
-    def __init__(self, message: str = "", *, retry_after: float = 0.0, **named: Any) -> None:
-        super().__init__(message, **named)
-        self.retry_after = retry_after
+    http_status = 503
 
 
 class ClientUnusable(LockError):
@@ -156,6 +195,9 @@ class ClientUnusable(LockError):
 
 class ClientClosed(ClientUnusable):
     """The client was closed."""
+
+    # The process is about to end, and another one may answer. This client cannot.
+    http_status = 503
 
 
 class ClientForked(ClientUnusable):

@@ -162,6 +162,8 @@ def kept_out(seconds: float) -> MasterQuarantined:
         (5, (9.0, 5.0), 1.0),
         (4, (9.0, 5.0, 7.0), 5.0),
         (5, (), 1.0),
+        # The votes of the others were split: the longest pause of `Retry`.
+        (1, (), 0.05),
     ],
 )
 def test_the_error_says_when_a_quorum_may_vote_again(

@@ -290,6 +290,7 @@ class BaseLock(Core):
         """Return the error that ``with`` raises if the lock was not won in time."""
         waited = self._timeout or 0.0
         holder, mine = self._local_holder()
+        retry_after = self._retry_after(holder)
         if mine:
             who = "this thread holds it itself, through another lock object: use client.rlock() for that"
         elif holder is not None:
@@ -297,10 +298,19 @@ class BaseLock(Core):
         else:
             who = "another holder has it"
         if not waited:
-            return LockBusy(f"{self.name!r} is busy: {who}", name=self.name, holder=holder)
+            return LockBusy(f"{self.name!r} is busy: {who}", name=self.name, holder=holder, retry_after=retry_after)
         return LockTimeout(
-            f"{self.name!r} was not acquired within {waited} s: {who}", name=self.name, elapsed=waited, holder=holder
+            f"{self.name!r} was not acquired within {waited} s: {who}",
+            name=self.name,
+            elapsed=waited,
+            holder=holder,
+            retry_after=retry_after,
         )
+
+    def _retry_after(self, holder: Holder | None) -> float:
+        """Return the seconds after which another call may succeed; `holder` is of this client, or None."""
+        longest: float = self._shared.policy.retry.longest
+        return longest if holder is None else max(holder.ttl_left, longest)
 
     def _local_holder(self) -> tuple[Holder | None, bool]:
         """Return the holder if it is another lock object of this client, and whether it is of the same thread."""

@@ -98,12 +98,14 @@ class BaseMultiLock:
 
     def _not_won(self) -> LockError:
         waited = self._timeout or 0.0
+        retry_after = max([lock._retry_after(lock._local_holder()[0]) for lock in self._locks])
         if not waited:
-            return LockBusy(f"another holder has one of {self.names!r}", name=self.names[0])
+            return LockBusy(f"another holder has one of {self.names!r}", name=self.names[0], retry_after=retry_after)
         return LockTimeout(
             f"not all of {self.names!r} could be acquired within the timeout of {waited} s",
             name=self.names[0],
             elapsed=waited,
+            retry_after=retry_after,
         )
 
 

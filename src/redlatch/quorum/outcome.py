@@ -7,7 +7,7 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
-from redlatch.errors import LockLost, MasterQuarantined, QuorumUnavailable
+from redlatch.errors import RETRY_AFTER, LockLost, MasterQuarantined, QuorumUnavailable
 from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 
 from ..votes.ballot import Ballot
@@ -17,8 +17,6 @@ from .hold import Hold
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
-# Seconds within which the client tries again to connect to a master.
-RECONNECT = 1.0
 
 
 def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
@@ -116,12 +114,13 @@ def no_quorum(
 
 
 def _retry_after(policy: Policy, causes: dict[str, BaseException]) -> float:
-    """Return the seconds after which a quorum may vote, if all goes well (see `QuorumUnavailable.retry_after`)."""
+    """Return the seconds after which a quorum may vote, if all goes well (see `Retryable.retry_after`)."""
     now_ns = policy.clock.now()
     waits = [0.0] * max(0, policy.size - len(causes))
     for cause in causes.values():
-        waits.append(cause.left(now_ns) if isinstance(cause, MasterQuarantined) and cause.until_ns else RECONNECT)
-    return sorted(waits)[policy.quorum - 1]
+        waits.append(cause.left(now_ns) if isinstance(cause, MasterQuarantined) and cause.until_ns else RETRY_AFTER)
+    longest: float = policy.retry.longest
+    return sorted(waits)[policy.quorum - 1] or longest
 
 
 def was_released(policy: Policy, hold: Hold) -> bool:

@@ -139,6 +139,8 @@ def test_at_most_max_waiters_may_join(implementation: impl.Implementation, most:
         with pytest.raises(LockBusy) as caught:
             world.join(world.hold())
         assert (caught.value.depth, caught.value.name) == (most, NAME)
+        # The pace of the queue is not known yet.
+        assert caught.value.retry_after == world.policy.retry.longest
     assert bool(world.queues.by_key) == bool(most)
     for entry in entries:
         world.queues.step_out(entry, world.now)
@@ -166,6 +168,8 @@ def test_a_waiter_that_would_wait_for_too_long_is_refused(implementation: impl.I
     with pytest.raises(LockBusy) as caught:
         world.join(world.hold(), world.now + 3 * pace - 1)
     assert caught.value.depth == 2
+    # The two that wait, and this one.
+    assert caught.value.retry_after == 3 * pace / SECOND
     world.join(world.hold(), world.now + 3 * pace)
 
 

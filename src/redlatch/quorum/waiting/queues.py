@@ -125,6 +125,10 @@ class WaitQueue:
             self.pace_ns += (now_ns - self.moved_ns - self.pace_ns) // 8
         self.moved_ns = now_ns
 
+    def turn_ns(self) -> int:
+        """Return after which time a waiter that joins now would have its turn; 0 if the pace is not known yet."""
+        return self.pace_ns * (len(self.entries) + 1)
+
 
 class WaitQueues:
     """All queues of one client.
@@ -214,10 +218,11 @@ class WaitQueues:
             depth = len(queue.entries)
             if depth >= policy.max_waiters:
                 self._dissolve(hold.key, queue)
-                raise _busy(hold, depth, f"max_waiters={policy.max_waiters}")
-            if policy.refuse_late and now_ns + queue.pace_ns * (depth + 1) > give_up_ns:
+                raise _busy(policy, hold, queue, f"max_waiters={policy.max_waiters}")
+            if policy.refuse_late and now_ns + queue.turn_ns() > give_up_ns:
                 self._dissolve(hold.key, queue)
-                raise _busy(hold, depth, f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout")
+                why = f"each takes {queue.pace_ns / SECOND:.6f} s: too long for the timeout"
+                raise _busy(policy, hold, queue, why)
             queue.entries.append(entry)
             # If this fails, another thread has removed the queue, and no thread will look into it.
             if self.by_key.get(hold.key) is queue:
@@ -477,5 +482,8 @@ def _is_others(queue: WaitQueue, hold: Hold) -> bool:
     return entry.hold is not hold
 
 
-def _busy(hold: Hold, depth: int, why: str) -> LockBusy:
-    return LockBusy(f"{hold.name!r}: {depth} waiters queued in this client ({why})", name=hold.name, depth=depth)
+def _busy(policy: Policy, hold: Hold, queue: WaitQueue, why: str) -> LockBusy:
+    depth = len(queue.entries)
+    text = f"{hold.name!r}: {depth} waiters queued in this client ({why})"
+    retry_after = queue.turn_ns() / SECOND or policy.retry.longest
+    return LockBusy(text, name=hold.name, depth=depth, retry_after=retry_after)

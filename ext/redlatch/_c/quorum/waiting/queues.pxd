@@ -36,6 +36,7 @@ cdef class WaitQueue:
     cdef public long long pace_ns
 
     cpdef move(self, long long now_ns)
+    cpdef long long turn_ns(self)
 
 
 @cython.final
