@@ -7,14 +7,14 @@
     @app.post("/orders/{order_id}/pay", dependencies=[Depends(lock("order:{order_id}"))])
     async def pay(order_id: int): ...
 
-A lock that another request holds is answered with 423 and Retry-After; missing masters and a lost lock with 503. This
-module needs Starlette only. Starlette has no dependencies, so its endpoints use `RequestLock.held`.
+A lock that another request holds is answered with 423, missing masters with 503, both with Retry-After, and a lost lock
+with 500: each error names its status itself (`LockError.http_status`). This module needs Starlette only. Starlette has
+no dependencies, so its endpoints use `RequestLock.held`.
 """
 
 # FastAPI cannot resolve postponed annotations of a callable object, so this module has no `annotations` import.
 
 import logging
-import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Unpack
@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 
 from .aio import AsyncClient, AsyncLock
 from .config import seconds_of
-from .errors import ConfigurationError, LockBusy, LockLost, LockTimeout, QuorumUnavailable
+from .errors import ConfigurationError, LockBusy, LockError, LockLost, QuorumUnavailable, Retryable
 from .locks.decorate import check_template, fields_of
 from .locks.options import AsyncPlainOptions, Masters
 
@@ -35,8 +35,11 @@ logger = logging.getLogger("redlatch")
 # The name of the client in the state of the application: ``request.state.redlatch``.
 STATE = "redlatch"
 
-# The WebSocket close code "Try Again Later" of the IANA registry.
-TRY_AGAIN_LATER = 1013
+# The WebSocket close codes of the IANA registry.
+POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1008, 1011, 1013
+
+# The status of an error that means that another holder has the lock.
+HELD = LockBusy.http_status
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
@@ -91,8 +94,8 @@ def lock(
     name: str | Callable[[HTTPConnection], str],
     ttl: float | None = None,
     *,
-    busy: int = 423,
-    retry_after: float = 1.0,
+    busy: int = HELD,
+    retry_after: float | None = None,
     **options: Unpack[AsyncPlainOptions],
 ) -> "RequestLock":
     """Make a dependency: the request holds a lock from here on until its dependencies end.
@@ -107,7 +110,8 @@ def lock(
         ttl: the time to live, in seconds. None takes the ttl of the client.
         busy: the status of the answer if another holder has the lock. Default 423 (Locked); 409 (Conflict) is usual,
             too.
-        retry_after: the seconds that Retry-After has in that answer. Default 1.
+        retry_after: the seconds that Retry-After has in that answer. Default: what the error knows
+            (`Retryable.retry_after`). At least 1 is sent.
         options: as for `AsyncClient.lock`. Here the default of `timeout`, how long a request waits, is 1 second.
 
     Raises:
@@ -121,7 +125,7 @@ def lock(
     if not 400 <= busy <= 599:
         raise ConfigurationError(f"busy: a status of 400 to 599 is needed, such as 423 or 409; got {busy}")
     seconds_of("timeout", options.setdefault("timeout", 1.0))
-    return RequestLock(name, ttl, busy, seconds_of("retry_after", retry_after) or 0.0, options)
+    return RequestLock(name, ttl, busy, seconds_of("retry_after", retry_after), options)
 
 
 class RequestLock:
@@ -132,7 +136,7 @@ class RequestLock:
         name: str | Callable[[HTTPConnection], str],
         ttl: float | None,
         busy: int,
-        retry_after: float,
+        retry_after: float | None,
         options: AsyncPlainOptions,
     ) -> None:
         self._name = name
@@ -160,9 +164,10 @@ class RequestLock:
             connection: the request or WebSocket.
 
         Raises:
-            HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed or the lock was lost;
-                400, if the path makes no valid name. The lock errors of the body count, too. For a WebSocket a
-                WebSocketException "try again later" (or "policy violation" for the name).
+            HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed or the queue of the
+                lock is full; 500, if the lock was lost; 400, if the path makes no valid name. The lock errors of the
+                body count, too. For a WebSocket a WebSocketException: "policy violation" for the name, "internal error"
+                for a lost lock, else "try again later".
             ConfigurationError: the application has no client, or the path has no such parameter.
         """
         own, done = self._lock_of(connection), False
@@ -170,15 +175,20 @@ class RequestLock:
             async with own:
                 yield own
                 done = True
-        except (LockTimeout, LockBusy) as error:
-            raise _refusal(connection, self._busy, "locked by another request", self._retry_after) from error
-        except QuorumUnavailable as error:
-            if done:
+        except (Retryable, LockLost) as error:
+            if done and isinstance(error, QuorumUnavailable):
                 logger.warning("the release of lock %r failed, so it stays until its ttl is over: %s", own.name, error)
                 return
-            raise _refusal(connection, 503, "the lock service is not available", error.retry_after) from error
-        except LockLost as error:
-            raise _refusal(connection, 503, "the lock was lost meanwhile", self._retry_after) from error
+            raise self._answer(connection, error) from error
+
+    def _answer(self, connection: HTTPConnection, error: LockError) -> HTTPException | WebSocketException:
+        """Return the exception that answers a request which ends with a lock error."""
+        status, headers = error.http_status, error.http_headers
+        if status == HELD:
+            status = self._busy
+            if self._retry_after is not None:
+                headers = LockBusy(retry_after=self._retry_after).http_headers
+        return _refusal(connection, status, _detail_of(error), headers)
 
     def _lock_of(self, connection: HTTPConnection) -> AsyncLock:
         client = client_of(connection)
@@ -189,7 +199,7 @@ class RequestLock:
             # Only an error about the name has a name. The name may come from the path, so the answer is 400.
             if error.name is None:
                 raise
-            raise _refusal(connection, 400, "the path makes no valid name of a lock") from error
+            raise _refusal(connection, 400, "the path makes no valid name of a lock", {}) from error
 
 
 def _filled(template: str, parameters: Mapping[str, Any]) -> str:
@@ -203,11 +213,20 @@ def _filled(template: str, parameters: Mapping[str, Any]) -> str:
         ) from error
 
 
+def _detail_of(error: LockError) -> str:
+    """Return what the answer says about an error: neither masters nor holders."""
+    if isinstance(error, LockLost):
+        return "the lock was lost meanwhile"
+    if isinstance(error, QuorumUnavailable):
+        return "the lock service is not available"
+    return "locked by another request" if error.http_status == HELD else "too many requests wait for the lock"
+
+
 def _refusal(
-    connection: HTTPConnection, status: int, detail: str, retry_after: float | None = None
+    connection: HTTPConnection, status: int, detail: str, headers: dict[str, str]
 ) -> HTTPException | WebSocketException:
-    """Return the exception that answers the request; `retry_after` has seconds, of which at least one is sent."""
+    """Return the exception that answers a request or closes a WebSocket."""
     if connection.scope["type"] == "websocket":
-        return WebSocketException(1008 if retry_after is None else TRY_AGAIN_LATER, detail)
-    headers = None if retry_after is None else {"Retry-After": str(max(1, math.ceil(retry_after)))}
-    return HTTPException(status, detail, headers)
+        code = TRY_AGAIN_LATER if headers else INTERNAL_ERROR if status >= 500 else POLICY_VIOLATION
+        return WebSocketException(code, detail)
+    return HTTPException(status, detail, headers or None)

@@ -7,20 +7,20 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
-from starlette.exceptions import WebSocketException
+from starlette.exceptions import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from support.faces import PATIENCE, await_true, in_thread
 
-from redlatch import AsyncClient, AsyncLock, Client, ConfigurationError, impl
+from redlatch import AsyncClient, AsyncLock, Client, ConfigurationError, LockLost, impl
 from redlatch.fastapi import STATE, client_of, lifespan, lock
 from redlatch.testing import Masters
 
@@ -182,7 +182,9 @@ def test_a_path_that_makes_no_valid_name_is_a_bad_request(app: FastAPI, serve: S
 # --- a lost lock ----------------------------------------------------------------------------------------
 
 
-def test_a_lost_lock_is_answered_with_503(app: FastAPI, serve: Serve, three: list[str], name: str) -> None:
+def test_a_lost_lock_is_answered_with_500_and_no_retry_after(
+    app: FastAPI, serve: Serve, three: list[str], name: str
+) -> None:
     @app.get("/check/{order}")
     async def check(held: Annotated[AsyncLock, Depends(lock("{order}", ttl=0.05, auto_renew=False))]) -> None:
         await held.lost.wait()
@@ -195,8 +197,8 @@ def test_a_lost_lock_is_answered_with_503(app: FastAPI, serve: Serve, three: lis
     web = serve(app)
     for path in ("check", "end"):
         answer = web.get(f"/{path}/{name}")
-        assert (answer.status_code, answer.json()) == (503, {"detail": "the lock was lost meanwhile"}), path
-        assert answer.headers["retry-after"] == "1"
+        assert (answer.status_code, answer.json()) == (500, {"detail": "the lock was lost meanwhile"}), path
+        assert "retry-after" not in answer.headers
 
 
 def test_a_lost_lock_cancels_the_endpoint_if_asked_to(app: FastAPI, serve: Serve, name: str) -> None:
@@ -210,7 +212,7 @@ def test_a_lost_lock_cancels_the_endpoint_if_asked_to(app: FastAPI, serve: Serve
             ended.append("cancelled")
             raise
 
-    assert (serve(app).get(path_of(name)).status_code, ended) == (503, ["cancelled"])
+    assert (serve(app).get(path_of(name)).status_code, ended) == (500, ["cancelled"])
 
 
 def test_a_request_that_is_cancelled_leaves_no_lock(
@@ -383,20 +385,57 @@ def test_another_lifespan_runs_inside_and_keeps_its_state(
 def test_a_websocket_is_told_to_try_again_later(
     implementation: impl.Implementation, three: list[str], name: str
 ) -> None:
-    async def main() -> tuple[int, int]:
+    async def main() -> tuple[int, int, int]:
         async with AsyncClient(three) as client:
 
             async def refused(order: str) -> int:
                 scope = {"type": "websocket", "state": {STATE: client}, "path_params": {"order": order}}
                 with pytest.raises(WebSocketException) as caught:
                     async with lock("{order}", timeout=0.0).held(HTTPConnection(scope)):
-                        raise AssertionError("it has the lock")
+                        raise LockLost("gone")
                 return caught.value.code
 
             async with client.lock(name):
-                return await refused(name), await refused("")
+                return await refused(name), await refused(""), await refused(f"{name}-other")
 
-    assert asyncio.run(main()) == (1013, 1008)
+    assert asyncio.run(main()) == (1013, 1008, 1011)
+
+
+def test_the_time_to_retry_after_is_that_of_the_error(app: FastAPI, serve: Serve, name: str) -> None:
+    """This client has the lock itself, for its ttl at most."""
+
+    @app.get("/{order}")
+    async def order(held: Annotated[AsyncLock, Depends(lock("{order}", ttl=20.0))], request: Request) -> object:
+        refused = lock("{order}", timeout=0.0).held(request)
+        with pytest.raises(HTTPException) as caught:
+            await refused.__aenter__()
+        return [caught.value.status_code, caught.value.headers]
+
+    status, headers = serve(app).get(path_of(name)).json()
+    assert status == 423
+    assert 15 < int(headers["Retry-After"]) <= 20
+
+
+def test_a_full_queue_is_answered_with_503(
+    implementation: impl.Implementation, serve: Serve, three: list[str], name: str
+) -> None:
+    app = FastAPI(lifespan=lifespan(three, max_waiters=1))
+
+    @app.get("/{order}", dependencies=[Depends(lock("{order}", timeout=PATIENCE, busy=409))])
+    async def order() -> str:
+        return "done"
+
+    web = serve(app)
+    with Client(three) as client, ThreadPoolExecutor(3) as threads:
+        lock_of_another = client.lock(name)
+        lock_of_another.acquire()
+        # The first asks the masters, the second waits in the queue of the application, and one is too many.
+        answers = [threads.submit(web.get, path_of(name)) for _ in range(3)]
+        done, _ = wait(answers, PATIENCE, FIRST_COMPLETED)
+        [refused] = [answer.result() for answer in done]
+        assert (refused.status_code, refused.json()) == (503, {"detail": "too many requests wait for the lock"})
+        lock_of_another.release()
+        assert sorted(answer.result(PATIENCE).status_code for answer in answers) == [200, 200, 503]
 
 
 def test_an_application_without_a_client_says_what_to_do() -> None:
