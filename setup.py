@@ -36,6 +36,7 @@ TEXTS = (
     "quorum.inquiry",
     "quorum.latch",
     "quorum.lease",
+    "quorum.outage",
     "quorum.outcome",
     "quorum.policy",
     "quorum.release",

@@ -239,6 +239,8 @@ class AsyncClient(BaseClient):
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``async with`` and `AsyncLock.acquire` wait for a lock, in seconds, if the lock has no timeout
             of its own. Default for ever.
+        patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds.
+            Then it raises `QuorumUnavailable`. A single attempt has no patience. Default 0: it raises at once.
         prefix: the text before each name in its key. Default none.
         drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
         attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
@@ -281,6 +283,7 @@ class AsyncClient(BaseClient):
         *,
         ttl: float = 10.0,
         timeout: float | None = None,
+        patience: float = 0.0,
         prefix: str | bytes = "",
         drift_factor: float = 0.01,
         attempt_timeout: float | None = None,
@@ -315,6 +318,7 @@ class AsyncClient(BaseClient):
             owner,
             scripts,
             timeout=timeout,
+            patience=patience,
         )
         self._driver.stands_for(self._shared)
 

@@ -239,6 +239,8 @@ class Client(BaseClient):
         ttl: how long a lock lives unless it is extended, in seconds. Default 10.
         timeout: how long ``with`` and `Lock.acquire` wait for a lock, in seconds, if the lock has no timeout of its
             own. Default for ever.
+        patience: how long an acquire goes on trying while no quorum of masters votes, within its timeout, in seconds.
+            Then it raises `QuorumUnavailable`. A single attempt has no patience. Default 0: it raises at once.
         prefix: the text before each name in its key. Default none.
         drift_factor: the share of the ttl by which clocks may differ in rate. 2 ms are added. Default 0.01.
         attempt_timeout: how long one round waits for silent masters, in seconds. Default 5 % of the ttl, at least 0.1
@@ -285,6 +287,7 @@ class Client(BaseClient):
         *,
         ttl: float = 10.0,
         timeout: float | None = None,
+        patience: float = 0.0,
         prefix: str | bytes = "",
         drift_factor: float = 0.01,
         attempt_timeout: float | None = None,
@@ -301,7 +304,7 @@ class Client(BaseClient):
         scripts: Scripts = "auto",
         gil_patience: float | None = None,
     ) -> None:
-        patience = seconds_of("gil_patience", gil_patience)
+        keeps_gil = seconds_of("gil_patience", gil_patience)
         super().__init__(
             "threads",
             masters,
@@ -321,7 +324,8 @@ class Client(BaseClient):
             owner,
             scripts,
             timeout=timeout,
-            gil_patience_ns=-1 if patience is None else int(patience * SECOND),
+            patience=patience,
+            gil_patience_ns=-1 if keeps_gil is None else int(keeps_gil * SECOND),
         )
 
     @spelled_out(PlainOptions)

@@ -109,3 +109,16 @@ def attempt_ns_of(attempt_timeout: object) -> int | None:
     if seconds is None or int(seconds * 1_000_000_000) < 1:
         raise ConfigurationError(f"attempt_timeout: finite seconds above 0, or None, are needed; got {attempt_timeout}")
     return int(seconds * 1_000_000_000)
+
+
+def outage_ns_of(patience: object) -> int:
+    """Return for how long an acquire rides out a lost quorum, in nanoseconds.
+
+    Raises:
+        TypeError: `patience` is not a number.
+        ConfigurationError: it is negative or NaN.
+    """
+    if patience is None:
+        raise TypeError("patience: a number of seconds is needed, not None")
+    seconds = seconds_of("patience", patience)
+    return int((MAX_SECONDS if seconds is None else seconds) * 1_000_000_000)

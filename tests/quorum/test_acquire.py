@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +21,7 @@ from support.scripted_votes import (
     TTL_MS,
     VALIDITY,
     Play,
+    Votes,
     undo,
 )
 
@@ -308,6 +310,107 @@ def test_after_quorum_unavailable_the_same_object_may_acquire_again(play: Play) 
         play.acquire("!!!", "!!!")
     assert play.hold.state == play.claims.FREE
     assert play.acquire("yyy")
+
+
+# --- acquire: patience while a quorum is lost ---------------------------------------------------------
+
+
+def lost_for(play: Play, until_ns: int, votes: str = "!!!") -> Iterator[Votes]:
+    """Return votes by which a quorum is lost until this time, and then votes yes."""
+    while play.now < until_ns:
+        yield votes
+    yield "yyy"
+
+
+def ride(play: Play, votes: Iterator[Votes], give_up_ns: int | None) -> bool:
+    """Acquire with as many votes as it asks for; return whether the lock was won."""
+    play.hold.claim(play.ticket)
+    play.follow(play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, give_up_ns), votes)
+    return bool(play.hold.state == play.claims.HELD)
+
+
+@pytest.fixture
+def patient(implementation: impl.Implementation) -> Play:
+    """A play whose client has a patience of two seconds."""
+    return Play(3, build=implementation, outage_ns=2 * SECOND)
+
+
+@pytest.mark.parametrize("votes", ["!!!", "y!!", "n!!"])
+def test_a_quorum_that_comes_back_within_the_patience_gives_the_lock(patient: Play, votes: str) -> None:
+    back = BEGINNING + 2 * SECOND - 50 * MS
+    assert ride(patient, lost_for(patient, back, votes), None)
+    assert back <= patient.now < back + 60 * MS
+    assert patient.policy.outage.since_ns == 0
+
+
+def test_silent_masters_are_ridden_out_too(patient: Play) -> None:
+    def silent(_: Any) -> str:
+        patient.now += 97 * MS
+        return ""
+
+    assert ride(patient, iter([silent, silent, silent, "yyy"]), None)
+
+
+def test_an_outage_longer_than_the_patience_raises_when_it_is_over(patient: Play) -> None:
+    with pytest.raises(QuorumUnavailable, match="of 3 masters 2 failed") as caught:
+        ride(patient, lost_for(patient, BEGINNING + 60 * SECOND), None)
+    assert patient.now == BEGINNING + 2 * SECOND + LATENCY
+    assert caught.value.elapsed == (2 * SECOND + LATENCY) / SECOND
+    assert patient.hold.state == patient.claims.FREE
+
+
+def test_the_timeout_limits_the_patience(patient: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        ride(patient, lost_for(patient, BEGINNING + 60 * SECOND), BEGINNING + SECOND)
+    assert patient.now == BEGINNING + SECOND + LATENCY
+
+
+def test_a_single_attempt_has_no_patience(patient: Play) -> None:
+    with pytest.raises(QuorumUnavailable):
+        ride(patient, lost_for(patient, BEGINNING + 60 * SECOND), 0)
+    assert patient.now == BEGINNING + 2 * LATENCY
+
+
+def test_a_verdict_renews_the_patience(patient: Play) -> None:
+    """The lock is held by another holder between two outages, each of which is shorter than the patience."""
+
+    def script() -> Iterator[Votes]:
+        for _ in range(3):
+            yield from itertools.islice(itertools.repeat("!!!"), 30)
+            yield "nnn"
+        yield "yyy"
+
+    assert ride(patient, script(), None)
+    assert patient.now - BEGINNING > 3 * SECOND
+
+
+def test_a_lost_quorum_is_asked_at_the_pace_of_the_back_off(patient: Play) -> None:
+    """Each pause takes half of the longest one at least, so there are at most 40 attempts in a second."""
+    patient.chance = 0.0
+    with pytest.raises(QuorumUnavailable):
+        ride(patient, lost_for(patient, BEGINNING + 60 * SECOND), None)
+    attempts = [effect for effect in patient.of("Ballot") if type(effect.command).__name__ == "Acquire"]
+    assert 60 < len(attempts) <= 2 * 40 + 2
+    pauses = [effect.until_ns for effect in patient.of("Pause")]
+    # The last pause ends with the patience.
+    assert pauses[-1] == BEGINNING + 2 * SECOND
+
+
+def test_the_last_attempt_waits_no_longer_than_the_patience(patient: Play) -> None:
+    """A silent master would be waited for, for half a second with this ttl; but at least 100 ms."""
+    waits: list[int] = []
+
+    def silent(ballot: Any) -> str:
+        waits.append(ballot.until_ns - (patient.now - LATENCY))
+        patient.now = ballot.until_ns
+        return ""
+
+    patient.hold.claim(patient.ticket)
+    steps = patient.acquire_module.acquire(patient.policy, patient.queues, patient.hold, 10_000, None)
+    with pytest.raises(QuorumUnavailable):
+        patient.follow(steps, itertools.repeat(silent))
+    assert waits[0] == 500 * MS
+    assert BEGINNING + 2 * SECOND <= patient.now <= BEGINNING + 2 * SECOND + 100 * MS
 
 
 # --- interruptions -----------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.scripted_votes import BEGINNING, KEY, NAME, SECOND, TTL_MS, VALIDITY, Play, Votes, undo
+from support.scripted_votes import BEGINNING, KEY, LATENCY, MS, NAME, SECOND, TTL_MS, VALIDITY, Play, Votes, undo
 
+from redlatch import impl
 from redlatch.errors import LockLost, NotOwned, QuorumUnavailable
 
 
@@ -135,3 +138,61 @@ def test_acquire_all_that_gives_up_notifies_the_watchers_of_undone_keys(play: Pl
     play.run(play.batch.acquire_all(play.policy, play.queues, [hold], play.ticket, TTL_MS, 0), "ynnnn")
     assert hold.state == play.claims.FREE
     assert look.decided
+
+
+# --- acquire_all: patience while a quorum is lost -----------------------------------------------------
+
+
+def ride_all(play: Play, holds: list[Any], votes: Iterator[Votes], give_up_ns: int | None) -> None:
+    """Acquire all locks with as many votes as that asks for."""
+    play.follow(play.batch.acquire_all(play.policy, play.queues, holds, play.ticket, TTL_MS, give_up_ns), votes)
+
+
+@pytest.fixture
+def patient(implementation: impl.Implementation) -> Play:
+    """A play whose client has a patience of two seconds."""
+    return Play(3, build=implementation, outage_ns=2 * SECOND)
+
+
+def test_acquire_all_rides_out_a_lost_quorum_and_holds_nothing_meanwhile(patient: Play) -> None:
+    holds = names(patient, 2)
+    back = BEGINNING + 2 * SECOND - 60 * MS
+
+    def votes() -> Iterator[Votes]:
+        while patient.now < back:
+            # The first name is won each time, and must be released.
+            yield from ("yyy", "!!!", "!!!")
+        yield from ("yyy", "yyy")
+
+    ride_all(patient, holds, votes(), None)
+    assert [hold.state for hold in holds] == [patient.claims.HELD] * 2
+    assert back <= patient.now < back + 60 * MS
+    effects = patient.effects
+    pauses = [place for place, effect in enumerate(effects) if type(effect).__name__ == "Pause"]
+    for place in pauses:
+        assert [ballot.command.key for ballot in effects[place - 1].ballots] == [holds[0].key]
+    assert len(pauses) > 20
+
+
+def test_acquire_all_raises_when_its_patience_is_over(patient: Play) -> None:
+    holds = names(patient, 2)
+    with pytest.raises(QuorumUnavailable) as caught:
+        ride_all(patient, holds, itertools.repeat("!!!"), None)
+    assert patient.now - BEGINNING == 2 * SECOND + 2 * LATENCY
+    assert caught.value.elapsed == (2 * SECOND + 2 * LATENCY) / SECOND
+
+
+@pytest.mark.parametrize("timeout", [0, SECOND])
+def test_the_timeout_limits_the_patience_of_acquire_all(patient: Play, timeout: int) -> None:
+    with pytest.raises(QuorumUnavailable):
+        ride_all(patient, names(patient, 2), itertools.repeat("!!!"), BEGINNING + timeout if timeout else 0)
+    assert patient.now - BEGINNING == timeout + 2 * LATENCY
+
+
+def test_acquire_many_has_no_patience(patient: Play) -> None:
+    holds = names(patient, 2)
+    with pytest.raises(QuorumUnavailable):
+        acquire_many(patient, holds, *["!!!"] * 4)
+    assert patient.policy.outage.since_ns == BEGINNING
+    acquire_many(patient, names(patient, 1), "nnn")
+    assert patient.policy.outage.since_ns == 0

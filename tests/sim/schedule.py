@@ -38,6 +38,8 @@ from .world import EPOCH_MS, MICROSECOND, SECOND, Drifting, World
 REST_NS = 4 * SECOND
 # A pause of so many seconds is a rest, which the schedule takes longer for.
 RESTS = 1.0
+# The patience of the clients of some seeds, in seconds: longer than some of the outages, and shorter than others.
+PATIENCE = 0.5
 # The suffix of the key of a queue (see `fair`).
 QUEUE = b"\0queue"
 
@@ -113,7 +115,10 @@ class _Schedule:
         self.deletions = Deletions()
         # Locks of drop-ins have no groups.
         self.recount = None if plan.foreign else Recount(world)
-        kind: Any = SimForeign if plan.foreign else partial(SimClient, guard=Guard(max_ttl=plan.ttl))
+        # Not drawn, so that each seed draws what it drew before clients had patience.
+        patience = PATIENCE if plan.seed % 4 == 1 else 0.0
+        patient = partial(SimClient, guard=Guard(max_ttl=plan.ttl), patience=patience)
+        kind: Any = SimForeign if plan.foreign else patient
         self.clients = [
             kind(host, wakeups="auto" if pushed else "poll", handoff=Handoff(tenure=tenure), ttl=default_ttl)
             for host, (_, _, pushed, tenure) in zip(self.hosts, plan.clients, strict=True)

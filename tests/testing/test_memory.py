@@ -244,6 +244,24 @@ def test_without_a_quorum_calls_fail_at_once_and_keys_stay(both: Both) -> None:
     both.run(scenario())
 
 
+def test_a_lost_quorum_is_ridden_out_for_the_patience_in_virtual_time(both: Both) -> None:
+    async def scenario() -> None:
+        client = both.memory(patience=20)
+        began = client.memory.now()
+        with client.break_quorum():
+            with pytest.raises(QuorumUnavailable):
+                await done(client.lock("a").acquire(timeout=300))
+            assert client.memory.now() - began == pytest.approx(20, abs=0.6)
+            with pytest.raises(QuorumUnavailable):
+                await done(client.multi_lock(["b", "c"]).acquire(timeout=5))
+            assert client.memory.now() - began == pytest.approx(25, abs=1.2)
+            with pytest.raises(QuorumUnavailable):
+                await done(client.lock("d").acquire(blocking=False))
+            assert client.memory.now() - began == pytest.approx(25, abs=1.2)
+
+    both.run(scenario())
+
+
 def test_a_client_can_begin_without_a_quorum(both: Both) -> None:
     async def scenario() -> None:
         client = both.memory()

@@ -90,6 +90,18 @@ def test_time_passes_as_real_time_does_while_another_thread_is_at_work(memory: M
     os.close(out)
 
 
+def test_a_quorum_comes_back_while_another_thread_rides_out_its_loss(implementation: impl.Implementation) -> None:
+    with MemoryClient(patience=LONG) as memory:
+        began = memory.memory.now()
+        with memory.break_quorum():
+            waiting = in_thread(lambda: memory.lock("a").acquire())
+            await_true(lambda: memory._policy.outage.since_ns)
+            memory.advance(LONG / 2)
+            assert not waiting.done()
+        assert waiting.result(PATIENCE)
+        assert LONG / 2 <= memory.memory.now() - began < LONG
+
+
 def test_a_thread_that_has_ended_counts_no_more(memory: MemoryClient) -> None:
     memory.hold("a")
     used = in_thread(lambda: memory.lock("b").acquire())

@@ -80,6 +80,7 @@ class BaseClient:
         owner: str | None = None,
         scripts: str = "auto",
         timeout: float | None = None,
+        patience: float = 0.0,
         **options: Any,
     ) -> None:
         check_client(drift_factor, retry, wait_release, on_lost)
@@ -117,6 +118,7 @@ class BaseClient:
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,
             max_ttl_ms=max_ttl_ms,
+            outage_ns=config.outage_ns_of(patience),
         )
         self._driver = self._driver_of(driver)(
             self._masters,

@@ -50,6 +50,7 @@ class Attempt:
         "_first",
         "_first_silent",
         "_kind",
+        "_rides_until_ns",
         "_split",
         "_waiting_for_all",
         "counted",
@@ -86,12 +87,15 @@ class Attempt:
         self._again = 0
         # How many attempts in a row had a quorum in which a vote was in doubt.
         self._doubted = 0
+        # Until when the acquire rides out a lost quorum; 0 if it does not.
+        self._rides_until_ns = 0
 
     def begin(self, started_ns: int) -> Ballot:
         """Begin an attempt at this time, before its first byte leaves; return its ballot."""
         policy = self.policy
         deadline = started_ns + policy.validity_ns(self.ttl_ms)
-        patience = policy.patience_within(self.ttl_ms, self.until_ns - started_ns if self.until_ns else UNBOUNDED)
+        end = self._rides_until_ns or self.until_ns
+        patience = policy.patience_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
         until = min(deadline, started_ns + patience)
         ballot = self.hold.attempt(policy, self.queues, self.ttl_ms, started_ns, deadline, until)
         if self._first >= 0:
@@ -129,6 +133,8 @@ class Attempt:
         if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
             self._doubted = self._doubted + 1 if won and policy.doubts.cover(hold.lease.since_ns) else 0
             return False
+        if policy.outage.since_ns:
+            policy.outage.end()
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
         kind.end_watch(self.queues, hold.key)
         hold.won_ns = now
@@ -168,6 +174,9 @@ class Attempt:
         if not (self._first_silent or heeded):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = self._ends(ballot, failures) if failures else not in_time
+        if not failures and (self._split or self._first < 0):
+            self._rides_until_ns = 0
+            policy.outage.end()
         self.waits = not (self._first_silent or heeded or failures)
         self._again = self._again + heeded
         if kind.asks_one_first and self._first < 0:
@@ -183,8 +192,14 @@ class Attempt:
         return policy.ballot(hold.releasing() if self.over else kind.undoing(hold.key, hold.lease))
 
     def _ends(self, ballot: Ballot, failures: int) -> bool:
-        """Return whether to give up after an attempt without a verdict. During a handover the acquire waits for it."""
-        if self.now_ns < min(self.policy.moving_ns, self.until_ns):
+        """Return whether to give up after an attempt without a verdict.
+
+        The acquire rides out a lost quorum, if the client has patience; and it waits for the end of a handover.
+        """
+        policy = self.policy
+        policy.outage.note(ballot, self.started_ns, self.now_ns)
+        self._rides_until_ns = self._rides_until_ns or policy.outage.rides_until_ns(self._began_ns, self.until_ns)
+        if self.now_ns < max(self._rides_until_ns, min(policy.moving_ns, self.until_ns)):
             return False
         if failures == 2 and broke(ballot):  # another connection broke, and is being made again
             return False
@@ -230,7 +245,8 @@ class Attempt:
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
-            return self.now_ns + self.policy.retry.courtesy_ns(self.policy.random())
+            pause_ns = self.now_ns + self.policy.retry.courtesy_ns(self.policy.random())
+            return min(pause_ns, self._rides_until_ns or pause_ns)
         if self._again <= 2 or not self._kind.apart:
             return 0
         policy = self.policy

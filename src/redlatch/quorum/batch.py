@@ -13,7 +13,7 @@ from collections.abc import Generator
 from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 
 from ..votes.ballot import Ballot
-from ..votes.units import UNBOUNDED
+from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
 from .counting import CountedSteps
 from .effects import Effect, Pause, Send, Steps
@@ -86,26 +86,22 @@ def acquire_all(
         give_up_ns: when to stop trying; None is never.
 
     Raises:
-        QuorumUnavailable: too many masters failed.
+        QuorumUnavailable: too many masters failed, for longer than the client has patience.
     """
     until = UNBOUNDED if give_up_ns is None else give_up_ns
-    steps = _try_all(policy, queues, holds, ticket, ttl_ms, until)
+    steps = _win_all(policy, queues, holds, ticket, ttl_ms, until)
     return CountedSteps(steps, policy, holds, until)  # type: ignore[return-value]
 
 
-def _try_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
+def _win_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: object, ttl_ms: int, until: int) -> Steps:
     """Try until all locks are won or the time is over."""
     hold: Hold
-    attempts = 0
+    called = policy.clock.now()
+    # Until when it rides out a lost quorum; 0 if it does not.
+    rides_until = attempts = 0
     while True:
         began = policy.clock.now()
-        try:
-            left = until - began if until else UNBOUNDED
-            yield from _attempt_on_each(policy, queues, holds, ticket, ttl_ms, left, False)
-        except QuorumUnavailable:
-            if policy.clock.now() >= min(policy.moving_ns, until):
-                raise
-            free_lost(holds, ticket)  # a handover is under way, and the next attempt waits for its end
+        rides_until = yield from _try_all(policy, queues, holds, ticket, ttl_ms, called, until, rides_until)
         now = policy.clock.now()
         refused: list[Hold] = [hold for hold in holds if not hold.held(now)]
         if not refused:
@@ -114,6 +110,9 @@ def _try_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: obje
         if won:
             yield Send([policy.ballot(hold.releasing()) for hold in won])
         let_go(queues, won)
+        if rides_until:
+            yield Pause(min(now + policy.retry.courtesy_ns(policy.random()), rides_until))
+            continue
         if now >= until:
             # Some masters may have had these keys for us. They push no change that this client makes itself.
             for hold in refused:
@@ -122,6 +121,38 @@ def _try_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: obje
         patience = policy.patience_ns(ttl_ms)
         waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, patience, attempts, until)
         attempts = 0 if waited else attempts + 1
+
+
+def _try_all(
+    policy: Policy,
+    queues: WaitQueues,
+    holds: list[Hold],
+    ticket: object,
+    ttl_ms: int,
+    called_ns: int,
+    until_ns: int,
+    rides_until_ns: int,
+) -> Generator[Effect, None, int]:
+    """Make one attempt on all locks; return until when to ride out a lost quorum, or 0.
+
+    Args:
+        called_ns: when the acquire began.
+        until_ns: the end of its timeout.
+        rides_until_ns: what the last attempt has returned.
+    """
+    left = (rides_until_ns or until_ns) - policy.clock.now() if until_ns else UNBOUNDED
+    try:
+        yield from _attempt_on_each(policy, queues, holds, ticket, ttl_ms, left, False)
+        return 0
+    except QuorumUnavailable as error:
+        now = policy.clock.now()
+        rides_until_ns = rides_until_ns or policy.outage.rides_until_ns(called_ns, until_ns)
+        # During a handover the next attempt waits for its end.
+        if now >= max(rides_until_ns, min(policy.moving_ns, until_ns)):
+            error.elapsed = (now - called_ns) / SECOND
+            raise
+    free_lost(holds, ticket)
+    return rides_until_ns
 
 
 def let_go(queues: WaitQueues, holds: list[Hold]) -> None:
@@ -180,11 +211,14 @@ def _try_each(
         if ballot.no < ballot.size:
             stirred.append(hold.key)
         if ballot.unavailable():
+            policy.outage.note(ballot, started, now)
             if not is_final(ballot, number):
                 broken.append(hold)
                 continue
             failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
         lost.append(hold)
+    if not (failure or broken):
+        policy.outage.end()
     if undone:
         yield Send(undone)
     # The claims end last. After an interrupt before this, the caller undoes the attempts that have one.

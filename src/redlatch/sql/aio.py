@@ -31,6 +31,8 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             "redlatch".
         ttl: how long a lock lives unless it is extended, in seconds, by the database's clock. Default 10.
         timeout: how long a lock waits that has no timeout of its own, in seconds. Default for ever.
+        patience: how long an acquire goes on trying while the database does not answer, within its timeout, in seconds.
+            Then it raises `QuorumUnavailable`. Default 0: it raises at once.
         retry: the pauses between attempts where the database does not notify waiters. One waiter of a process asks for
             all. Default `Retry(0.01, 0.25)`.
         wakeups: "auto" wakes waiters by LISTEN and NOTIFY of PostgreSQL. "poll" tries again after the pauses of
@@ -54,6 +56,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         dialect: str = "redlatch",
         ttl: float = 10.0,
         timeout: float | None = None,
+        patience: float = 0.0,
         prefix: str | bytes = "",
         drift_factor: float = 0.01,
         attempt_timeout: float | None = DEFAULT_ATTEMPT,
@@ -72,6 +75,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             masters,
             ttl=ttl,
             timeout=timeout,
+            patience=patience,
             prefix=prefix,
             drift_factor=drift_factor,
             attempt_timeout=attempt_timeout,

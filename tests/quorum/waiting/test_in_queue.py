@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 from support.client_queues import FOR_EVER, World
-from support.scripted_votes import BEGINNING, KEY, NAME, TTL_MS, clock_of
+from support.scripted_votes import BEGINNING, KEY, LATENCY, MS, NAME, SECOND, TTL_MS, clock_of
 
 from redlatch import impl
+from redlatch.errors import QuorumUnavailable
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -39,3 +43,76 @@ def test_an_acquire_that_meets_a_head_that_leaves_asks_the_masters(
     assert isinstance(effect, world.ballots.Ballot)
     assert type(effect.command).__name__ == "Acquire"
     assert world.head() is hold and world.queues.by_key == {}
+
+
+def second_of_two(world: World, give_up_ns: int) -> Any:
+    """Return the steps of an acquire behind a head that asks the masters, which waits in the queue."""
+    head, hold = world.hold(), world.holds.Hold(NAME, KEY, world.play.plain)
+    assert world.queues.become_head(head, world.play.now)
+    hold.claim(object())
+    steps = world.play.acquire_module.acquire(world.policy, world.queues, hold, TTL_MS, give_up_ns)
+    assert type(next(steps)).__name__ == "QueueEntry"
+    return steps
+
+
+def lost(world: World) -> Any:
+    """Return the ballot of an attempt in which two masters have failed."""
+    ballot = world.policy.ballot(world.play.commands.Look(KEY))
+    world.play.vote(ballot, "!!")
+    return ballot
+
+
+def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(
+    implementation: impl.Implementation,
+) -> None:
+    world = World(implementation, outage_ns=60 * SECOND)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
+    world.play.now = BEGINNING + SECOND
+    with pytest.raises(QuorumUnavailable, match="of 3 masters 2 failed") as caught:
+        next(steps)
+    assert caught.value.elapsed == 1.0
+    assert world.queues.by_key == {}
+
+
+@pytest.mark.parametrize("outage_ns", [0, 60 * SECOND])
+def test_a_waiter_whose_time_ends_is_only_late_without_an_outage(
+    implementation: impl.Implementation, outage_ns: int
+) -> None:
+    world = World(implementation, outage_ns=outage_ns)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
+    if outage_ns:
+        world.policy.outage.end()
+    world.play.now = BEGINNING + SECOND
+    assert list(steps) == []
+
+
+def test_a_waiter_behind_a_holder_is_only_late_although_the_quorum_is_lost(
+    implementation: impl.Implementation,
+) -> None:
+    world = World(implementation, outage_ns=60 * SECOND)
+    steps = second_of_two(world, BEGINNING + SECOND)
+    head = world.head()
+    head.ask(world.lease(b"token", BEGINNING, FOR_EVER))
+    head.keep(0)
+    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
+    world.play.now = BEGINNING + SECOND
+    assert list(steps) == []
+
+
+def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementation: impl.Implementation) -> None:
+    """Otherwise each of them would ride it out anew, one after the other."""
+    world = World(implementation, outage_ns=2 * SECOND)
+    steps = second_of_two(world, FOR_EVER)
+    head = world.head()
+    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + 2 * SECOND)
+    # The head gives up.
+    world.play.now = BEGINNING + 2 * SECOND
+    world.leave(head)
+    head.free()
+    with pytest.raises(QuorumUnavailable) as caught:
+        world.play.follow(steps, itertools.repeat("!!"))
+    # One master is asked first, and then all of them twice.
+    assert len(world.play.of("Ballot")) == 3
+    assert caught.value.elapsed == (2 * SECOND + 3 * LATENCY) / SECOND

@@ -26,6 +26,7 @@ cdef class Attempt:
     cdef int _failures
     cdef int _again
     cdef int _doubted
+    cdef long long _rides_until_ns
     cdef bint _first_silent
     cdef bint _split
     cdef bint _waiting_for_all
@@ -42,7 +43,8 @@ cdef class Attempt:
         self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
     )
     @cython.locals(
-        policy=Policy, ballot=Ballot, deadline=cython.longlong, patience=cython.longlong, until=cython.longlong
+        policy=Policy, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, patience=cython.longlong,
+        until=cython.longlong
     )
     cpdef Ballot begin(self, long long started_ns)
     @cython.locals(policy=Policy, ballot=Ballot, second=Ballot, until=cython.longlong)
@@ -55,6 +57,8 @@ cdef class Attempt:
         policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
     )
     cpdef Ballot judge(self)
+    @cython.locals(policy=Policy)
+    cdef bint _ends(self, Ballot ballot, int failures) except -1
     cpdef undone(self)
     @cython.locals(hold=Hold, now=cython.longlong, started=cython.longlong)
     cpdef end(self)

@@ -13,10 +13,11 @@ from redlatch.errors import LockError
 
 from ...votes.commands import Look
 from ...votes.units import MILLISECOND
-from ..claim import HELD
+from ..claim import ASKING, HELD, WAITING
 from ..effects import Effect, Pause, Send, Steps
 from ..extend import extend
 from ..hold import Hold
+from ..outcome import no_quorum
 from ..policy import Policy
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry, WaitQueues
@@ -38,7 +39,11 @@ def reach_the_head(
 
     Returns:
         Whether the hold must ask the masters now. If not, it is HELD or FREE.
+
+    Raises:
+        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum.
     """
+    began = policy.clock.now()
     courteous = False
     if policy.clock.now() < until_ns:
         courteous = yield from _wait_in_queue(policy, queues, hold, ttl_ms, until_ns)
@@ -49,6 +54,7 @@ def reach_the_head(
         return False
     if queues.heads.get(hold.key) is not hold:
         hold.free()
+        _raise_if_outage(policy, queues, hold, began)
         return False
     if hold.kind.orderly:
         courteous = False
@@ -59,6 +65,15 @@ def reach_the_head(
         pause_ns = policy.retry.courtesy_ns(policy.random())
         yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
+
+
+def _raise_if_outage(policy: Policy, queues: WaitQueues, hold: Hold, began_ns: int) -> None:
+    """Raise QuorumUnavailable if the head of the queue rides out a lost quorum: then no other holder has the lock."""
+    head: Hold | None = queues.heads.get(hold.key)
+    ballot = policy.outage.ballot
+    if policy.outage.longest_ns and ballot is not None and head is not None and head.state in (WAITING, ASKING):
+        elapsed = policy.clock.now() - began_ns
+        raise no_quorum("acquire", policy, hold, ballot, policy.outage.waited_ns, elapsed)
 
 
 def _wait_in_queue(

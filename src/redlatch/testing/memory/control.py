@@ -134,8 +134,8 @@ class MemoryControl(BaseClient):
     def break_quorum(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager during which a majority of the masters refuses all connections.
 
-        Each call raises `QuorumUnavailable` at once. Keys stay, and expire in time. Afterwards the masters are back,
-        and all clients are connected again at once.
+        Each call raises `QuorumUnavailable`: at once, or when the client's `patience` is over. Keys stay, and expire in
+        time. Afterwards the masters are back, and all clients are connected again at once.
         """
         return self.memory.broken_quorum()
 

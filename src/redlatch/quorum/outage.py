@@ -1,0 +1,61 @@
+"""An outage: the time for which no quorum votes, and how long the acquires of a client ride it out.
+
+All acquires of a client share the beginning of an outage. Otherwise the waiters of one name, which become the head one
+after the other, would each ride it out anew. Compiled as `redlatch._c.quorum.outage`, too (see `redlatch._c`).
+"""
+
+from __future__ import annotations
+
+from ..votes.ballot import Ballot
+
+
+class Outage:
+    """What the attempts of a client have found out about the quorum.
+
+    Any thread may call the methods. If two do so at once, an acquire may give up an attempt too early or too late.
+
+    Args:
+        longest_ns: for how long an acquire rides an outage out; 0 gives up at once.
+
+    Attributes:
+        since_ns: when the first attempt without a verdict began; 0 if the last attempt had a verdict.
+        ballot: the ballot of the last attempt without a verdict; None if there is no outage.
+        waited_ns: how long that attempt waited for its ballot.
+    """
+
+    __slots__ = ("_noted_ns", "ballot", "longest_ns", "since_ns", "waited_ns")
+
+    def __init__(self, longest_ns: int) -> None:
+        self.longest_ns = longest_ns
+        self.since_ns = self.waited_ns = self._noted_ns = 0
+        self.ballot: Ballot | None = None
+
+    def note(self, ballot: Ballot, started_ns: int, now_ns: int) -> None:
+        """Note that an attempt had no verdict.
+
+        Args:
+            ballot: its ballot.
+            started_ns: when the attempt began. If no attempt was made for a while before that, it is another outage.
+            now_ns: when its votes were counted.
+        """
+        if not self.since_ns or started_ns - self._noted_ns > self.longest_ns:
+            self.since_ns = started_ns
+        self._noted_ns = now_ns
+        self.waited_ns = now_ns - started_ns
+        self.ballot = ballot
+
+    def end(self) -> None:
+        """Note that a quorum has voted."""
+        self.since_ns = 0
+        self.ballot = None
+
+    def rides_until_ns(self, began_ns: int, until_ns: int) -> int:
+        """Return until when an acquire rides the outage out; 0 if it gives up at once.
+
+        Args:
+            began_ns: when the acquire began. Time before that does not count.
+            until_ns: the end of its timeout; 0 for a single attempt.
+        """
+        if not self.longest_ns:
+            return 0
+        return min(max(self.since_ns, began_ns) + self.longest_ns, until_ns)

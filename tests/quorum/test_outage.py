@@ -1,0 +1,70 @@
+"""An outage: when it begins and ends, and until when an acquire rides it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redlatch import impl
+
+LONGEST = 100
+
+
+@pytest.fixture
+def outage(implementation: impl.Implementation) -> Any:
+    return implementation.module("quorum.outage").Outage(LONGEST)
+
+
+@pytest.fixture
+def ballot(implementation: impl.Implementation) -> Any:
+    return implementation.module("votes.ballot").Ballot(implementation.module("votes.commands").Look(b"key"), 3, 2)
+
+
+def test_an_outage_begins_with_the_first_attempt_without_a_verdict(outage: Any, ballot: Any) -> None:
+    assert (outage.since_ns, outage.ballot) == (0, None)
+    outage.note(ballot, 1000, 1010)
+    outage.note(ballot, 1050, 1055)
+    assert (outage.since_ns, outage.waited_ns) == (1000, 5)
+    assert outage.ballot is ballot
+
+
+def test_a_verdict_ends_it_and_the_next_one_begins_anew(outage: Any, ballot: Any) -> None:
+    outage.note(ballot, 1000, 1010)
+    outage.end()
+    assert (outage.since_ns, outage.ballot) == (0, None)
+    outage.note(ballot, 1020, 1025)
+    assert outage.since_ns == 1020
+
+
+@pytest.mark.parametrize(("gap", "since"), [(LONGEST, 1000), (LONGEST + 1, 1010 + LONGEST + 1)])
+def test_an_attempt_that_comes_much_later_begins_another_outage(outage: Any, ballot: Any, gap: int, since: int) -> None:
+    """Nobody may have asked in between, so nobody knows whether a quorum was back."""
+    outage.note(ballot, 1000, 1010)
+    outage.note(ballot, 1010 + gap, 1020 + gap)
+    assert outage.since_ns == since
+
+
+@pytest.mark.parametrize(
+    ("began", "until", "rides_until"),
+    [
+        # An acquire counts from the beginning of the outage, or from its own beginning if that is later.
+        (900, 10_000, 1000 + LONGEST),
+        (1060, 10_000, 1060 + LONGEST),
+        # Its timeout limits it.
+        (900, 1050, 1050),
+        # A single attempt.
+        (900, 0, 0),
+    ],
+)
+def test_an_acquire_rides_it_out_within_its_timeout(
+    outage: Any, ballot: Any, began: int, until: int, rides_until: int
+) -> None:
+    outage.note(ballot, 1000, 1010)
+    assert outage.rides_until_ns(began, until) == rides_until
+
+
+def test_without_patience_an_acquire_gives_up_at_once(implementation: impl.Implementation, ballot: Any) -> None:
+    outage = implementation.module("quorum.outage").Outage(0)
+    outage.note(ballot, 1000, 1010)
+    assert outage.rides_until_ns(900, 10_000) == 0

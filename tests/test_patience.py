@@ -1,0 +1,236 @@
+"""How long an acquire rides out a lost quorum, on real masters that are killed, stopped and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from support.faces import PATIENCE, Face, ask, await_true
+
+from redlatch import ConfigurationError, Guard, LockTimeout, QuorumUnavailable
+from redlatch.testing import Masters
+
+Fleet = Callable[..., Masters]
+
+# Longer than any test waits: an acquire that waits for its end hangs, and fails.
+FOR_EVER = 3600.0
+
+KINDS: dict[str, Callable[[Any, str], Any]] = {
+    "lock": lambda client, name: client.lock(name),
+    "fenced": lambda client, name: client.lock(name, fence=True),
+    "fair": lambda client, name: client.fair_lock(name),
+    "semaphore": lambda client, name: client.semaphore(name, 2),
+    "reader": lambda client, name: client.rw_lock(name).read(),
+    "writer": lambda client, name: client.rw_lock(name).write(),
+    "multi-lock": lambda client, name: client.multi_lock([name, f"{name}-other"]),
+}
+
+
+def kill(masters: Masters) -> None:
+    masters.kill(0)
+    masters.kill(1)
+
+
+def start(masters: Masters) -> None:
+    masters.start(0)
+    masters.start(1)
+
+
+def stop(masters: Masters) -> None:
+    masters.pause(0)
+    masters.pause(1)
+
+
+def resume(masters: Masters) -> None:
+    masters.resume(0)
+    masters.resume(1)
+
+
+OUTAGES = pytest.mark.parametrize(("begin", "end"), [(kill, start), (stop, resume)], ids=["killed", "stopped"])
+
+
+def rides(client: Any) -> Callable[[], bool]:
+    """Return a function that says whether the last attempt of a client had no quorum."""
+    outage = client.raw._policy.outage
+    return lambda: bool(outage.since_ns)
+
+
+def stands(future: Future[Any], client: Any) -> None:
+    """Check that an acquire rides out an outage that was noticed."""
+    await_true(lambda: rides(client)() or future.done())
+    assert not future.done(), future.exception(0)
+
+
+@OUTAGES
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_acquire_gets_the_lock_when_the_quorum_is_back(
+    connect: Face, fleet: Fleet, name: str, kind: str, begin: Callable[[Masters], None], end: Callable[[Masters], None]
+) -> None:
+    masters = fleet()
+    # Without a guard, a master that was restarted votes at once.
+    client = connect(masters.urls, guard=None, patience=FOR_EVER, attempt_timeout=0.2)
+    client.connect()
+    lock = KINDS[kind](client, name)
+    begin(masters)
+    won = lock.start("acquire", timeout=FOR_EVER)
+    stands(won, client)
+    end(masters)
+    assert won.result(PATIENCE) is True
+    assert not rides(client)()
+    lock.release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("patience", "timeout"), [(0.5, FOR_EVER), (FOR_EVER, 0.5)], ids=["patience is over", "timeout is over"]
+)
+def test_an_acquire_raises_when_its_patience_or_its_timeout_is_over(
+    connect: Face, fleet: Fleet, name: str, kind: str, patience: float, timeout: float
+) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=patience)
+    client.connect()
+    kill(masters)
+    with pytest.raises(QuorumUnavailable) as caught:
+        KINDS[kind](client, name).acquire(timeout=timeout)
+    # The timeout begins some microseconds before the first attempt.
+    assert caught.value.elapsed > 0.49 and len(caught.value.causes) == 2
+    assert 0 < caught.value.retry_after <= 1.0
+
+
+@OUTAGES
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_single_attempt_has_no_patience(
+    connect: Face, fleet: Fleet, name: str, kind: str, begin: Callable[[Masters], None], end: Callable[[Masters], None]
+) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=FOR_EVER, attempt_timeout=0.2)
+    client.connect()
+    begin(masters)
+    lock = KINDS[kind](client, name)
+    with pytest.raises(QuorumUnavailable):
+        lock.acquire(blocking=False)
+    with pytest.raises(QuorumUnavailable):
+        lock.acquire(timeout=0)
+    with pytest.raises(QuorumUnavailable):
+        client.acquire_many([name])
+    end(masters)
+
+
+def test_an_acquire_rides_out_masters_that_are_kept_out(connect: Face, fleet: Fleet, name: str) -> None:
+    masters = fleet()
+    client = connect(masters.urls, guard=Guard(max_ttl=3.0), ttl=3.0, patience=FOR_EVER)
+    client.connect()
+    kill(masters)
+    start(masters)
+
+    def kept_out() -> bool:
+        with pytest.raises(QuorumUnavailable) as caught:
+            client.lock(name).acquire(blocking=False)
+        return "kept out for" in str(caught.value)
+
+    await_true(kept_out)
+    assert client.lock(name).acquire(timeout=PATIENCE)
+
+
+def test_the_patience_begins_anew_for_each_outage(connect: Face, fleet: Fleet, name: str) -> None:
+    masters = fleet()
+    client, other = (connect(masters.urls, guard=None, patience=PATIENCE) for _ in range(2))
+    holder = other.lock(name, ttl=60.0)
+    assert holder.acquire()
+    won = client.lock(name).start("acquire", timeout=FOR_EVER)
+    outage = client.raw._policy.outage
+    began = []
+    for _ in range(2):
+        kill(masters)
+        stands(won, client)
+        began.append(outage.since_ns)
+        start(masters)
+        await_true(lambda: not rides(client)())
+        # The masters that were killed have forgotten the holder, the third one has not.
+        if won.done():
+            break
+    assert won.result(PATIENCE) is True
+    assert len(set(began)) == len(began)
+
+
+def test_all_waiters_of_a_client_get_the_lock_in_turn_when_the_quorum_is_back(
+    connect: Face, fleet: Fleet, name: str
+) -> None:
+    masters = fleet()
+    client = connect(masters.urls, guard=None, patience=FOR_EVER)
+    client.connect()
+    kill(masters)
+    locks = [client.lock(name) for _ in range(5)]
+    waiting = {lock.start("acquire", timeout=FOR_EVER): lock for lock in locks}
+    await_true(rides(client))
+    start(masters)
+    for _ in locks:
+        await_true(lambda: any(future.done() for future in waiting))
+        [won] = [future for future in waiting if future.done()]
+        assert won.result(0) is True
+        waiting.pop(won).release()
+
+
+@pytest.mark.parametrize(("patience", "timeout"), [(0.5, FOR_EVER), (FOR_EVER, 0.5)])
+def test_all_waiters_of_a_client_learn_that_the_quorum_is_lost(
+    connect: Face, fleet: Fleet, name: str, patience: float, timeout: float
+) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=patience)
+    client.connect()
+    kill(masters)
+    waiting = [client.lock(name).start("acquire", timeout=timeout) for _ in range(5)]
+    for future in waiting:
+        assert isinstance(future.exception(PATIENCE), QuorumUnavailable)
+
+
+def test_a_waiter_behind_a_holder_of_its_own_client_is_only_late(connect: Face, fleet: Fleet, name: str) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=FOR_EVER)
+    holder = client.lock(name, ttl=60.0)
+    assert holder.acquire()
+    kill(masters)
+    with pytest.raises(QuorumUnavailable):
+        client.lock(f"{name}-other").acquire(timeout=0.1)
+    assert client.lock(name).acquire(timeout=0.1) is False
+
+
+def test_a_lost_quorum_is_not_flooded(connect: Face, fleet: Fleet, name: str) -> None:
+    """A pause is at least half of the longest one of `Retry`, 50 ms: so there are at most 40 attempts a second."""
+    masters = fleet()
+    client = connect(masters.urls, patience=1.0)
+    client.connect()
+    kill(masters)
+    with pytest.raises(QuorumUnavailable) as caught:
+        client.lock(name).acquire()
+    with ask(masters.urls[2]) as survivor:
+        attempts = survivor.info("commandstats")["cmdstat_set"]["calls"]
+    assert 1 < attempts <= 40 * caught.value.elapsed + 3
+
+
+@pytest.mark.parametrize(
+    ("patience", "error"), [("1", TypeError), (None, TypeError), (True, TypeError), (-1, ConfigurationError)]
+)
+def test_a_patience_that_cannot_work_is_refused(connect: Face, url: str, patience: Any, error: type) -> None:
+    with pytest.raises(error, match=r"^patience: "):
+        connect(url, patience=patience)
+
+
+def test_a_patience_without_end_lasts_as_long_as_the_timeout(connect: Face, fleet: Fleet, name: str) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=float("inf"))
+    client.connect()
+    kill(masters)
+    with pytest.raises(QuorumUnavailable):
+        client.lock(name).acquire(timeout=0.2)
+
+
+def test_another_holder_is_a_timeout_and_no_outage(connect: Face, three: list[str], name: str) -> None:
+    client, other = connect(three, patience=FOR_EVER, timeout=0.1), connect(three)
+    assert other.lock(name).acquire()
+    lock = client.lock(name)
+    assert lock.acquire() is False
+    assert isinstance(lock.raw._not_won(), LockTimeout)
