@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from redlatch.errors import LockBusy
+from redlatch.errors import LockBusy, QuorumUnavailable
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
@@ -130,6 +130,9 @@ class Acquiring:
             reached = yield from reach_the_head(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns)
         except LockBusy:
             self._attempt.count_refusal(True)
+            raise
+        except QuorumUnavailable:
+            self._attempt.count_outage()
             raise
         if reached:
             self._attempt.reached()

@@ -221,8 +221,7 @@ class Attempt:
         if not self._failures:
             self.count_refusal(self.until_ns <= self._began_ns)
         else:
-            self._figures.unavailable = self._figures.unavailable + 1
-            self.counted = True
+            self.count_outage()
             started = self.started_ns
             raise no_quorum("acquire", self.policy, hold, self._ballot, now - started, now - self._began_ns)
 
@@ -234,6 +233,11 @@ class Attempt:
     def count_refusal(self, at_once: bool) -> None:
         """Count that the acquire has ended because another holder has the lock; `at_once` is as for `refuse`."""
         self._figures.refuse(at_once)
+        self.counted = True
+
+    def count_outage(self) -> None:
+        """Count that the acquire has ended because too many masters failed."""
+        self._figures.unavailable = self._figures.unavailable + 1
         self.counted = True
 
     def count_break(self) -> None:

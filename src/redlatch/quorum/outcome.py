@@ -18,7 +18,6 @@ from .policy import Policy
 from .waiting.queues import WaitQueues
 
 
-
 def granted(policy: Policy, queues: WaitQueues, hold: Hold, won: bool, deadline_ns: int, now_ns: int) -> bool:
     """Return whether an attempt has won the lock.
 

@@ -65,6 +65,7 @@ cdef class Attempt:
     @cython.locals(policy=Policy)
     cpdef count_win(self, long long won_ns)
     cpdef count_refusal(self, bint at_once)
+    cpdef count_outage(self)
     cpdef count_break(self)
     cpdef pause_ns(self)
     cpdef waited(self, bint waited)
