@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
+from .counting import count_split
 from .hold import Hold
 from .outcome import broke, granted, is_final, no_quorum
 from .policy import Policy
@@ -163,8 +164,7 @@ class Attempt:
     def judge(self) -> Ballot | None:
         """Decide how to go on after an attempt that has not won; return the ballot that undoes it, or None."""
         policy, kind, ballot, failures = self.policy, self._kind, self._ballot, self._failures
-        if ballot.yes > 0 and ballot.no > 0:
-            self._figures.split_votes = self._figures.split_votes + 1
+        count_split(policy, self.hold, ballot)
         if self._waiting_for_all:
             self.now_ns = policy.clock.now()
         in_time = self.now_ns < self.until_ns

@@ -15,9 +15,8 @@ from redlatch.errors import LockError, NotOwned, QuorumUnavailable
 from ..votes.ballot import Ballot
 from ..votes.units import SECOND, UNBOUNDED
 from .claim import HELD
-from .counting import CountedSteps
+from .counting import CountedSteps, count_split
 from .effects import Effect, Pause, Send, Steps
-from .figures import Figures
 from .hold import Hold
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Policy
@@ -197,16 +196,13 @@ def _try_each(
     broken: list[Hold] = []
     lost: list[Hold] = []
     failure: QuorumUnavailable | None = None
-    figures: Figures
     for place in range(len(holds)):
         hold, ballot = holds[place], asked[place]
         if granted(policy, queues, hold, won[place], deadline, now):
             hold.won_ns = now
             hold.keep(now - started)
             continue
-        if ballot.yes > 0 and ballot.no > 0:
-            figures = hold.figures or policy.figures
-            figures.split_votes += 1
+        count_split(policy, hold, ballot)
         undone.append(policy.ballot(hold.releasing()))
         if ballot.no < ballot.size:
             stirred.append(hold.key)

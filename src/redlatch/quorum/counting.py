@@ -10,6 +10,7 @@ from typing import NoReturn
 from redlatch.errors import QuorumUnavailable
 from redlatch.quorum.losses import label_of
 
+from ..votes.ballot import Ballot
 from .claim import HELD
 from .effects import Effect, Steps
 from .hold import Hold
@@ -29,6 +30,13 @@ def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None
         hold.won_ns = 0
         if lost:
             figures.lose(label_of(lost))
+
+
+def count_split(policy: Policy, hold: Hold, ballot: Ballot) -> None:
+    """Count an attempt that has not won, if some masters agreed and others refused."""
+    if ballot.yes > 0 and ballot.no > 0:
+        figures = hold.figures or policy.figures
+        figures.split_votes = figures.split_votes + 1
 
 
 def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bool) -> None:

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.policy cimport Policy
@@ -9,6 +10,8 @@ from redlatch._c.quorum.policy cimport Policy
 
 @cython.locals(figures=Figures)
 cpdef count_end(Policy policy, Hold hold, long long ended_ns, str lost=*)
+@cython.locals(figures=Figures)
+cpdef count_split(Policy policy, Hold hold, Ballot ballot)
 @cython.locals(hold=Hold, figures=Figures)
 cpdef count_acquires(Policy policy, list holds, long long began_ns, bint at_once)
 
