@@ -270,6 +270,10 @@ class AsyncClient(BaseClient):
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
             plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and
             scripts on the others. Default "auto".
+        heartbeat: ends the renewal of held locks after this client could not run for so long, in seconds: the process
+            was stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This
+            matters for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`.
+            Default: no limit.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.
@@ -298,6 +302,7 @@ class AsyncClient(BaseClient):
         next: Masters | None = None,
         owner: str | None = None,
         scripts: Scripts = "auto",
+        heartbeat: float | None = None,
     ) -> None:
         super().__init__(
             "aio",
@@ -319,6 +324,7 @@ class AsyncClient(BaseClient):
             scripts,
             timeout=timeout,
             patience=patience,
+            heartbeat=heartbeat,
         )
         self._driver.stands_for(self._shared)
 

@@ -122,3 +122,16 @@ def outage_ns_of(patience: object) -> int:
         raise TypeError("patience: a number of seconds is needed, not None")
     seconds = seconds_of("patience", patience)
     return int((MAX_SECONDS if seconds is None else seconds) * 1_000_000_000)
+
+
+def heartbeat_of(heartbeat: object) -> float:
+    """Return after how many seconds without a heartbeat the renewal of locks ends; 0.0 is never.
+
+    Raises:
+        TypeError: `heartbeat` is not a number.
+        ConfigurationError: it is below 1 ms or NaN.
+    """
+    seconds = seconds_of("heartbeat", heartbeat)
+    if seconds is not None and seconds < 0.001:
+        raise ConfigurationError(f"heartbeat: seconds of at least 0.001, or None, are needed; got {heartbeat}")
+    return seconds or 0.0

@@ -226,6 +226,10 @@ class Master:
         # Only after the command: it may have found the key expired.
         if caching and name in READS and not self.loading:
             self._tracked.setdefault(words[1], {})[visitor] = None
+        elif caching and name in (b"eval", b"evalsha") and not isinstance(reply, Refusal):
+            # A script that a client has noted only reads its keys.
+            for key in words[3 : 3 + int(words[2])]:
+                self._tracked.setdefault(key, {})[visitor] = None
         self._executed(self.index, self._belongs(visitor, words), reply)
         return reply
 

@@ -65,7 +65,7 @@ class Crew:
         self.followers = build.module("drivers.followers").Followers(
             self.leader, self.chain, self.connections, self.background, self.clock
         )
-        self.schedule = UpkeepSchedule(self.policy)
+        self.schedule = UpkeepSchedule(self.policy, self.queues.watches)
         self.held_locks = HeldLocks(self.policy, self.queues)
         self.closing = Closing(
             self.leader,

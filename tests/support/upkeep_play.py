@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +56,7 @@ class Play:
             ttl_ms_for=lambda ns: ns // MILLISECOND,
         )
         self.policy = policy
-        self.schedule = UpkeepSchedule(policy)
+        self.schedule = UpkeepSchedule(policy, build.module("quorum.waiting.watches").Watches(deque()))
         self._meets: Callable[[], None] | None = None
         slot = holds.Hold.lease
 

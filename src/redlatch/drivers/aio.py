@@ -30,7 +30,7 @@ from redlatch.drivers.arrivals import (
     turn_away,
 )
 from redlatch.drivers.lifetime import DRAIN_NS, linger_at_exit
-from redlatch.drivers.upkeep import Renewal, report_losses
+from redlatch.drivers.upkeep import report_losses, work_of
 from redlatch.errors import LockError, WrongLoop
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -47,7 +47,7 @@ from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED
 from .deadlines import Deadlines
 from .light_future import LightFuture, new_light_future
-from .session import Session, extending_all
+from .session import Session, asking_all, extending_all
 
 # This many commands leave at once, instead of at the end of this turn of the loop. So the masters can begin.
 MANY = 64
@@ -549,8 +549,11 @@ class Driver(Session):
         while fleet.lost and self._loop is not None:  # in a later turn, because an `on_lost` may use the client
             self._loop.call_soon(fleet.lost.pop().released_lock.report_loss)
         changed, fleet.changed = fleet.changed, []
+        alarmed = False
         for index, key in changed:
-            self.queues.watches.changed(index, key)
+            alarmed = self.queues.watches.changed(index, key) or alarmed
+        if alarmed:
+            self._attend_at(self._clock.now())  # a held lock may be lost
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
             self.queues.watches.notify_all()
@@ -640,9 +643,9 @@ class Driver(Session):
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(term)
-        # At LONGEST_NS the latest, so that released locks are not kept until they are due.
+        # At `longest_ns` the latest, so that released locks are not kept until they are due.
         now = self._clock.now()
-        self._attend_by(min(term.usual_ns(), now + LONGEST_NS), now)
+        self._attend_by(min(term.look_ns(now), now + self._schedule.longest_ns), now)
 
     def _attend_by(self, due_ns: int, now_ns: int) -> None:
         """Attend at that time at the latest."""
@@ -692,12 +695,12 @@ class Driver(Session):
             if next_ns:
                 self._attend_at(next_ns)
             return
-        if terms and self._loop is not None:
-            renewal = Renewal(self._schedule, self._policy, terms, extending_all)
-            task = self._loop.create_task(self._renew(renewal))
+        for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+            assert self._loop is not None
+            task = self._loop.create_task(self._renew(work))
             self._renewals.add(task)
             # Not at the end of the task: a task that is cancelled before its first step never runs.
-            task.add_done_callback(partial(self._end_renewal, renewal))
+            task.add_done_callback(partial(self._end_renewal, work))
         queue_ns = self.queues.expire(now)
         if queue_ns:  # a lock that is acquired meanwhile, or a new queue, may be due earlier
             queue_ns = min(queue_ns, now + LONGEST_NS)
@@ -706,15 +709,15 @@ class Driver(Session):
         if due:
             self._attend_at(min(due))
 
-    async def _renew(self, renewal: Renewal) -> None:
-        """Renew locks together."""
+    async def _renew(self, renewal: Any) -> None:
+        """Renew locks together, or ask about their keys."""
         try:
             await self.run(renewal.steps())
             renewal.succeed()
         except Exception as failure:
             renewal.fail(failure)
 
-    def _end_renewal(self, renewal: Renewal, task: asyncio.Task[None]) -> None:
+    def _end_renewal(self, renewal: Any, task: asyncio.Task[None]) -> None:
         self._renewals.discard(task)
         renewal.conclude()
         self._attend_at(self._clock.now())
@@ -741,7 +744,8 @@ class Driver(Session):
             while self._arrivals:  # taken off when it is done, so that an interrupt loses none
                 if self._connections.arrive(*self._arrivals[0]):
                     self._attend_at(self._clock.now())
-                self.queues.watches.polls = not self._fleet.quorum_pushes()
+                if self.queues.watches.connected(self._fleet):
+                    self._attend_at(self._clock.now())  # the keys of held locks are not tracked on a new connection
                 for link in self._fleet.links:
                     if link.up:
                         self._listen(link.index)

@@ -213,7 +213,8 @@ class Leader:
         while self._arrivals:  # taken off when it is done, so that an interrupt loses none
             if self._connections.arrive(*self._arrivals[0]):
                 self._background.attend_soon()
-            self._queues.watches.polls = not fleet.quorum_pushes()
+            if self._queues.watches.connected(fleet):
+                self._background.attend_soon()  # the keys of held locks are not tracked on a new connection
             self._watchers.notify()
             self._arrivals.popleft()
         if self._standing.undialled:
@@ -248,7 +249,8 @@ class Leader:
             self._chain.wake_owners(fleet.decided)
         while fleet.changed:
             index, key = fleet.changed[-1]
-            self._queues.watches.changed(index, key)
+            if self._queues.watches.changed(index, key):
+                self._background.attend_soon()  # a held lock may be lost
             fleet.changed.pop()
         if self._queues.called:
             self.wake_called()

@@ -7,6 +7,8 @@ and a release goes on without its caller.
 
 from __future__ import annotations
 
+from typing import Any
+
 from redlatch.drivers.arrivals import MakeDialler, MakeGuard, weakly
 from redlatch.drivers.connections import Connections
 from redlatch.drivers.handover import MovingConnections
@@ -27,6 +29,7 @@ from ..quorum.condition import CallQueue, Waiter
 from ..quorum.effects import Steps
 from ..quorum.extend import extend
 from ..quorum.hold import Hold
+from ..quorum.inquiry import ask_about_keys
 from ..quorum.latch import Counts
 from ..quorum.outcome import loss, was_released
 from ..quorum.policy import Policy
@@ -69,8 +72,16 @@ class Session:
             self._connections = MovingConnections(
                 masters, policy, Fleet, deliver, tracking, dialler, guard, successor, standing
             )
-        self._schedule = UpkeepSchedule(policy)
+        self._schedule = UpkeepSchedule(policy, self.queues.watches)
         self.held_locks = HeldLocks(policy, self.queues)
+
+    def expect_to_run(self, heartbeat_ns: int) -> None:
+        """End the renewal of held locks if this process, or the event loop, has not run for this time; 0 never does."""
+        self._schedule.expect_to_run(heartbeat_ns)
+
+    def watch_no_keys(self) -> None:
+        """Do not watch the keys of held locks, because the masters push no changes of them."""
+        self._schedule.keys.possible = False
 
     @property
     def forked(self) -> bool:
@@ -265,3 +276,8 @@ class Session:
 def extending_all(policy: Policy, wanted: list[tuple[Hold, int, bytes]], errors: dict[int, LockError]) -> Steps:
     """Return the steps that extend each hold to its ttl in ms if it has its token; errors go into a dict by place."""
     return batch.together([extend(policy, hold, ttl_ms, token) for hold, ttl_ms, token in wanted], errors)
+
+
+def asking_all(policy: Policy, terms: list[Any]) -> Steps:
+    """Return the steps that ask about the keys of many leases."""
+    return ask_about_keys(policy, terms)

@@ -22,7 +22,8 @@ from redlatch.drivers.arrivals import (
 from redlatch.drivers.background import BackgroundThread, run_aside
 from redlatch.drivers.closing import Closing
 from redlatch.drivers.lifetime import linger_at_exit
-from redlatch.drivers.upkeep import Renewal, ReportThreads
+from redlatch.drivers.lookout import Lookout
+from redlatch.drivers.upkeep import Question, ReportThreads, work_of
 from redlatch.errors import LockError
 from redlatch.guard.handover import Successor
 from redlatch.masters.master import Master
@@ -39,7 +40,7 @@ from ..votes.commands import Command
 from ..votes.units import SECOND
 from .followers import Followers
 from .leader import Leader
-from .session import Session, extending_all
+from .session import Session, asking_all, extending_all
 from .wake_chain import WakeChain, Watchers
 
 
@@ -67,6 +68,7 @@ class Driver(Session):
             leader, chain, watchers, queues, connections, background, clock, self._schedule, self.held_locks
         )
         self._reports = ReportThreads(self._schedule.lost, run_aside)
+        self._lookout = Lookout(self)
         self._connected = False
         # One lock for each process id, because a fork may copy a locked one.
         self._connecting: dict[int, threading.Lock] = {}
@@ -219,7 +221,15 @@ class Driver(Session):
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         self._schedule.add(term)
-        self._background.attend_by(term.usual_ns())
+        now = self._clock.now()
+        self._background.attend_by(min(term.look_ns(now), now + self._schedule.longest_ns))
+
+    def sockets(self) -> list[int]:
+        """Return the descriptors of the connections if keys of held locks are watched; for the lookout."""
+        if self._standing.closed or not self._schedule.keys.watching():
+            return []
+        fleet = self._leader.fleet
+        return [fleet.wires.fileno(link.index) for link in fleet.links if link.up]
 
     def attend(self) -> float | None:
         """Do what is due for held locks; return after how many seconds to come again, None if never.
@@ -245,9 +255,12 @@ class Driver(Session):
             if next_ns:  # else the background thread sets it
                 self._background.wake_ns = next_ns
             return max(0, next_ns - now) / SECOND if next_ns else None
-        if terms and not run_aside(self._renew, Renewal(self._schedule, self._policy, terms, extending_all)):
-            failure = LockError("the renewal could not begin: no thread could start")
-            self._schedule.conclude(terms, {}, failure)
+        for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+            if isinstance(work, Question):
+                self._lookout.start()
+            if not run_aside(self._renew, work):
+                work.fail(LockError("it could not begin: no thread could start"))
+                work.conclude()
         # Pushes count also while no thread leads: all may wait for a holder of this client.
         if self._schedule.next_ns(now) or self.queues.by_key:
             self.read_late_replies()
@@ -259,8 +272,8 @@ class Driver(Session):
         self._background.wake_ns = min(due)
         return max(0, min(due) - now) / SECOND
 
-    def _renew(self, renewal: Renewal) -> None:
-        """Renew locks together; in a thread of its own."""
+    def _renew(self, renewal: Any) -> None:
+        """Renew locks together, or ask about their keys; in a thread of its own."""
         try:
             self.run(renewal.steps())
             renewal.succeed()

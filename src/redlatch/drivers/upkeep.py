@@ -25,6 +25,9 @@ logger = logging.getLogger("redlatch")
 Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
 
 
+# Makes the steps that ask about the keys of many leases.
+Asking = Callable[[Policy, list[Term]], Steps]
+
 # At most this many threads of a client report losses at the same time.
 MOST_REPORTS = 16
 
@@ -71,6 +74,50 @@ class Renewal:
     def conclude(self) -> None:
         """Pass the results on to the schedule. The driver then has it look at once."""
         self._schedule.conclude(self._terms, self._errors, self._error)
+
+
+class Question:
+    """One question about the keys of several held locks, with the calls of a `Renewal`.
+
+    The thread that attends makes it, because it changes the terms.
+    """
+
+    def __init__(self, schedule: UpkeepSchedule, policy: Policy, terms: list[Term], asking: Asking) -> None:
+        self._schedule = schedule
+        self._policy = policy
+        self._terms = terms
+        self._asking = asking
+        now_ns = policy.clock.now()
+        for term in terms:
+            if term.watch is not None:
+                term.watch.begin(now_ns)
+
+    def steps(self) -> Steps:
+        """Return the steps to run."""
+        return self._asking(self._policy, self._terms)
+
+    def succeed(self) -> None:
+        """Note that the steps have ended; the ballots have the answers."""
+
+    def fail(self, failure: Exception) -> None:
+        """Note why the steps failed. The question is repeated later. The log has any unexpected error."""
+        if not isinstance(failure, LockError):
+            logger.error("a question about held locks failed; it is repeated later", exc_info=failure)
+
+    def conclude(self) -> None:
+        """Pass the answers on to the schedule. The driver then has it look at once."""
+        self._schedule.keys.conclude(self._terms)
+
+
+def work_of(
+    schedule: UpkeepSchedule, policy: Policy, terms: list[Term], extending: Extending, asking: Asking
+) -> list[Renewal | Question]:
+    """Return what a driver has to run: the renewal of the terms that are due, and the questions about keys."""
+    work: list[Renewal | Question] = [Renewal(schedule, policy, terms, extending)] if terms else []
+    asked = schedule.keys.take_due()
+    if asked:
+        work.append(Question(schedule, policy, asked, asking))
+    return work
 
 
 class ReportThreads:

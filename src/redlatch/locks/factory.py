@@ -81,8 +81,10 @@ class BaseClient:
         scripts: str = "auto",
         timeout: float | None = None,
         patience: float = 0.0,
+        heartbeat: float | None = None,
         **options: Any,
     ) -> None:
+        heartbeat_ns = int(config.heartbeat_of(heartbeat) * SECOND)
         check_client(drift_factor, retry, wait_release, on_lost)
         check_waiting(wakeups, handoff, max_waiters, refuse_late)
         if guard is not None and not isinstance(guard, Guard):
@@ -129,6 +131,7 @@ class BaseClient:
             self._successor_of(next, guard),
             **options,
         )
+        self._driver.expect_to_run(heartbeat_ns)
         self._shared = Shared(self._driver, self._policy, wait_release, on_lost, self._no_scripts())
 
     # A client takes four things from outside: masters, connections, time and random numbers. A simulation replaces
@@ -323,7 +326,8 @@ class BaseClient:
             # The lock is not renewed, and its loss is not reported.
             return
         max_hold_ns = None if seconds is None else int(seconds * SECOND)
-        lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss)
+        asked = cancel_on_loss or on_lost is not None or self._shared.on_lost is not None
+        lock.upkeep = Upkeep(lock, lock._hold, lock._ttl_ms, auto_renew, max_hold_ns, on_lost, cancel_on_loss, asked)
 
     def _latch_hold(self, name: str | bytes) -> Hold:
         """Return the hold that has the name and the key of a latch."""

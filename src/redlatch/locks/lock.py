@@ -198,6 +198,8 @@ class BaseLock(Core):
             made = Upkeep(self, self._hold, self._ttl_ms)
             if self.upkeep is None:
                 self.upkeep = made
+        unasked = not upkeep.asked
+        upkeep.asked = True
         while (event := upkeep.event) is None:
             event = kind()
             if upkeep.event is None:
@@ -208,7 +210,7 @@ class BaseLock(Core):
             if upkeep.reason is not None:
                 if not event.is_set():
                     event.set()
-            elif term is None or not term.number:
+            elif term is None or not term.number or unasked:
                 self.begin_upkeep()
         return event
 

@@ -8,15 +8,20 @@ Compiled as `redlatch._c.quorum.inquiry`, too (see `redlatch._c`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from redlatch.errors import ConfigurationError
+from redlatch.quorum.key_watch import question
 
 from ..votes.ballot import Ballot
 from ..votes.commands import Command, read_holder
-from .effects import Answer, Steps
+from .effects import Answer, Send, Steps
 from .hold import Hold
 from .outcome import is_final, no_quorum
 from .policy import Policy
+
+# The number of questions about keys that are under way at once, as in `batch`.
+BATCH = 1024
 
 
 def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
@@ -59,6 +64,18 @@ def holder(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
         yield ballot
         found = _of_quorum(ballot, policy.quorum)
     yield Answer(found)
+
+
+def ask_about_keys(policy: Policy, terms: list[Any]) -> Steps:
+    """Ask whether the keys of held locks still have the tokens of their leases (see `key_watch`).
+
+    Args:
+        terms: the care for each lease.
+    """
+    for first in range(0, len(terms), BATCH):
+        asked = [question(policy, term) for term in terms[first : first + BATCH]]
+        yield Send(asked)
+        yield asked
 
 
 def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:

@@ -182,6 +182,10 @@ class Doubts:
         self._by_master[master] = 0, self._by_master.get(master, (0, 0))[1]
         self.until_ns = max([max(doubts) for doubts in self._by_master.values()])
 
+    def of(self, master: int, asked_ns: int) -> bool:
+        """Return whether the vote of a master for a lease that was asked for at this time may be void."""
+        return asked_ns < max(self._by_master.get(master, (0, 0)))
+
     def cover(self, asked_ns: int) -> bool:
         """Return whether a lease that was asked for at this time may have lost a vote since."""
         return asked_ns < self.until_ns

@@ -14,7 +14,8 @@ from typing import Any
 from redlatch.errors import LockError
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.losses import FORGOTTEN, HELD_LONGEST, RAN_OUT
+from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
+from redlatch.quorum.losses import HELD_LONGEST, RAN_OUT
 from redlatch.quorum.policy import Policy
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
@@ -36,6 +37,7 @@ class Upkeep:
         max_hold_ns: for how long the lock is renewed; None is for ever.
         on_lost: called with the lock and the reason of its loss; None means the `on_lost` of the client.
         cancels: whether the loss cancels the body of the ``async with``.
+        asked: whether the user asked for the report of a loss. Then the key is watched (see `key_watch`).
 
     Attributes:
         event: the event that is set by a loss; None if no caller asked for it.
@@ -46,6 +48,7 @@ class Upkeep:
     """
 
     __slots__ = (
+        "asked",
         "cancels",
         "event",
         "hold",
@@ -69,6 +72,7 @@ class Upkeep:
         max_hold_ns: int | None = None,
         on_lost: Callable[[Any, str], object] | None = None,
         cancels: bool = False,
+        asked: bool = False,
     ) -> None:
         self.lock = weakref.ref(lock)
         self.hold = hold
@@ -77,6 +81,7 @@ class Upkeep:
         self.max_hold_ns = max_hold_ns
         self.on_lost = on_lost
         self.cancels = cancels
+        self.asked = asked
         self.event: Any = None
         self.kept: Any = None
         self.scope: Any = None
@@ -126,8 +131,11 @@ class Upkeep:
         term = self.term
         if term is None:
             return RAN_OUT
-        if term.forgotten:
-            return FORGOTTEN
+        if term.gone is not None:
+            return term.gone
+        if term.stalled_ns:
+            seconds = term.stalled_ns / SECOND
+            return f"its process, or event loop, had not run for {seconds:.1f} s, so it was not renewed any more"
         # This is more than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
@@ -154,14 +162,16 @@ class Term:
             is left.
         due_ns: when something is due next.
         failure: why the last renewal failed; None if it succeeded, or none was needed yet.
-        forgotten: whether a renewal found that a quorum has forgotten the lease.
+        gone: the reason if the masters have said that the lease is gone, or None.
         number: the number of the entry in the heap that counts. Other entries are stale.
         reason: why the lease was lost, or None.
         reported: whether the loss was reported.
         renew_ns: when the next renewal is due.
         renewing: whether a renewal is under way. It asked for the right ttl when it began, so no second one waits for
             it.
+        stalled_ns: for how long this process had not run, for which reason the lease is not renewed any more; or 0.
         token: the token of the lease.
+        watch: the watch on the key; None if there is none.
     """
 
     __slots__ = (
@@ -169,15 +179,17 @@ class Term:
         "doubted",
         "due_ns",
         "failure",
-        "forgotten",
+        "gone",
         "hold",
         "number",
         "reason",
         "renew_ns",
         "renewing",
         "reported",
+        "stalled_ns",
         "token",
         "upkeep",
+        "watch",
     )
 
     def __init__(self, upkeep: Upkeep, now_ns: int) -> None:
@@ -185,21 +197,39 @@ class Term:
         self.hold = upkeep.hold
         self.token = upkeep.hold.token
         self.began_ns = now_ns
-        self.doubted = self.forgotten = self.renewing = self.reported = False
+        self.doubted = self.renewing = self.reported = False
         self.failure: LockError | None = None
+        self.gone: str | None = None
         self.reason: str | None = None
-        self.renew_ns = self.due_ns = self.number = 0
+        self.renew_ns = self.due_ns = self.number = self.stalled_ns = 0
+        self.watch: KeyWatch | None = None
+
+    @property
+    def renews(self) -> bool:
+        """Whether the lease is renewed."""
+        return self.upkeep.renews and not self.stalled_ns
 
     def usual_ns(self) -> int:
         """Return when the next renewal is due: a third of the ttl after the last one, or when the lease runs out."""
         deadline_ns = self.hold.deadline_ns
-        return deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3 if self.upkeep.renews else deadline_ns
+        return deadline_ns - self.upkeep.ttl_ms * MILLISECOND * 2 // 3 if self.renews else deadline_ns
+
+    def look_ns(self, now_ns: int) -> int:
+        """Return when the thread that attends must have looked at a term that was just added."""
+        usual_ns = self.usual_ns()
+        return min(usual_ns, now_ns + FIRST_NS) if self.upkeep.asked else usual_ns
 
     def plan(self, renew_ns: int) -> None:
         """Set the time of the next renewal, and when something is due next."""
         self.renew_ns = renew_ns
         deadline_ns = self.hold.deadline_ns
-        self.due_ns = min(renew_ns, deadline_ns) if self.upkeep.renews or self.doubted else deadline_ns
+        due_ns = min(renew_ns, deadline_ns) if self.renews or self.doubted else deadline_ns
+        self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.due_ns)
+
+    def lose(self, reason: str, now_ns: int) -> None:
+        """End the lease, because a quorum does not have it any more; the schedule then finds that it is over."""
+        self.gone = reason
+        self.hold.shorten(self.token, now_ns)
 
     def soon_ns(self, random: float) -> int:
         """Return after which time a renewal is tried again: soon, but not at the same time for all locks.
@@ -217,7 +247,7 @@ class Term:
         elif self.hold.being_extended(now_ns):
             # A renewal after this extension could shorten the deadline.
             self.plan(max(self.renew_ns, now_ns + POSTPONED_NS))
-        elif (self.upkeep.renews or self.doubted) and self.renew_ns <= now_ns + TOGETHER_NS:
+        elif (self.renews or self.doubted) and self.renew_ns <= now_ns + TOGETHER_NS:
             if self.gains(policy, now_ns):
                 # After an interrupt before the renewal begins, the next look finds it due again.
                 self.plan(now_ns + self.soon_ns(0))
@@ -245,7 +275,7 @@ class Term:
         It is 0 for a verification: an extension of a lease with its token always asks for the time that is left.
         """
         upkeep = self.upkeep
-        ttl_ms = upkeep.ttl_ms if upkeep.renews else 0
+        ttl_ms = upkeep.ttl_ms if self.renews else 0
         if upkeep.max_hold_ns is not None:
             ttl_ms = min(ttl_ms, (self.began_ns + upkeep.max_hold_ns - now_ns) // MILLISECOND)
         return max(ttl_ms, 0)

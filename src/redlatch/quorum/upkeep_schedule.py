@@ -7,16 +7,20 @@ about the same time are renewed together, with one batch of commands for each ma
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from typing import Any
 
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum.counting import count_end
+from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, FORGOT, KeyWatches, beyond_proof
 from redlatch.quorum.losses import FORGOTTEN, RELEASED
 from redlatch.quorum.outcome import was_released
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
-from redlatch.votes.units import MILLISECOND
+from redlatch.votes.units import MILLISECOND, SECOND
+
+logger = logging.getLogger("redlatch")
 
 # The driver looks for new locks to care for at least this often.
 LONGEST_NS = 250 * MILLISECOND
@@ -36,12 +40,23 @@ class UpkeepSchedule:
     one that attends, takes from them and changes the terms and the heap. Each method may be interrupted: the next call
     of `due` does what was left.
 
+    Args:
+        policy: of the client.
+        watches: the watches of its waiters.
+
     Attributes:
+        keys: the keys of held locks that are watched.
+        longest_ns: the driver looks for new locks to care for at least this often.
         lost: the losses that are to be reported. The events of the locks are set already.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, watches: Any) -> None:
         self._policy = policy
+        self.keys = KeyWatches(watches)
+        self.longest_ns = LONGEST_NS
+        self._heartbeat_ns = 0
+        # When `due` was last called.
+        self._looked_ns = 0
         self.lost: deque[Loss] = deque()
         self._fresh: deque[Term] = deque()
         # The renewals that have ended: the terms, the errors by place, and the error of all others.
@@ -54,6 +69,11 @@ class UpkeepSchedule:
         self._count = 0
         # The number of entries at which stale ones are removed.
         self._most = SLACK
+
+    def expect_to_run(self, heartbeat_ns: int) -> None:
+        """End the renewal of all leases when `due` comes later than this after the time before; 0 never does."""
+        self._heartbeat_ns = heartbeat_ns
+        self.longest_ns = min(LONGEST_NS, heartbeat_ns // 2) if heartbeat_ns else LONGEST_NS
 
     def add(self, term: Term) -> None:
         """Add a term that has begun or whose deadline has changed. Any thread may call this."""
@@ -74,7 +94,7 @@ class UpkeepSchedule:
         self._take_all(now_ns)
         while self._heap and not _counts(self._heap[0]):
             heapq.heappop(self._heap)
-        longest_ns = now_ns + LONGEST_NS
+        longest_ns = now_ns + self.longest_ns
         if self._heap:
             return min(self._heap[0][0], longest_ns)
         # An interrupt may leave a loss that was not reported.
@@ -88,6 +108,8 @@ class UpkeepSchedule:
     def due(self, now_ns: int) -> list[Term]:
         """Process the due entries: return the terms to renew now, and add the locks that were lost to `lost`."""
         self._take_all(now_ns)
+        if self._heartbeat_ns:
+            self._end_stalled(now_ns)
         taken = self._taken
         # All are taken before the first goes back: the loop would find those due within TOGETHER_NS again and again.
         while self._heap and self._heap[0][0] <= now_ns + (TOGETHER_NS if taken else 0):
@@ -120,12 +142,34 @@ class UpkeepSchedule:
             # Another thread may have made the event before it could see the reason.
             lock.mark_lost(term)
             return False
+        self.keys.plan(term, now_ns)
         due = term.is_due(self._policy, now_ns)
         self._push(term)
         return due
 
+    def _end_stalled(self, now_ns: int) -> None:
+        """End the renewal of the leases that nobody has looked at for longer than the heartbeat."""
+        looked_ns, self._looked_ns = self._looked_ns, now_ns
+        if now_ns - looked_ns <= self._heartbeat_ns:
+            return
+        longest_ns = 0
+        for term in [*self._taken, *[entry[2] for entry in self._heap if _counts(entry)]]:
+            # Before a lease began there was perhaps nothing to look at.
+            stalled_ns = now_ns - max(looked_ns, term.began_ns)
+            if stalled_ns > self._heartbeat_ns and term.renews:
+                term.stalled_ns = stalled_ns
+                longest_ns = max(longest_ns, stalled_ns)
+                self._enter(term, term.renew_ns, now_ns)
+        if longest_ns:
+            logger.warning(
+                "held locks are not renewed any more: this process, or its event loop, had not run for %.1f s "
+                "(heartbeat=%g)",
+                longest_ns / SECOND,
+                self._heartbeat_ns / SECOND,
+            )
+
     def _take_all(self, now_ns: int) -> None:
-        """Process what other threads have left: ended renewals, new terms and new doubts."""
+        """Process what other threads have left: ended renewals and questions, new terms and new doubts."""
         while self._ended:
             self._conclude(*self._ended[0], now_ns)
             self._ended.popleft()
@@ -136,8 +180,15 @@ class UpkeepSchedule:
             self._doubted_ns = doubted_ns
         while self._fresh:
             term = self._fresh[0]
+            if term.upkeep.asked and term.live():
+                if term.watch is None:
+                    self.keys.begin(term, now_ns)
+                else:  # an extension may have ended the tracking of the key
+                    term.watch.ask_by(now_ns + FIRST_NS)
             self._enter(term, term.usual_ns(), now_ns)
             self._fresh.popleft()
+        for term in self.keys.take_news(now_ns):
+            self._enter(term, term.renew_ns, now_ns)
 
     def _conclude(
         self, renewed: list[Term], errors: dict[int, LockError], failure: LockError | None, now_ns: int
@@ -150,10 +201,16 @@ class UpkeepSchedule:
             if not isinstance(error, LockLost):
                 term.failure = error
             elif error.reason == FORGOTTEN:
-                term.forgotten = True
+                term.gone = FORGOTTEN
             if error is not None:
+                if term.doubted and term.live() and beyond_proof(self._policy, term.hold, error.causes.items()):
+                    term.lose(FORGOT, now_ns)
+                if term.watch is not None:
+                    term.watch.ask_by(now_ns + AGAIN_NS)
                 self._enter(term, now_ns + term.soon_ns(self._policy.random()), now_ns)
             else:
+                if term.watch is not None:
+                    term.watch.ask_by(now_ns)
                 # `_enter` sets this again if the lease came into doubt after the renewal began.
                 term.doubted = False
                 self._enter(term, term.usual_ns(), now_ns)

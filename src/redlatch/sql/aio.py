@@ -89,7 +89,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             guard=None,
             owner=owner,
         )
-        self._limit_names()
+        self._adapt()
 
     async def create_table(self) -> None:
         """Make the table of locks, unless it exists. Call this before the client is used.

@@ -89,7 +89,7 @@ class Client(OnDatabase, client.Client):
             owner=owner,
             gil_patience=0.0,  # the replies come from a thread of this process, which needs the GIL
         )
-        self._limit_names()
+        self._adapt()
 
     def create_table(self) -> None:
         """Make the table of locks, unless it exists. Call this before the client is used.

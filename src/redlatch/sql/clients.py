@@ -74,8 +74,9 @@ class OnDatabase(BaseClient):
             raise ConfigurationError("fence: only locks with mode='table' and dialect='redlatch' have fences")
         return super()._new(lock_of, name, ttl, options, kind, suffix)
 
-    def _limit_names(self) -> None:
-        """Refuse names that ShedLock's table cannot have; call this after `BaseClient.__init__`."""
+    def _adapt(self) -> None:
+        """Watch no keys, and refuse names that ShedLock's table cannot have. Call this after `BaseClient.__init__`."""
+        self._driver.watch_no_keys()
         if self._settings.dialect == SHEDLOCK:
             self._key_of = partial(_key_for_shedlock, self._key_of)
             self._hold_named = partial(_hold_for_shedlock, self._key_of, self._hold_of)

@@ -24,10 +24,10 @@ _NEVER = object()
 _NEVER_SAID = b"+NEVER\r\n"
 
 # The meaning of an integer reply that is neither `yes` nor `no` (see `Command.meaning`).
-NOTHING, VOTE, REFUSAL, NO, TIME, TEXT = range(6)
+NOTHING, VOTE, REFUSAL, NO, TIME, TEXT, TRACKED = range(7)
 
 # The type of the other replies that a ballot keeps, by meaning.
-KEPT = (None, int, int, int, None, bytes)
+KEPT = (None, int, int, int, None, bytes, None)
 
 # The reply to PTTL for a key that does not exist.
 GONE = -2
@@ -63,13 +63,14 @@ class Command:
     Attributes:
         yes: the reply that is a yes vote.
         no: the reply that is a no vote. An error reply is a failed vote; any other reply closes the connection.
-        meaning: what any other reply means (NOTHING to TEXT).
+        meaning: what any other reply means (NOTHING to TRACKED).
             NOTHING: no such reply is expected.
             VOTE: the number is kept. A positive number is a yes vote; a negative one needs a second round.
             REFUSAL: a no vote. The number is kept.
             NO: a no vote. The number is kept if the master pushes; that master then tracks the key (see `Note`).
             TIME: the answer to a pulse, and no vote (see `Pulse`).
             TEXT: a status. It is a yes vote, and kept.
+            TRACKED: as NOTHING. But a master that pushes tracks the keys that the command reads (see `Note`).
         yes_line: `yes` as a line of RESP.
         releases: whether the command is a release. A release must reach every master that may hold the key, even after
             a reconnect.

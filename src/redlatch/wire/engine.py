@@ -44,7 +44,7 @@ from hiredis import Reader
 from redlatch.wire.horizon import coverage, covers, refusal, stores, uncovered
 
 from ..votes.ballot import Ballot
-from ..votes.commands import BY_SHA, FULL_TEXT, KEPT, NO, OK, TIME, Command, Note, Pulse, read_pulse
+from ..votes.commands import BY_SHA, FULL_TEXT, KEPT, NO, OK, TIME, TRACKED, Command, Note, Pulse, read_pulse
 from ..votes.key import MAX_BYTES, MAX_SUFFIX
 from ..votes.units import SECOND, UNBOUNDED, Clock
 from . import net
@@ -617,7 +617,7 @@ class Fleet:
 
     def _announce(self, link: Link, command: Command) -> None:
         """Make the master track the key of the question that follows, so that it pushes a change of that key."""
-        if command.meaning == NO and link.traits.tracking:
+        if command.meaning in (NO, TRACKED) and link.traits.tracking:
             link.pushes += 1
             self.wires.stage(link.index, self._note.payload(link.dialect))
             link.pending.append(self.ballot_of(self._note))
@@ -794,6 +794,8 @@ class Fleet:
                 self.resent = True
                 self.staged = True
                 link.dialect = link.traits.downgrade(error, link.dialect)
+                if ballot.command.meaning:
+                    self._announce(link, ballot.command)
                 self.wires.stage(link.index, text)
                 link.pending.append(ballot)
                 if self.wires.unsent(link.index) > self.most_unsent:

@@ -22,6 +22,7 @@ cdef class Driver(Session):
     cdef Followers _followers
     cdef object _closing
     cdef object _reports
+    cdef object _lookout
     cdef bint _connected
     cdef dict _connecting      # process id: Lock
 

@@ -17,6 +17,7 @@ cdef class Doubts:
 
     cpdef add(self, long long until_ns, int master=*)
     cpdef clear(self, int master)
+    cpdef bint of(self, int master, long long asked_ns)
     cpdef bint cover(self, long long asked_ns)
 
 

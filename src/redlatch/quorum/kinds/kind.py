@@ -140,6 +140,10 @@ class Kind:
         """Return the command that asks whether this holder has the lock."""
         return Owned(key, lease.token, lease.since_ns)
 
+    def watched(self, key: bytes) -> bytes | None:
+        """Return the key that changes with this holder only; None if it changes with other holders, too."""
+        return None if self.shares else key
+
     def locked(self, key: bytes) -> Command:
         """Return the command that asks whether the lock is held; of a semaphore, whether all permits are taken."""
         return Locked(key, b"", 0)

@@ -158,5 +158,8 @@ class Writer(ReaderOrWriter):
     def extending(self, key: bytes, lease: Lease, ttl_ms: int) -> Command:
         return Scripted(key, lease, scripts.WRITE_EXTEND, self._keys, [lease.token, digits(ttl_ms)])
 
+    def watched(self, key: bytes) -> bytes | None:
+        return self._keys[1]
+
     def owned(self, key: bytes, lease: Lease) -> Command:
         return Scripted(key, lease, scripts.WRITE_OWNED, self._keys, [lease.token])

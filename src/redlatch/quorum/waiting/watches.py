@@ -81,14 +81,16 @@ class Watches:
 
     Attributes:
         by_key: the watches on each key.
+        held: the watched keys of held locks; None until there are any (see `key_watch`).
         polls: whether waiters poll, because fewer masters than a quorum push changes.
     """
 
-    __slots__ = ("by_key", "called", "polls")
+    __slots__ = ("by_key", "called", "held", "polls")
 
     def __init__(self, called: deque[Any]) -> None:
         self.by_key: dict[bytes, list[Watch]] = {}
         self.called = called
+        self.held: Any = None
         self.polls = False
 
     def add(self, key: bytes, watch: Watch) -> None:
@@ -112,13 +114,23 @@ class Watches:
             except KeyError:
                 pass  # another thread was faster
 
-    def changed(self, index: int, key: bytes | None) -> None:
-        """Count a push of master `index`: the key has changed; None stands for all keys."""
+    def connected(self, fleet: Any) -> bool:
+        """Note which masters are connected; return whether to attend to held locks at once."""
+        self.polls = not fleet.quorum_pushes()
+        return self.held is not None and self.held.connected([link.traits for link in fleet.links if link.up])
+
+    def changed(self, index: int, key: bytes | None) -> bool:
+        """Count a push of master `index`: the key has changed; None stands for all keys.
+
+        Returns:
+            Whether a held lock may be lost, so that the driver must attend at once.
+        """
         for watched in [key] if key is not None else list(self.by_key):
             for watch in list(self.by_key.get(watched, ())):
                 if watch.change(index):
                     # `change` has set `decided`.
                     self.called.append(watch)
+        return self.held is not None and self.held.changed(index, key)
 
     def notify(self, key: bytes) -> None:
         """Call the watches on a key that this client is about to change."""

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any
 
-from redlatch.drivers.session import Session, extending_all
-from redlatch.drivers.upkeep import Renewal
+from redlatch.drivers.session import Session, asking_all, extending_all
+from redlatch.drivers.upkeep import Question, Renewal, work_of
 from redlatch.errors import LockError
 from redlatch.quorum.claim import ASKING, RELEASING, UNDOING, WAITING
 from redlatch.quorum.effects import Answer, Send, Steps
@@ -176,7 +176,8 @@ class MemoryDriver(Session):
             if self._connections.arrive(*arrivals.popleft()):
                 # Leases are in doubt, so they are verified.
                 self.due_ns = 0
-            self.queues.watches.polls = not self._connections.fleet.quorum_pushes()
+            if self.queues.watches.connected(self._connections.fleet):
+                self.due_ns = 0
         return came
 
     def _handle_events(self) -> bool:
@@ -192,7 +193,9 @@ class MemoryDriver(Session):
             if self._connections.redial(link):
                 self.due_ns = 0
         while fleet.changed:
-            watches.changed(*fleet.changed.pop())
+            if watches.changed(*fleet.changed.pop()):
+                # A held lock may be lost.
+                self.due_ns = 0
         self.queues.called.clear()
         return busy
 
@@ -207,9 +210,8 @@ class MemoryDriver(Session):
             # Locks that are still held run out, and their loss is reported.
             self._schedule.conclude(terms, {}, LockError("the client cannot be used"))
         else:
-            if terms:
-                renewal = Renewal(self._schedule, self._policy, terms, extending_all)
-                self._renew(renewal, self._performing(renewal.steps()))
+            for work in work_of(self._schedule, self._policy, terms, extending_all, asking_all):
+                self._renew(work, self._performing(work.steps()))
             queue_ns = self.queues.expire(now)
             self.wake_called()
         self._schedule.next_ns(now)
@@ -218,8 +220,8 @@ class MemoryDriver(Session):
         due = [max(due_ns, now + MILLISECOND) for due_ns in (queue_ns, next_ns) if due_ns]
         self.due_ns = min([self.due_ns, *due])
 
-    def _renew(self, renewal: Renewal, performing: Performing) -> None:
-        """Go on with a renewal, which waits as a call does."""
+    def _renew(self, renewal: Renewal | Question, performing: Performing) -> None:
+        """Go on with a renewal or a question, which waits as a call does."""
         try:
             wait = next(performing)
         except StopIteration:
@@ -233,11 +235,14 @@ class MemoryDriver(Session):
         renewal.conclude()
         self.due_ns = self._clock.now()
 
+    def expect_to_run(self, heartbeat_ns: int) -> None:
+        """Do nothing: virtual time jumps, and a jump is no pause of the process."""
+
     def add_upkeep(self, term: Term) -> None:
         """Renew a lock, or report its loss, from now on."""
         with self._timeline.monitor:
             self._schedule.add(term)
-            self.due_ns = min(self.due_ns, term.usual_ns())
+            self.due_ns = min(self.due_ns, term.look_ns(self._clock.now()))
 
     def has_reports(self) -> bool:
         """Return whether a lost lock was not reported yet."""

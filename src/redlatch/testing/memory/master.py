@@ -196,8 +196,11 @@ class MemoryMaster(Master):
         reply = self.keys.execute(words)
         self._asking = None
         # Only after the command: it may have found the key expired.
+        # A script that a client has noted only reads its key.
         if caching and name in READS:
             self._tracked.setdefault(words[1], {})[line] = None
+        elif caching and name == b"evalsha":
+            self._tracked.setdefault(words[3], {})[line] = None
         return encode(reply)
 
     def perform(self, payload: bytes) -> None:

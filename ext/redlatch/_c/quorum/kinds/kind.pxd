@@ -36,5 +36,6 @@ cdef class Kind:
     cpdef Command releasing(self, bytes key, Lease lease)
     cpdef Command extending(self, bytes key, Lease lease, long long ttl_ms)
     cpdef Command owned(self, bytes key, Lease lease)
+    cpdef bytes watched(self, bytes key)
     cpdef Command locked(self, bytes key)
     cpdef Command holder(self, bytes key)

@@ -26,6 +26,7 @@ cdef class Watches:
     cdef readonly dict by_key
     # deque of QueueEntry or Watch
     cdef readonly object called
+    cdef public object held
     cdef public bint polls
 
     @cython.locals(watches=list)
@@ -33,8 +34,9 @@ cdef class Watches:
     @cython.locals(watches=list)
     cpdef remove(self, bytes key, Watch watch)
     @cython.locals(watch=Watch)
-    cpdef changed(self, int index, bytes key)
+    cpdef bint changed(self, int index, bytes key) except -1
     @cython.locals(watch=Watch)
     cpdef notify(self, bytes key)
+    cpdef bint connected(self, fleet) except -1
     cpdef notify_all(self)
     cpdef call(self, Watch watch)

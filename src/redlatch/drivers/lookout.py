@@ -1,0 +1,75 @@
+"""The lookout of a client for threads: it reads what the masters push about held locks while no thread is in a call.
+
+Between two calls no thread reads the sockets (see `background`). A push about a waiter's key is read by the waiter, who
+is in a call. But a holder is in none, and its lock may be lost. So while keys of held locks are watched, the lookout
+waits until a socket is readable, and has the push read.
+
+While another thread leads, that thread reads, and the lookout only finds that something has come. So after each event
+it rests, and a client that makes many calls hardly notices it.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+import weakref
+from typing import Any
+
+from redlatch.drivers.background import claim_start, run_aside
+
+# After this time, in milliseconds, the lookout looks for new connections, and whether any key is still watched.
+LOOK_MS = 250
+
+# For how many seconds it rests after each event.
+REST = 0.005
+
+
+class Lookout:
+    """One thread that has `driver.read_late_replies()` called when a master pushes something.
+
+    It ends when no key is watched any more, and when the driver is collected. `start` starts it again.
+
+    Args:
+        driver: not kept alive. Its `sockets()` returns the descriptors to look at, none if no key is watched.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = weakref.ref(driver)
+        # The new thread pops this, as that of `BackgroundThread` does.
+        self._unstarted = [None]
+
+    def start(self) -> None:
+        """Start the thread; harmless when repeated. If no thread can start, the background thread reads the pushes."""
+        if self._unstarted:
+            run_aside(self._run)
+
+    def _run(self) -> None:
+        while claim_start(self._unstarted):
+            try:
+                while self._look():
+                    pass
+            finally:
+                # From now on `start` starts another thread. Before that it may have found this one.
+                self._unstarted.append(None)
+            if not self._sockets():
+                return
+
+    def _look(self) -> bool:
+        """Wait for an event, and have it read; return whether to go on."""
+        sockets = self._sockets()
+        if not sockets:
+            return False
+        poll = select.poll()
+        for descriptor in sockets:
+            poll.register(descriptor, select.POLLIN)
+        if poll.poll(LOOK_MS):
+            driver = self._driver()
+            if driver is not None:
+                driver.read_late_replies()
+            del driver
+            time.sleep(REST)
+        return True
+
+    def _sockets(self) -> list[int]:
+        driver = self._driver()
+        return [] if driver is None else [descriptor for descriptor in driver.sockets() if descriptor >= 0]

@@ -1,0 +1,259 @@
+"""The watch on the keys of held locks: the masters push a change of a key, and the holder asks whether the key is gone.
+
+Only locks whose user asked for the report of a loss are watched (`Upkeep.asked`). A question asks every master whether
+the key still has the token of the lease, and has the master push the next change of the key. The answers decide, never
+a push: another client may have touched the key only. The lock is lost if so many masters do not have the token that a
+quorum is impossible.
+
+A server forgets that it tracks a key as soon as anybody changes the key. It pushes nothing for changes on our own
+connection. So a question follows each extension, each push that may mean a loss, and each new connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from redlatch.errors import MasterQuarantined
+from redlatch.quorum.hold import Hold
+from redlatch.quorum.policy import Policy
+from redlatch.votes.ballot import Ballot
+from redlatch.votes.commands import TRACKED
+from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
+
+KEY_GONE = "a majority of masters reported that its key is gone"
+
+# A quarantine that lasts longer than the lease: the masters cannot confirm the lock any more.
+FORGOT = "a majority of masters has forgotten it, and is kept out until after its deadline"
+
+# The first question about a lock comes after this time, so a lock that is released sooner costs no question.
+FIRST_NS = 50 * MILLISECOND
+
+# After a push that meant no loss, the next one is answered after this time. The time doubles with each such push, up to
+# a twelfth of the ttl. So changes of the key in quick succession cause at most four questions for each renewal.
+PAUSE_NS = 50 * MILLISECOND
+PAUSES_IN_TTL = 12
+
+# A question without a verdict is repeated after this time, or after the longest pause if that is longer.
+AGAIN_NS = SECOND
+
+# Keys without a live lease are removed when there are more keys than this, plus two for each that has one.
+SLACK = 64
+
+
+class KeyWatch:
+    """The watch on the key of one lease.
+
+    The thread that attends changes it, with two exceptions: `change` runs in the thread that drives the sockets, and
+    `ask` in the one that puts the question.
+
+    Args:
+        ttl_ms: the time to live of the lock.
+        due_ns: when the first question is due.
+
+    Attributes:
+        alarmed: whether pushes may mean that the lock is lost, and nothing has followed from that yet.
+        asking: whether a question is under way.
+        ballot: the last question; None before the first one.
+        due_ns: when the next question is due; UNBOUNDED if none is.
+        pushed: the masters that have pushed a change since the last question began, as a bit mask.
+    """
+
+    __slots__ = ("_longest_ns", "_pause_ns", "_pushed", "_rest_ns", "alarmed", "asking", "ballot", "due_ns", "pushed")
+
+    def __init__(self, ttl_ms: int, due_ns: int) -> None:
+        self.due_ns = due_ns
+        self.alarmed = self.asking = False
+        self.ballot: Ballot | None = None
+        self.pushed = 0
+        self._longest_ns = max(PAUSE_NS, ttl_ms * MILLISECOND // PAUSES_IN_TTL)
+        self._pause_ns = PAUSE_NS
+        # No question is due before this time.
+        self._rest_ns = 0
+        # Whether a push has caused the next question.
+        self._pushed = False
+
+    def ask_by(self, due_ns: int) -> None:
+        """Have a question asked at this time at the latest, but not in a pause."""
+        self.due_ns = min(self.due_ns, max(due_ns, self._rest_ns))
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether to ask now. If the question never begins, after an interrupt, it is due again later."""
+        if self.asking or self.due_ns > now_ns:
+            return False
+        self.due_ns = now_ns + AGAIN_NS
+        return True
+
+    def begin(self, now_ns: int) -> None:
+        """Note that a question begins, which `ask` sends."""
+        self.asking = True
+        self.due_ns = UNBOUNDED
+        if self._pushed:
+            self._pushed = False
+            self._rest_ns = now_ns + self._pause_ns
+            self._pause_ns = min(2 * self._pause_ns, self._longest_ns)
+        elif self._rest_ns <= now_ns:
+            self._pause_ns = max(PAUSE_NS, self._pause_ns // 2)
+
+    def ask(self, ballot: Ballot) -> Ballot:
+        """Take the ballot of the question that is about to be sent, and return it."""
+        # Pushes from now on count. A change before the answer may cost one question more.
+        self.pushed = 0
+        self.ballot = ballot
+        return ballot
+
+    def change(self, index: int) -> bool:
+        """Note a push of a master; return whether fewer than a quorum may have the key now."""
+        self.pushed |= 1 << index
+        return not self.asking and self.short()
+
+    def short(self) -> bool:
+        """Return whether fewer than a quorum of masters have answered that they have the key, and have not pushed."""
+        ballot = self.ballot
+        return ballot is not None and ballot.yes - self.pushed.bit_count() < ballot.quorum
+
+    def conclude(self, now_ns: int) -> bool:
+        """Note the answers to the question under way, and plan the next one. Return whether the lock is lost."""
+        self.asking = False
+        ballot = self.ballot
+        if ballot is None or ballot.yes < ballot.quorum:
+            self.ask_by(now_ns + max(AGAIN_NS, self._longest_ns))
+            return ballot is not None and ballot.refused()
+        if self.short():
+            self.alarm(now_ns)
+        return False
+
+    def alarm(self, now_ns: int) -> None:
+        """Have a question asked because of pushes, at once or after the pause that follows the last such question."""
+        self.alarmed = False
+        self._pushed = True
+        self.ask_by(now_ns)
+
+
+class KeyWatches:
+    """The watched keys of one client.
+
+    `changed` and `connected` are called by the thread that drives the sockets, `conclude` by any thread, and all
+    other methods by the thread that attends.
+
+    Args:
+        watches: the watches of the client's waiters, which pass on what the masters push as soon as a key is watched.
+
+    Attributes:
+        possible: whether the masters can push changes of held keys.
+    """
+
+    def __init__(self, watches: Any) -> None:
+        self._watches = watches
+        self.possible = True
+        self._by_key: dict[bytes, tuple[Any, ...]] = {}
+        self._alarmed: deque[Any] = deque()
+        self._ended: deque[list[Any]] = deque()
+        self._connections: list[Any] = []
+        self._reconnected = False
+        self._due: list[Any] = []
+        # The number of keys at which those without a live lease are removed.
+        self._most = SLACK
+
+    # --- what the masters push ---------------------------------------------------------------------
+
+    def changed(self, index: int, key: bytes | None) -> bool:
+        """Note that master `index` has pushed a change of a key, or of all keys; return whether to attend at once."""
+        for watched in [key] if key is not None else list(self._by_key):
+            for term in self._by_key.get(watched, ()):
+                if term.live() and term.watch.change(index) and not term.watch.alarmed:
+                    term.watch.alarmed = True
+                    self._alarmed.append(term)
+        return bool(self._alarmed)
+
+    def connected(self, connections: list[Any]) -> bool:
+        """Note the present connections: a master tracks no key on a new one. Return whether to attend at once."""
+        new = [connection for connection in connections if connection not in self._connections]
+        self._connections = connections
+        self._reconnected = self._reconnected or bool(new)
+        return self._reconnected and bool(self._by_key)
+
+    # --- the watched leases ------------------------------------------------------------------------
+
+    def begin(self, term: Any, now_ns: int) -> None:
+        """Begin to watch the key of a lease, unless the key changes with other holders, too."""
+        hold = term.hold
+        key: bytes | None = hold.kind.watched(hold.key) if self.possible else None
+        if key is None:
+            return
+        # From now on pushes come to `changed`.
+        self._watches.held = self
+        if len(self._by_key) > self._most:
+            for other, terms in list(self._by_key.items()):
+                if not any([one.live() for one in terms]):
+                    del self._by_key[other]
+            self._most = SLACK + 2 * len(self._by_key)
+        watch = KeyWatch(term.upkeep.ttl_ms, now_ns + FIRST_NS)
+        # First: `changed` finds the watch of each lease in the table.
+        term.watch = watch
+        self._by_key[key] = (*[other for other in self._by_key.get(key, ()) if other.live()], term)
+
+    def watching(self) -> bool:
+        """Return whether any key is watched. Any thread may call this."""
+        return any(term.live() for terms in list(self._by_key.values()) for term in terms)
+
+    def plan(self, term: Any, now_ns: int) -> None:
+        """Ask about the key of a lease with the next questions if that is due."""
+        if term.watch is not None and term.watch.is_due(now_ns) and not self._watches.polls:
+            self._due.append(term)
+
+    def take_due(self) -> list[Any]:
+        """Return the leases to ask about now, which `plan` has found."""
+        due, self._due = self._due, []
+        return due
+
+    def conclude(self, asked: list[Any]) -> None:
+        """Take the answers to questions; the attending thread processes them when it looks next."""
+        self._ended.append(asked)
+
+    def take_news(self, now_ns: int) -> list[Any]:
+        """Process what other threads have left; return the leases whose times have changed."""
+        news: list[Any] = []
+        while self._ended:
+            for term in self._ended[0]:
+                if term.watch.conclude(now_ns) and term.live():
+                    term.lose(KEY_GONE, now_ns)
+                news.append(term)
+            self._ended.popleft()
+        while self._alarmed:
+            term = self._alarmed[0]
+            term.watch.alarm(now_ns)
+            news.append(term)
+            self._alarmed.popleft()
+        if self._reconnected:
+            self._reconnected = False
+            again = [term for terms in list(self._by_key.values()) for term in terms]
+            for term in again:
+                term.watch.ask_by(now_ns)
+            news += again
+        return news
+
+
+def beyond_proof(policy: Policy, hold: Hold, causes: Collection[tuple[str, BaseException]]) -> bool:
+    """Return whether a lease in doubt can never be verified before its deadline.
+
+    That is so if masters without which no quorum is possible are kept out until after the deadline, and the votes of
+    one of them are in doubt. It is kept out because it has forgotten locks, so the doubt stays.
+
+    Args:
+        causes: the error of each master that failed when the lease was to be verified, with its name.
+    """
+    deadline_ns = hold.deadline_ns
+    out = {name for name, why in causes if isinstance(why, MasterQuarantined) and why.until_ns >= deadline_ns}
+    doubted = {name for index, name in enumerate(policy.masters) if policy.doubts.of(index, hold.lease.asked_ns)}
+    return len(out) > policy.size - policy.quorum and bool(out & doubted)
+
+
+def question(policy: Policy, term: Any) -> Ballot:
+    """Begin a question about the key of a lease; return its ballot."""
+    hold, now_ns = term.hold, policy.clock.now()
+    command = hold.kind.owned(hold.key, hold.lease)
+    command.meaning = TRACKED
+    ballot: Ballot = term.watch.ask(policy.ballot(command, now_ns + policy.patience_ns(term.upkeep.ttl_ms)))
+    return ballot
