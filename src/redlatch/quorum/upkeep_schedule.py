@@ -185,7 +185,9 @@ class UpkeepSchedule:
                     self.keys.begin(term, now_ns)
                 else:  # an extension may have ended the tracking of the key
                     term.watch.ask_by(now_ns + FIRST_NS)
-            self._enter(term, term.usual_ns(), now_ns)
+            # The verification of a lease in doubt stays due.
+            renew_ns = min(term.usual_ns(), term.renew_ns) if term.doubted else term.usual_ns()
+            self._enter(term, renew_ns, now_ns)
             self._fresh.popleft()
         for term in self.keys.take_news(now_ns):
             self._enter(term, term.renew_ns, now_ns)
