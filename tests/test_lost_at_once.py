@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from support.faces import PATIENCE, Face, Faced, ask, await_true
-from support.masters import Keys
+from support.faces import PATIENCE, Face, ask, await_true
 from support.proxy import Proxy
 
 from redlatch import AsyncClient, LockLost, impl
@@ -34,7 +34,7 @@ def questions(proxy: Proxy, name: str) -> int:
     """Count the questions of holders whether the key still has their token."""
     note = (b"CLIENT", b"CACHING", b"YES")
     commands = list(proxy.commands)
-    asked = zip(commands, commands[1:], strict=False)
+    asked = itertools.pairwise(commands)
     return sum(first == note and second[0] == b"EVALSHA" and name.encode() in second for first, second in asked)
 
 
@@ -197,9 +197,7 @@ def test_a_flush_with_many_held_locks_reports_each_of_them(
     assert set(told.reasons) == {KEY_GONE}
 
 
-def test_an_eviction_is_reported(
-    connect: Face, fleet: Callable[..., embedded.Masters], name: str, told: Told
-) -> None:
+def test_an_eviction_is_reported(connect: Face, fleet: Callable[..., embedded.Masters], name: str, told: Told) -> None:
     masters = fleet(1)
     lock = connect(masters.urls, guard=None).lock(name, ttl=LONG, on_lost=told)
     assert lock.acquire()
@@ -236,7 +234,8 @@ def test_a_key_that_is_deleted_while_a_renewal_is_under_way_is_lost_once(
     connect: Face, three: list[str], proxies: Proxies, name: str, told: Told
 ) -> None:
     before = proxies(three)
-    lock = connect([proxy.url for proxy in before]).lock(name, ttl=3.0, auto_renew=True, on_lost=told)
+    client = connect([proxy.url for proxy in before], attempt_timeout=PATIENCE)
+    lock = client.lock(name, ttl=3.0, auto_renew=True, on_lost=told)
     assert lock.acquire()
     await_watch(before, name)
     for proxy in before:

@@ -16,8 +16,10 @@ from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum import upkeep, upkeep_schedule
 from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
+from redlatch.quorum.key_watch import FIRST_NS, KEY_GONE
 from redlatch.quorum.upkeep import Term
-from redlatch.votes.units import MILLISECOND, SECOND
+from redlatch.quorum.upkeep_schedule import LONGEST_NS
+from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
 
 @pytest.fixture
@@ -225,3 +227,129 @@ def test_a_schedule_is_settled_when_its_locks_are_released_or_lost(play: Play) -
     assert not play.schedule.settled()
     play.released()
     assert play.schedule.settled()
+
+
+# --- heartbeats -----------------------------------------------------------------------------------------------
+
+
+def stalled(play: Play, looks: list[int]) -> int:
+    """Look at the schedule at these times after NOW; return for how long it found that nothing ran."""
+    play.hold.lease = play.hold.lease.until(NOW + 3600 * SECOND)
+    play.schedule.expect_to_run(SECOND)
+    play.schedule.add(play.term)
+    for ns in looks:
+        play.schedule.due(NOW + ns)
+    return play.term.stalled_ns
+
+
+@pytest.mark.parametrize(
+    ("looks", "found"),
+    [
+        ([0, SECOND, 2 * SECOND], 0),
+        ([0, SECOND, 2 * SECOND + 1], SECOND + 1),
+        ([SECOND], 0),
+        # The first look after the lock was won comes late.
+        ([2 * SECOND], 2 * SECOND),
+        # The first finding counts.
+        ([0, 5 * SECOND, 12 * SECOND], 5 * SECOND),
+    ],
+)
+def test_a_lease_is_not_renewed_any_more_after_a_pause_of_the_process(
+    play: Play, looks: list[int], found: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert stalled(play, looks) == found
+    assert play.term.renews == (not found)
+    assert len(caplog.records) == (1 if found else 0)
+
+
+def test_a_pause_before_a_lease_began_does_not_concern_it(play: Play) -> None:
+    play.schedule.expect_to_run(SECOND)
+    play.schedule.due(NOW - 60 * SECOND)
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    assert not play.term.stalled_ns
+
+
+def test_a_lease_that_is_not_renewed_any_more_runs_out_with_the_reason(play: Play) -> None:
+    deadline_ns = play.hold.deadline_ns
+    play.schedule.expect_to_run(SECOND // 2)
+    play.schedule.add(play.term)
+    assert play.schedule.due(NOW + 9 * SECOND // 10) == []
+    ((reason, term),) = play.lost_at(deadline_ns)
+    assert reason == "its process, or event loop, had not run for 0.9 s, so it was not renewed any more"
+    assert term is play.term
+
+
+def test_a_later_lease_is_renewed_again(play: Play) -> None:
+    play.schedule.expect_to_run(SECOND // 2)
+    play.schedule.add(play.term)
+    play.schedule.due(NOW + 9 * SECOND // 10)
+    assert play.term.stalled_ns
+    assert not play.acquired_again().stalled_ns
+
+
+def test_the_schedule_looks_often_enough_for_the_heartbeat(play: Play) -> None:
+    play.hold.lease = play.hold.lease.until(NOW + 3600 * SECOND)
+    play.schedule.add(play.term)
+    assert play.schedule.next_ns(NOW) == NOW + LONGEST_NS
+    play.schedule.expect_to_run(SECOND // 10)
+    assert play.schedule.next_ns(NOW) == NOW + SECOND // 20
+    play.schedule.expect_to_run(0)
+    assert play.schedule.next_ns(NOW) == NOW + LONGEST_NS
+
+
+# --- watched keys ---------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_watched_only_if_its_user_asked(play: Play) -> None:
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    assert play.term.watch is None
+    play.upkeep.asked = True
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    assert play.term.watch is not None
+    assert play.schedule.next_ns(NOW) == NOW + FIRST_NS
+    play.schedule.due(NOW + FIRST_NS)
+    assert play.schedule.keys.take_due() == [play.term]
+
+
+def test_a_question_follows_a_renewal_and_an_extension(play: Play) -> None:
+    play.upkeep.asked = True
+    renewed = play.begin_renewal()
+    play.term.watch.due_ns = UNBOUNDED
+    play.schedule.conclude(renewed, {}, None)
+    play.schedule.due(NOW)
+    assert play.schedule.keys.take_due() == [play.term]
+    play.term.watch.due_ns = UNBOUNDED
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    assert not play.schedule.keys.take_due()
+    play.schedule.due(NOW + FIRST_NS)
+    assert play.schedule.keys.take_due() == [play.term]
+
+
+def test_a_lease_whose_key_is_gone_is_lost_at_the_next_look(play: Play) -> None:
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    play.term.lose(KEY_GONE, NOW + 1)
+    play.schedule.add(play.term)
+    assert play.lost_at(NOW + 1) == [(KEY_GONE, play.term)]
+
+
+def test_a_key_that_is_gone_after_the_release_is_no_loss(play: Play) -> None:
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    play.handed_back()
+    play.term.lose(KEY_GONE, NOW + 1)
+    play.released()
+    assert play.lost_at(NOW + 100 * SECOND) == []
+
+
+def test_a_lease_in_doubt_is_verified_even_if_it_is_added_again(play: Play) -> None:
+    """Before the fix, a lock whose `lost` was used just then was verified never."""
+    play.upkeep.renews = False
+    play.policy.doubts.add(NOW)
+    play.schedule.add(play.term)
+    play.schedule.add(play.term)
+    assert play.schedule.due(NOW) == [play.term]

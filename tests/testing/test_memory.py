@@ -20,6 +20,7 @@ from redlatch import (
     WrongLoop,
     impl,
 )
+from redlatch.quorum.key_watch import KEY_GONE
 from redlatch.testing import AsyncMemoryClient, MemoryClient, MemoryMasters
 from testing.both import Both, done, enter, leave
 
@@ -113,20 +114,35 @@ def test_max_hold_ends_a_renewal_at_its_time(both: Both) -> None:
 
 
 @pytest.mark.parametrize("renewed", [True, False])
-def test_a_loss_is_learnt_by_the_next_renewal_or_at_the_deadline(both: Both, renewed: bool) -> None:
+def test_a_loss_is_learnt_at_once_by_a_lock_that_asks_for_it(both: Both, renewed: bool) -> None:
     async def scenario() -> None:
         client, lost = both.memory(), []
         lock = client.lock("a", ttl=9, auto_renew=renewed, on_lost=lambda lock, why: lost.append((lock, why)))
         await done(lock.acquire())
+        await done(client.advance(1))
         client.lose(lock)
         assert await done(client.lock("a").locked()) is False
-        await done(client.advance(2.5))
-        assert not lost
-        await done(client.advance(1))
-        assert bool(lost) == renewed
-        await done(client.advance(6))
-        [(found, _)] = lost
+        await done(client.advance(0.01))
+        [(found, why)] = lost
         assert found is lock and lock.lost.is_set()
+        assert why == KEY_GONE
+
+    both.run(scenario())
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_loss_is_learnt_by_the_next_renewal_or_at_the_deadline(both: Both, renewed: bool) -> None:
+    async def scenario() -> None:
+        client = both.memory()
+        lock = client.lock("a", ttl=9, auto_renew=renewed)
+        await done(lock.acquire())
+        client.lose(lock)
+        await done(client.advance(2.5))
+        assert lock.remaining() > 0
+        await done(client.advance(1))
+        assert (lock.remaining() > 0) != renewed
+        await done(client.advance(6))
+        assert not lock.remaining()
 
     both.run(scenario())
 

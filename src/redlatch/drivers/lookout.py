@@ -10,12 +10,15 @@ it rests, and a client that makes many calls hardly notices it.
 
 from __future__ import annotations
 
+import logging
 import select
 import time
 import weakref
 from typing import Any
 
 from redlatch.drivers.background import claim_start, run_aside
+
+logger = logging.getLogger("redlatch")
 
 # After this time, in milliseconds, the lookout looks for new connections, and whether any key is still watched.
 LOOK_MS = 250
@@ -45,12 +48,10 @@ class Lookout:
 
     def _run(self) -> None:
         while claim_start(self._unstarted):
-            try:
-                while self._look():
-                    pass
-            finally:
-                # From now on `start` starts another thread. Before that it may have found this one.
-                self._unstarted.append(None)
+            while self._look():
+                pass
+            # From now on `start` starts another thread. Before that it may have found this one.
+            self._unstarted.append(None)
             if not self._sockets():
                 return
 
@@ -63,12 +64,17 @@ class Lookout:
         for descriptor in sockets:
             poll.register(descriptor, select.POLLIN)
         if poll.poll(LOOK_MS):
-            driver = self._driver()
-            if driver is not None:
-                driver.read_late_replies()
-            del driver
+            self._read()
             time.sleep(REST)
         return True
+
+    def _read(self) -> None:
+        driver = self._driver()
+        if driver is not None:
+            try:
+                driver.read_late_replies()
+            except BaseException:  # also SystemExit, which an `on_lost` may raise
+                logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
 
     def _sockets(self) -> list[int]:
         driver = self._driver()
