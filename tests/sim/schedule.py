@@ -16,6 +16,7 @@ from redlatch.compat.shared import shown_token
 from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
+from redlatch.quorum.key_watch import KEY_GONE
 from redlatch.votes.scripts import kept_ms
 
 from .alone import Alone
@@ -496,7 +497,9 @@ class _Schedule:
     def _lock_of(self, client: int, action: Action) -> Any:
         face, name, ttl = self.clients[client], action.names[0], action.ttl
         if self.plan.foreign:
-            return face.foreign_lock(action, lambda lock, reason: self.told.append(lock))
+            # Several holders may have the same chosen token.
+            chosen = action.kind == "given"
+            return face.foreign_lock(action, (lambda lock, reason: self.told.append(lock)) if chosen else self._lost)
         options: dict[str, Any] = {"auto_renew": True} if action.renew else {}
         options["group"] = group = group_of(action)
         if action.watch and action.renew:
@@ -520,9 +523,19 @@ class _Schedule:
 
     def _report(self, client: int, action: Action, lock: Any, reason: str) -> None:
         """Take the report of a loss; `action` is one of the lock's group."""
-        self.told.append(lock)
+        self._lost(lock, reason)
         if self.recount is not None:
             self.recount.lost(client, action, lock)
+
+    def _lost(self, lock: Any, reason: str) -> None:
+        """Record the report of a loss; check that no quorum has a key that is reported gone."""
+        self.told.append(lock)
+        hold: Any = lock._hold
+        if reason == KEY_GONE and not self.plan.lists:
+            key = hold.kind.watched(hold.key)
+            having = [master.index for master in self.masters if master.keys.values.get(key) == hold.token]
+            if len(having) >= self.checker.quorum:
+                self.world.violate(f"{lock.name} was reported gone, but {having} have it: a quorum")
 
     def _granted(self, name: str, client: int, action: Action, lock: Any, asked: int) -> Grant:
         host = self.hosts[client]
