@@ -37,7 +37,7 @@ POLICY, TOKENS, BALLOT = "quorum/policy.py", "quorum/tokens.py", "votes/ballot.p
 COMMANDS, SCRIPTS, FAMILY_SCRIPTS = "votes/commands.py", "votes/scripts.py", "votes/family_scripts.py"
 UNITS = "votes/units.py"
 WAITING, UPKEEP, FAIR = "quorum/waiting/queues.py", "quorum/upkeep.py", "quorum/kinds/fair.py"
-SCHEDULE = "quorum/upkeep_schedule.py"
+SCHEDULE, KEYS = "quorum/upkeep_schedule.py", "quorum/key_watch.py"
 EVIDENCE, ACTIONS, GUARD_STATE, UNSURE = "guard/evidence.py", "guard/actions.py", "guard/state.py", "guard/unsure.py"
 MOVER, HANDOVER = "operate/mover.py", "guard/handover.py"
 GUARDED_MASTER, HORIZON = "guard/master.py", "wire/horizon.py"
@@ -610,6 +610,15 @@ return 1""",
         " or ballot.refused() or hold.lost_ns >= started:",
         " or ballot.refused():",
         foreign=True,
+    ),
+    # --- watched keys ----------------------------------------------------------------------------------------
+    Mutant(
+        "a lock is lost when its key was only touched",
+        "pushes of CLIENT TRACKING taken for deletions",
+        KEYS,
+        "            term.watch.alarm(now_ns)\n",
+        "            term.lose(KEY_GONE, now_ns)\n",
+        theme="deleting",
     ),
     # --- transactions ----------------------------------------------------------------------------------------
     Mutant(

@@ -85,6 +85,12 @@ class Faults:
         for key in [key for key in keys.over if not key.endswith(MARKER)]:
             keys.execute([b"PEXPIRE", key, b"%d" % (keys.execute([b"PTTL", key]) + 1)])
 
+    def delete(self, master: int) -> None:
+        """Delete the keys of all locks, as an operator does. Those of queues and fence counters stay."""
+        keys = self._masters[master].keys
+        for key in [key for key in keys.over if b"\0" not in key and not key.endswith(MARKER)]:
+            keys.execute([b"DEL", key])
+
     # --- masters -------------------------------------------------------------------------------------------
 
     def stop(self, master: int, seconds: float) -> None:

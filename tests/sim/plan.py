@@ -111,6 +111,7 @@ GUARDING = {
     "moving": themes_moving.moving,
     "watch": themes_watch.watching,
     "touching": themes_watch.touching,
+    "deleting": themes_watch.deleting,
 }
 
 

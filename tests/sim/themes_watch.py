@@ -1,4 +1,4 @@
-"""The themes in which some masters, or all, refuse scripts, and their clients use transactions."""
+"""Themes about watches: of the keys of transactions on masters without scripts, and of the keys of held locks."""
 
 from __future__ import annotations
 
@@ -58,3 +58,36 @@ def touching(chance: random.Random, plan: Plan) -> Plan:
     masters = range(len(plan.masters))
     faults = [Fault(chance.uniform(0, 0.3), "touch", (chance.choice(masters),)) for _ in range(60)]
     return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at)))
+
+
+def deleting(chance: random.Random, plan: Plan) -> Plan:
+    """Draw a plan in which an operator deletes the keys of held locks, whose holders asked for the report of a loss."""
+    ttl = chance.choice((0.4, 6.0))
+    masters = range(len(plan.masters))
+    times = sorted([chance.uniform(0.03, 0.5) for _ in range(chance.randint(1, 3))])
+    some = [chance.sample(masters, chance.choice(masters) + 1) for _ in times]
+    deletions = [
+        Fault(at + chance.choice((0.0, 0.0, 0.01)) * place, "delete", (master,))
+        for at, chosen in zip(times, some, strict=True)
+        for place, master in enumerate(chosen)
+    ]
+    touches = [Fault(chance.uniform(0, 0.5), "touch", (chance.choice(masters),)) for _ in range(10)]
+    faults = [*deletions, *chance.choice(((), touches, plan.faults))]
+    return replace(
+        plan,
+        masters=tuple((kind, True, rate) for kind, _, rate in plan.masters),
+        clients=tuple((rate, ahead, True, tenure) for rate, ahead, _, tenure in plan.clients),
+        tasks=tuple((client, tuple(_held(chance, action, ttl) for action in actions)) for client, actions in plan.tasks),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        ttl=ttl,
+        # Two holders may have a lock whose keys were deleted.
+        trusty=False,
+    )
+
+
+def _held(chance: random.Random, action: Action, ttl: float) -> Action:
+    """Return an action that holds its lock for long, mostly with an `on_lost`."""
+    kind = action.kind if action.kind in ("plain", "fence", "fair", "writer") else chance.choice(("plain", "fence"))
+    return replace(
+        action, kind=kind, names=action.names[:1], ttl=ttl, hold=chance.uniform(0.1, 0.5), watch=chance.random() < 0.8
+    )

@@ -228,8 +228,11 @@ class Term:
 
     def lose(self, reason: str, now_ns: int) -> None:
         """End the lease, because a quorum does not have it any more; the schedule then finds that it is over."""
-        self.gone = reason
-        self.hold.shorten(self.token, now_ns)
+        lease = self.hold.lease
+        if lease.token is self.token:
+            self.gone = reason
+            # An extension that began before, and ends only now, does not move the deadline again.
+            self.hold.lose_what_it_holds_since(lease.since_ns, now_ns)
 
     def soon_ns(self, random: float) -> int:
         """Return after which time a renewal is tried again: soon, but not at the same time for all locks.
