@@ -254,8 +254,8 @@ def test_a_key_of_several_holders_and_a_key_in_a_database_are_not_watched(keys: 
 
 
 def test_the_waiters_pass_pushes_on_as_soon_as_a_key_is_watched(keys: KeyWatches) -> None:
-    assert keys._watches.held is None
-    keys.begin(Term(), NOW)
+    term = Term()
+    keys.begin(term, NOW)
     assert keys._watches.held is keys
     assert keys.watching()
 

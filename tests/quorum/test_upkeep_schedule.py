@@ -304,11 +304,11 @@ def test_the_schedule_looks_often_enough_for_the_heartbeat(play: Play) -> None:
 def test_a_lease_is_watched_only_if_its_user_asked(play: Play) -> None:
     play.schedule.add(play.term)
     play.schedule.due(NOW)
-    assert play.term.watch is None
+    assert not play.schedule.keys.watching()
     play.upkeep.asked = True
     play.schedule.add(play.term)
     play.schedule.due(NOW)
-    assert play.term.watch is not None
+    assert play.schedule.keys.watching()
     assert play.schedule.next_ns(NOW) == NOW + FIRST_NS
     play.schedule.due(NOW + FIRST_NS)
     assert play.schedule.keys.take_due() == [play.term]
@@ -317,11 +317,13 @@ def test_a_lease_is_watched_only_if_its_user_asked(play: Play) -> None:
 def test_a_question_follows_a_renewal_and_an_extension(play: Play) -> None:
     play.upkeep.asked = True
     renewed = play.begin_renewal()
-    play.term.watch.due_ns = UNBOUNDED
+    watch = play.term.watch
+    assert watch is not None
+    watch.due_ns = UNBOUNDED
     play.schedule.conclude(renewed, {}, None)
     play.schedule.due(NOW)
     assert play.schedule.keys.take_due() == [play.term]
-    play.term.watch.due_ns = UNBOUNDED
+    watch.due_ns = UNBOUNDED
     play.schedule.add(play.term)
     play.schedule.due(NOW)
     assert not play.schedule.keys.take_due()

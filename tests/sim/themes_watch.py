@@ -72,12 +72,13 @@ def deleting(chance: random.Random, plan: Plan) -> Plan:
         for place, master in enumerate(chosen)
     ]
     touches = [Fault(chance.uniform(0, 0.5), "touch", (chance.choice(masters),)) for _ in range(10)]
+    tasks = [(client, tuple(_held(chance, action, ttl) for action in actions)) for client, actions in plan.tasks]
     faults = [*deletions, *chance.choice(((), touches, plan.faults))]
     return replace(
         plan,
         masters=tuple((kind, True, rate) for kind, _, rate in plan.masters),
         clients=tuple((rate, ahead, True, tenure) for rate, ahead, _, tenure in plan.clients),
-        tasks=tuple((client, tuple(_held(chance, action, ttl) for action in actions)) for client, actions in plan.tasks),
+        tasks=tuple(tasks),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         ttl=ttl,
         # Two holders may have a lock whose keys were deleted.
