@@ -40,7 +40,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         owner: the name of the holder in the table: at most 64 bytes that can be printed. None takes the host and the
             process, as "host:pid".
         attempt_timeout: how long one attempt waits for the database's answer, in seconds. Default 2.
-        prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late: as for
+        prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late, heartbeat: as for
             `redlatch.AsyncClient`.
 
     Raises:
@@ -68,6 +68,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
         max_waiters: int | None = None,
         refuse_late: bool = False,
         owner: str | None = None,
+        heartbeat: float | None = None,
     ) -> None:
         self._choose(database, table, mode, dialect, owner)
         masters: Any = self._database
@@ -88,6 +89,7 @@ class AsyncClient(OnDatabase, aio.AsyncClient):
             refuse_late=refuse_late,
             guard=None,
             owner=owner,
+            heartbeat=heartbeat,
         )
         self._adapt()
 

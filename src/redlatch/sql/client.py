@@ -39,7 +39,7 @@ class Client(OnDatabase, client.Client):
         owner: the name of the holder in the table: at most 64 bytes that can be printed. None takes the host and the
             process, as "host:pid".
         attempt_timeout: how long one attempt waits for the database's answer, in seconds. Default 2.
-        prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late: as for
+        prefix, drift_factor, wait_release, on_lost, handoff, max_waiters, refuse_late, heartbeat: as for
             `redlatch.Client`.
 
     Raises:
@@ -67,6 +67,7 @@ class Client(OnDatabase, client.Client):
         max_waiters: int | None = None,
         refuse_late: bool = False,
         owner: str | None = None,
+        heartbeat: float | None = None,
     ) -> None:
         self._choose(database, table, mode, dialect, owner)
         masters: Any = self._database
@@ -87,6 +88,7 @@ class Client(OnDatabase, client.Client):
             refuse_late=refuse_late,
             guard=None,
             owner=owner,
+            heartbeat=heartbeat,
             gil_patience=0.0,  # the replies come from a thread of this process, which needs the GIL
         )
         self._adapt()
