@@ -33,6 +33,7 @@ LAYERS = (
         "compat",
         "demo",
         "bench",
+        "metrics",
         "operate",
         "run",
         "sql",

@@ -1,0 +1,102 @@
+"""The figures of clients for Prometheus and OpenTelemetry, and spans for single acquires.
+
+::
+
+    client = redlatch.Client(masters)
+    redlatch.metrics.prometheus(client)  # from now on prometheus_client shows its figures
+    redlatch.metrics.otel(client)  # OpenTelemetry's exporters send them
+
+Both only read `Client.stats` when somebody scrapes or an exporter collects, so they cost the locks nothing. The labels
+have the groups of locks (``group=``) and the masters, and never a name of a lock. `docs/metrics.md` has all figures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from .spans import AsyncTraced, LoopLock, SyncLock, Traced
+    from .totals import Export, Measured
+
+__all__ = ["otel", "prometheus", "traced"]
+
+
+def prometheus(client: Measured, group: str = "", registry: CollectorRegistry | None = None) -> Export:
+    """Show the figures of a client in a registry of prometheus_client.
+
+    Several clients of one registry are added up by group and master, and a counter keeps what a closed client has
+    counted. A master is up if it is up for all of them. The client is referred to weakly.
+
+    Args:
+        client: a `Client` or an `AsyncClient`.
+        group: the name for the group of those locks that have none. Give each client another one to tell them apart.
+            Default "".
+        registry: where to register the collector. Default `prometheus_client.REGISTRY`.
+
+    Returns:
+        An object whose `close`, or whose ``with``, ends the export.
+
+    Raises:
+        ImportError: prometheus_client is missing; the extra "prometheus" has it.
+        ConfigurationError: the registry has this client already.
+        ValueError: the registry has other families of these names.
+    """
+    from .collector import export
+
+    return export(client, group, registry)
+
+
+def otel(client: Measured, group: str = "", meter_provider: MeterProvider | None = None) -> Export:
+    """Show the figures of a client in the metrics of OpenTelemetry.
+
+    Several clients of one provider are added up, as for `prometheus`.
+
+    OpenTelemetry has no observable histogram. So each collection records the durations that are new since the last one,
+    each as a value within its bucket. That takes 7 us for a duration. If there are more than 20,000, it records a share
+    of them that has the same quantiles; the counter ``redlatch.lock.acquire.count`` stays exact.
+
+    Args:
+        client: a `Client` or an `AsyncClient`.
+        group: the name for the group of those locks that have none. Default "".
+        meter_provider: whose meter to use. Default the global one, which may be set later.
+
+    Returns:
+        An object whose `close`, or whose ``with``, ends the export.
+
+    Raises:
+        ImportError: opentelemetry-api is missing; the extra "otel" has it.
+        ConfigurationError: the provider has this client already.
+    """
+    from .meters import export
+
+    return export(client, group, meter_provider)
+
+
+@overload
+def traced(lock: SyncLock, *, names: bool = ..., tracer_provider: TracerProvider | None = ...) -> Traced[SyncLock]: ...
+@overload
+def traced(
+    lock: LoopLock, *, names: bool = ..., tracer_provider: TracerProvider | None = ...
+) -> AsyncTraced[LoopLock]: ...
+def traced(lock: Any, *, names: bool = False, tracer_provider: TracerProvider | None = None) -> Any:
+    """Give the acquire of a lock a span of OpenTelemetry: ``with traced(lock) as lock:``, or ``async with``.
+
+    The span is "acquire" with the group of the lock. It ends when the lock is won or not; the body is not in it. It has
+    the group, the outcome, and the class of an error. It never has the text of an error, because that has the name.
+
+    Args:
+        lock: of any kind.
+        names: whether the span has the name of the lock, as ``redlatch.lock.name``. Default False.
+        tracer_provider: whose tracer to use. Default the global one.
+
+    Raises:
+        ImportError: opentelemetry-api is missing; the extra "otel" has it.
+    """
+    from .spans import Acquiring, AsyncTraced, Traced
+
+    kind = AsyncTraced if hasattr(lock, "__aenter__") else Traced
+    return kind(lock, Acquiring(lock, names, tracer_provider))

@@ -1,0 +1,137 @@
+"""Spans of OpenTelemetry around single acquires."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+try:
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
+except ImportError as error:
+    raise ImportError(
+        f"redlatch.metrics.traced needs opentelemetry-api: pip install 'redlatch[otel]' ({error})"
+    ) from error
+
+from .. import __version__
+from ..errors import ClientClosed, LockBusy, LockTimeout, QuorumUnavailable
+
+if TYPE_CHECKING:
+    from ..aio import AsyncLock
+    from ..client import Lock
+    from ..locks.multi import AsyncMultiLock, MultiLock
+    from ..locks.reentrant import AsyncRLock, RLock
+
+SyncLock = TypeVar("SyncLock", bound="Lock | RLock | MultiLock")
+LoopLock = TypeVar("LoopLock", bound="AsyncLock | AsyncRLock | AsyncMultiLock")
+
+# The outcomes of acquires that raise. Another error, such as AlreadyHeld, is no outcome.
+_OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
+    (LockBusy, "busy"),
+    (LockTimeout, "timeout"),
+    (QuorumUnavailable, "unavailable"),
+    (asyncio.CancelledError, "cancelled"),
+    (KeyboardInterrupt, "cancelled"),
+    (ClientClosed, "cancelled"),
+)
+
+
+class Acquiring:
+    """Makes the span of an acquire.
+
+    Args:
+        lock: of any kind, for threads or asyncio.
+        names: whether the span has the name of the lock.
+        provider: of the tracer; None is the global one.
+    """
+
+    def __init__(self, lock: Any, names: bool, provider: TracerProvider | None) -> None:
+        self._tracer = get_tracer("redlatch", __version__, provider)
+        self._group: str = lock.group
+        self._attributes = {"redlatch.lock.group": self._group} if self._group else {}
+        if names:
+            several = getattr(lock, "names", None)
+            self._attributes["redlatch.lock.name"] = str(lock.name if several is None else several)
+
+    @contextmanager
+    def span(self) -> Iterator[None]:
+        """Run the body, which acquires the lock, in a span.
+
+        The texts of errors have the name of the lock, so the span has only their class.
+        """
+        with self._tracer.start_as_current_span(
+            f"acquire {self._group}".rstrip(),
+            kind=SpanKind.INTERNAL,
+            attributes=self._attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                _fail(span, error)
+                raise
+            span.set_attribute("redlatch.lock.outcome", "acquired")
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    """Note in a span that the acquire has raised."""
+    for kind, outcome in _OUTCOMES:
+        if isinstance(error, kind):
+            span.set_attribute("redlatch.lock.outcome", outcome)
+    span.set_attribute("error.type", type(error).__name__)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+class Traced(Generic[SyncLock]):
+    """A lock whose ``with`` has a span for the acquire; made by `redlatch.metrics.traced`."""
+
+    def __init__(self, lock: SyncLock, acquiring: Acquiring) -> None:
+        self._lock = lock
+        self._acquiring = acquiring
+
+    def __enter__(self) -> SyncLock:
+        won = False
+        try:
+            with self._acquiring.span():
+                self._lock.__enter__()
+                won = True
+        except BaseException as error:
+            # The end of the span has failed, or was interrupted. The caller has no lock then.
+            if won:
+                self._lock.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self._lock
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+
+class AsyncTraced(Generic[LoopLock]):
+    """A lock whose ``async with`` has a span for the acquire; made by `redlatch.metrics.traced`."""
+
+    def __init__(self, lock: LoopLock, acquiring: Acquiring) -> None:
+        self._lock = lock
+        self._acquiring = acquiring
+
+    async def __aenter__(self) -> LoopLock:
+        won = False
+        try:
+            with self._acquiring.span():
+                await self._lock.__aenter__()
+                won = True
+        except BaseException as error:
+            # The end of the span has failed. The caller has no lock then.
+            if won:
+                await self._lock.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self._lock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._lock.__aexit__(kind, error, traceback)

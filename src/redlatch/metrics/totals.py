@@ -1,0 +1,176 @@
+"""The sums of the figures of several clients."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+from ..errors import ConfigurationError
+from ..stats import LockStats, MasterStats, Stats, sum_of
+
+
+class Measured(Protocol):
+    """What has figures: a `Client` or an `AsyncClient`."""
+
+    def stats(self) -> Stats:
+        """Return the figures of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The figures of several clients: those of each group, and those of each master by its address."""
+
+    groups: Mapping[str, LockStats]
+    masters: Mapping[str, MasterStats]
+
+
+class Export:
+    """The export of the figures of one client; `prometheus` and `otel` return it.
+
+    Args:
+        client: referred to weakly.
+        group: the name for the group of those locks that have none.
+        ended: called with this object when it is closed.
+    """
+
+    def __init__(self, client: Measured, group: str, ended: Callable[[Export], None]) -> None:
+        self._client = weakref.ref(client)
+        self._group = group
+        self._ended = ended
+        # What the client said last. It stands for a client that is gone.
+        self._last = Sums({group: LockStats()}, {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the export. What the client has counted stays in the sums of the other clients. Closing twice is fine."""
+        self._ended(self)
+
+    def of(self, client: Measured) -> bool:
+        """Tell whether this is the export of a client."""
+        return self._client() is client
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client was collected."""
+        return self._client() is None
+
+    def read(self) -> Sums:
+        """Return the figures of the client; if it is gone, those of the last time, without those of now."""
+        client = self._client()
+        if client is None:
+            return self.left()
+        stats = client.stats()
+        groups: dict[str, LockStats] = {self._group: LockStats()}
+        for name, figures in stats.groups.items():
+            _add(groups, name or self._group, figures)
+        self._last = Sums(groups, {master.address: master for master in stats.masters})
+        return self._last
+
+    def left(self) -> Sums:
+        """Return what stays of a client that is gone: its counters."""
+        groups = {name: replace(figures, held=0, waiting=0) for name, figures in self._last.groups.items()}
+        return Sums(groups, self._last.masters)
+
+
+class Totals:
+    """Adds up the figures of clients. A counter never goes down, also when a client is closed or collected."""
+
+    def __init__(self) -> None:
+        # A finalizer may close an export while this thread reads.
+        self._lock = threading.RLock()
+        self._exports: list[Export] = []
+        self._left = Sums({}, {})
+
+    def add(self, client: Measured, group: str, ended: Callable[[Export], None]) -> Export:
+        """Count a client from now on.
+
+        Args:
+            client, group, ended: as for `Export`.
+
+        Raises:
+            ConfigurationError: it is counted already.
+        """
+        with self._lock:
+            if any([export.of(client) for export in self._exports]):
+                raise ConfigurationError("the figures of this client are exported already: close that export first")
+            export = Export(client, group, ended)
+            self._exports.append(export)
+            return export
+
+    def end(self, export: Export) -> bool:
+        """Count a client no longer, and keep what it has counted.
+
+        Returns:
+            Whether no client is left.
+        """
+        with self._lock:
+            if export in self._exports:
+                export.read()
+                self._keep(export)
+            return not self._exports
+
+    def read(self) -> Sums:
+        """Return the sums. Those of a gauge are of the clients that are still there."""
+        with self._lock:
+            for export in list(self._exports):
+                if export.gone:
+                    self._keep(export)
+            live = [export.read() for export in list(self._exports)]
+            groups = dict(self._left.groups)
+            masters: dict[str, MasterStats] = {}
+            for sums in live:
+                for name, figures in sums.groups.items():
+                    _add(groups, name, figures)
+                for master in sums.masters.values():
+                    _add_master(masters, master)
+            for address in masters:
+                _add_left(masters, self._left.masters.get(address))
+            return Sums(groups, masters)
+
+    def _keep(self, export: Export) -> None:
+        """Take a client out, and add what it has counted to what is left of others."""
+        groups, masters = dict(self._left.groups), dict(self._left.masters)
+        left = export.left()
+        for name, figures in left.groups.items():
+            _add(groups, name, figures)
+        for master in left.masters.values():
+            _add_master(masters, master)
+        self._exports.remove(export)
+        self._left = Sums(groups, masters)
+
+
+def _add(groups: dict[str, LockStats], name: str, figures: LockStats) -> None:
+    """Add the figures of a group."""
+    groups[name] = LockStats(**sum_of([groups[name], figures])) if name in groups else figures
+
+
+def _add_master(masters: dict[str, MasterStats], master: MasterStats) -> None:
+    """Add what a client knows of a master. It is up if it is up for all clients."""
+    known = masters.get(master.address)
+    if known is None:
+        masters[master.address] = master
+        return
+    masters[master.address] = MasterStats(
+        master.address,
+        known.voting and master.voting,
+        max(known.kept_out, master.kept_out),
+        known.quarantines + master.quarantines,
+        known.reply_time + master.reply_time,
+    )
+
+
+def _add_left(masters: dict[str, MasterStats], left: MasterStats | None) -> None:
+    """Add the counters that clients which are gone had of a master."""
+    if left is not None:
+        _add_master(masters, replace(left, voting=True, kept_out=0.0))
