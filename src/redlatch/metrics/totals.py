@@ -42,7 +42,8 @@ class Export:
         self._group = group
         self._ended = ended
         # What the client said last. It stands for a client that is gone.
-        self._last = Sums({group: LockStats()}, {})
+        self._groups: Mapping[str, LockStats] = {group: LockStats()}
+        self._masters: dict[str, MasterStats] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -66,21 +67,28 @@ class Export:
         return self._client() is None
 
     def read(self) -> Sums:
-        """Return the figures of the client; if it is gone, those of the last time, without those of now."""
+        """Return the figures of the client. If it is gone, they are its counters of the last time."""
         client = self._client()
         if client is None:
-            return self.left()
+            return Sums(self.left().groups, {})
         stats = client.stats()
         groups: dict[str, LockStats] = {self._group: LockStats()}
         for name, figures in stats.groups.items():
             _add(groups, name or self._group, figures)
-        self._last = Sums(groups, {master.address: master for master in stats.masters})
-        return self._last
+        masters = {master.address: master for master in stats.masters}
+        self._groups = groups
+        # A client that is closed knows no masters any more, but what it has counted stays.
+        self._masters |= masters
+        return Sums(groups, masters)
 
     def left(self) -> Sums:
-        """Return what stays of a client that is gone: its counters."""
-        groups = {name: replace(figures, held=0, waiting=0) for name, figures in self._last.groups.items()}
-        return Sums(groups, self._last.masters)
+        """Return what stays of a client that is no longer exported: its counters."""
+        groups = {name: replace(figures, held=0, waiting=0) for name, figures in self._groups.items()}
+        return Sums(groups, self._masters)
+
+    def unseen(self, seen: Sums) -> list[MasterStats]:
+        """Return the masters that the client knew before, and that it does not see now."""
+        return [master for address, master in self._masters.items() if address not in seen.masters]
 
 
 class Totals:
@@ -126,16 +134,20 @@ class Totals:
             for export in list(self._exports):
                 if export.gone:
                     self._keep(export)
-            live = [export.read() for export in list(self._exports)]
             groups = dict(self._left.groups)
             masters: dict[str, MasterStats] = {}
-            for sums in live:
+            unseen = list(self._left.masters.values())
+            for export in list(self._exports):
+                sums = export.read()
+                unseen += export.unseen(sums)
                 for name, figures in sums.groups.items():
                     _add(groups, name, figures)
                 for master in sums.masters.values():
                     _add_master(masters, master)
-            for address in masters:
-                _add_left(masters, self._left.masters.get(address))
+            for master in unseen:
+                # Only its counters: it neither changes whether the master is up nor shows a master that nobody sees.
+                if master.address in masters:
+                    _add_master(masters, replace(master, voting=True, kept_out=0.0))
             return Sums(groups, masters)
 
     def _keep(self, export: Export) -> None:
@@ -168,9 +180,3 @@ def _add_master(masters: dict[str, MasterStats], master: MasterStats) -> None:
         known.quarantines + master.quarantines,
         known.reply_time + master.reply_time,
     )
-
-
-def _add_left(masters: dict[str, MasterStats], left: MasterStats | None) -> None:
-    """Add the counters that clients which are gone had of a master."""
-    if left is not None:
-        _add_master(masters, replace(left, voting=True, kept_out=0.0))
