@@ -57,7 +57,9 @@ def test_a_scrape_shows_what_has_become_of_acquires(
         assert value(registry, "redlatch_renewal_slack_seconds_bucket", group="sku", le="16.777216") == 1
 
 
-def test_an_acquire_that_waits_is_shown(connect: Face, three: list[str], name: str, registry: CollectorRegistry) -> None:
+def test_an_acquire_that_waits_is_shown(
+    connect: Face, three: list[str], name: str, registry: CollectorRegistry
+) -> None:
     client = connect(three)
     prometheus(client.raw, registry=registry)
     held = client.lock(name, group="sku")
@@ -73,7 +75,9 @@ def test_an_acquire_that_waits_is_shown(connect: Face, three: list[str], name: s
 def test_the_families_are_those_of_the_list(three: list[str], registry: CollectorRegistry) -> None:
     with Client(three) as client:
         prometheus(client, registry=registry)
-        families = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+        families = {
+            family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())
+        }
     figures = {figure.prometheus: figure for figure in (*LOCKS, *MASTERS)}
     assert set(families) == set(figures)
     for family_name, family in families.items():
@@ -93,7 +97,9 @@ def test_the_older_text_format_has_the_same_series(three: list[str], name: str, 
             pass
     text = prometheus_client.generate_latest(registry).decode()
     families = prometheus_client.parser.text_string_to_metric_families(text)
-    older = {(sample.name, frozenset(sample.labels.items())): sample.value for each in families for sample in each.samples}
+    older = {
+        (sample.name, frozenset(sample.labels.items())): sample.value for each in families for sample in each.samples
+    }
     newer = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples(registry)}
     assert older == newer
 
@@ -113,7 +119,7 @@ def test_a_master_that_fails_is_shown(
     fleet: Callable[..., embedded.Masters], name: str, registry: CollectorRegistry, implementation: impl.Implementation
 ) -> None:
     masters = fleet(3)
-    with masters as urls, Client(urls) as client:
+    with Client(masters.urls) as client:
         prometheus(client, registry=registry)
         client.connect(require="all")
         addresses = [master.address for master in client.health().masters]
@@ -159,7 +165,9 @@ def test_no_name_of_a_lock_is_shown(connect: Face, three: list[str], registry: C
 # --- several clients -----------------------------------------------------------------------------------
 
 
-def test_clients_of_one_registry_are_added_up(connect: Face, three: list[str], name: str, registry: CollectorRegistry) -> None:
+def test_clients_of_one_registry_are_added_up(
+    connect: Face, three: list[str], name: str, registry: CollectorRegistry
+) -> None:
     first, second = connect(three), connect(three)
     export = prometheus(first.raw, "one", registry)
     prometheus(second.raw, "two", registry)
@@ -290,7 +298,9 @@ def test_scrapes_while_others_lock_never_see_a_counter_go_down(
     for seen in scraped:
         assert seen == sorted(seen)
         assert seen[-1] > 0
-    totals = [value(registry, "redlatch_acquire_total", group=f"group-{number}", outcome="acquired") for number in range(4)]
+    totals = [
+        value(registry, "redlatch_acquire_total", group=f"group-{number}", outcome="acquired") for number in range(4)
+    ]
     assert totals == [30, 30, 30, 30]
     assert sum([value(registry, "redlatch_held", group=f"group-{number}") for number in range(4)]) == 0
 

@@ -141,7 +141,7 @@ def test_more_durations_than_a_collection_bears_are_thinned_out(collected: Colle
     # The rare one is there.
     assert point.count == MOST_RECORDS + 1
     assert point.bucket_counts[point.explicit_bounds.index(1.048576)] == 1
-    assert [each.value for each in points["redlatch.lock.acquire.count"]][0] == many + 1
+    assert collected.value("redlatch.lock.acquire.count", group="sku", outcome="acquired") == many + 1
 
 
 # --- several clients -----------------------------------------------------------------------------------
