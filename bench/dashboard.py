@@ -1,8 +1,11 @@
 """Draw the panels of the Grafana dashboard, for docs/metrics.md: `python bench/dashboard.py [--minutes 4]`.
 
-It starts five masters, two programs' worth of clients and a Prometheus, lets them run, breaks something twice, asks
-Prometheus the queries of the dashboard, and draws each panel with matplotlib. The program `prometheus` must be on the
-path (Debian: apt install prometheus), and the extras "bench" and "prometheus" must be installed.
+It starts five masters, three clients and a Prometheus. After a while it kills a master, which comes back without its
+data, and later it stops three masters for some seconds. Then it asks Prometheus the queries of the dashboard, and draws
+each panel with matplotlib.
+
+The program `prometheus` must be on the path (Debian: apt install prometheus), and the extras "bench" and "prometheus"
+must be installed.
 """
 
 from __future__ import annotations
@@ -11,18 +14,17 @@ import argparse
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -31,10 +33,11 @@ import prometheus_client
 
 import redlatch
 import redlatch.metrics
+from redlatch.bench.plots import saved, style
 from redlatch.testing import embedded
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "bench/results/dashboard.svg"
+RESULTS = ROOT / "bench/results"
 
 CONFIG = """
 global: {scrape_interval: 1s}
@@ -138,7 +141,7 @@ def ask(prometheus: str, query: str, start: float, end: float) -> list[dict[str,
     """Return the series of a query."""
     for name, value in VARIABLES.items():
         query = query.replace(name, value)
-    asked = urllib.parse.urlencode({"query": query, "start": start, "end": end, "step": "1s"})
+    asked = urllib.parse.urlencode({"query": query, "start": start, "end": end, "step": "2s"})
     with urllib.request.urlopen(f"{prometheus}/api/v1/query_range?{asked}") as answer:
         result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return result
@@ -147,47 +150,42 @@ def ask(prometheus: str, query: str, start: float, end: float) -> list[dict[str,
 # --- the picture ---------------------------------------------------------------------------------------
 
 
-def draw(dashboard: dict[str, Any], prometheus: str, start: float, end: float) -> None:
-    """Draw all panels."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+def draw(dashboard: dict[str, Any], prometheus: str, start: float, end: float) -> list[Path]:
+    """Draw all panels, two beside each other, below the titles of their rows; return the files."""
     from matplotlib import pyplot
 
-    matplotlib.rcParams |= {"svg.hashsalt": "redlatch", "font.size": 8, "axes.spines.top": False}
     rows: list[tuple[str, list[dict[str, Any]]]] = []
     for panel in dashboard["panels"]:
         if panel["type"] == "row":
             rows.append((panel["title"], []))
         else:
             rows[-1][1].append(panel)
-    figure = pyplot.figure(figsize=(16, 2.9 * len(rows)), layout="constrained")
-    parts = figure.subfigures(len(rows), 1)
-    for part, (title, panels) in zip(parts, rows, strict=True):
-        part.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        for axes, panel in zip(part.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    heights = [len(panels) // 2 for _, panels in rows]
+    figure = pyplot.figure(figsize=(11, 2.6 * sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(rows), 1, height_ratios=heights)
+    for part, height, (title, panels) in zip(parts, heights, rows, strict=True):
+        part.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        for axes, panel in zip(part.subplots(height, 2).flat, panels, strict=True):
             draw_panel(axes, panel, prometheus, start, end)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    return saved(figure, RESULTS, "dashboard")
 
 
 def draw_panel(axes: Any, panel: dict[str, Any], prometheus: str, start: float, end: float) -> None:
-    """Draw one panel as Grafana does: a line for each series, and a legend below."""
-    unit = UNITS[panel["fieldConfig"]["defaults"]["unit"]]
-    axes.set_title("\n".join(textwrap.wrap(panel["title"], 44)), fontsize=9, loc="left")
-    axes.set_ylabel(unit)
+    """Draw one panel as Grafana does: a line for each series, and a legend below. Lines at 0 have no legend here."""
+    axes.set_title(panel["title"], loc="left")
+    axes.set_ylabel(UNITS[panel["fieldConfig"]["defaults"]["unit"]])
     for target in panel["targets"]:
         for series in ask(prometheus, target["expr"], start, end):
-            legend = target["legendFormat"]
-            for label, value in series["metric"].items():
-                legend = legend.replace("{{" + label + "}}", value)
             points = [(float(moment) - start, float(value)) for moment, value in series["values"]]
-            axes.plot(*zip(*points, strict=True), label=legend.strip() or "-", linewidth=1.2)
-    axes.set_xlim(0, end - start)
+            legend = re.sub(
+                r"{{(\w+)}}", lambda name, labels=series["metric"]: labels.get(name[1], ""), target["legendFormat"]
+            )
+            seen = any(value > 0 for _, value in points)
+            axes.plot(*zip(*points, strict=True), label=legend if seen else "_", linewidth=1.2)
+    axes.set(xlim=(0, end - start), xlabel="seconds")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("seconds")
-    axes.grid(alpha=0.3)
-    if axes.lines:
-        axes.legend(fontsize=6, ncols=2, loc="upper left", frameon=False)
+    if any(not line.get_label().startswith("_") for line in axes.lines):
+        axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon=False)
 
 
 def main() -> None:
@@ -217,10 +215,11 @@ def main() -> None:
         for index in (2, 3, 4):
             masters.resume(index)
         time.sleep(seconds / 2)
-        draw(dashboard, prometheus, start, time.time())
+        with style():
+            drawn = draw(dashboard, prometheus, start, time.time())
     server.shutdown()
     thread.join()
-    print(f"{datetime.now(UTC):%F %T}: wrote {PICTURE.relative_to(ROOT)}")
+    print("wrote", *[path.relative_to(ROOT) for path in drawn])
 
 
 if __name__ == "__main__":
