@@ -6,7 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import prometheus_client
 import pytest
@@ -292,8 +292,7 @@ def test_scrapes_while_others_lock_never_see_a_counter_go_down(
             seen.append(sum(found))
         return 0
 
-    calls: list[Callable[[], Any]] = [lambda number=number: lock(number) for number in range(4)]
-    won = at_once([*calls, *[lambda seen=seen: scrape(seen) for seen in scraped]])
+    won = at_once([*[partial(lock, number) for number in range(4)], *[partial(scrape, seen) for seen in scraped]])
     assert sum(won) == 120
     for seen in scraped:
         assert seen == sorted(seen)
