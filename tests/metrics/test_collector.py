@@ -109,10 +109,10 @@ def test_each_reason_of_a_loss_begins_with_zero(three: list[str], name: str, reg
         prometheus(client, registry=registry)
         lost = [sample for sample in samples(registry) if sample.name == "redlatch_lost_total"]
         assert {sample.labels["reason"]: sample.value for sample in lost} == dict.fromkeys(REASONS, 0)
-        held = client.lock(name, group="sku")
+        held = client.lock(name, ttl=0.2, group="sku")
         assert held.acquire()
-        client.close(release=True)
-        assert value(registry, "redlatch_lost_total", group="sku", reason="closed") == 1
+        assert held.lost.wait(PATIENCE)
+        await_true(lambda: value(registry, "redlatch_lost_total", group="sku", reason="expired") == 1)
 
 
 def test_a_master_that_fails_is_shown(
