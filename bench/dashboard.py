@@ -70,7 +70,7 @@ def report(client: redlatch.Client, number: int, over: threading.Event) -> None:
     while not over.is_set():
         try:
             with client.lock(f"report:{number}", ttl=3.0, timeout=5.0, auto_renew=True, group="report"):
-                over.wait(12.0)
+                over.wait(7.0 + 10.0 * number)
         except redlatch.LockError:
             over.wait(0.5)
 
