@@ -72,6 +72,7 @@ class Collected:
             point.value
             for point in self.points().get(name, [])
             if isinstance(point, NumberDataPoint)
-            and attributes.items() <= {key.rpartition(".")[2]: text for key, text in point.attributes.items()}.items()
+            and attributes.items()
+            <= {key.rpartition(".")[2]: text for key, text in (point.attributes or {}).items()}.items()
         ]
         return found

@@ -19,7 +19,7 @@ from metrics.crew import Told, samples, value
 from redlatch import Client, ConfigurationError, LockTimeout, impl
 from redlatch.metrics import prometheus
 from redlatch.metrics.figures import LOCKS, MASTERS, REASONS
-from redlatch.stats import LockStats
+from redlatch.stats import LockStats, Stats
 from redlatch.testing import embedded
 
 
@@ -329,6 +329,28 @@ def test_exports_begin_and_end_while_others_scrape(registry: CollectorRegistry) 
     assert first == sorted(first)
     assert second == sorted(second)
     assert value(registry, "redlatch_acquire_total", group="sku", outcome="acquired") == 201
+
+
+class Closing(Told):
+    """Closes the export of another client while it is read, as a finalizer may."""
+
+    def __init__(self) -> None:
+        super().__init__(sku=LockStats(acquired=1))
+        self.close: Callable[[], object] = list
+
+    def stats(self) -> Stats:
+        self.close()
+        return super().stats()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_export_that_ends_in_the_middle_of_a_scrape_counts_once(registry: CollectorRegistry, first: bool) -> None:
+    closing, other = Closing(), Told(sku=LockStats(acquired=2))
+    clients = (closing, other) if first else (other, closing)
+    exports = {client: prometheus(client, registry=registry) for client in clients}
+    closing.close = exports[other].close
+    for _ in range(2):
+        assert value(registry, "redlatch_acquire_total", group="sku", outcome="acquired") == 3
 
 
 def test_an_error_of_the_body_ends_the_export(three: list[str], name: str, registry: CollectorRegistry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -142,13 +143,14 @@ def test_a_name_is_shown_only_if_asked_for(client: Client, name: str, spans: Spa
 
 @pytest.mark.parametrize("kind", ["rlock", "fair_lock", "multi_lock", "semaphore", "read"])
 def test_every_kind_of_lock_can_be_traced(client: Client, name: str, spans: Spans, kind: str) -> None:
-    lock: Any = {
+    makers: dict[str, Callable[[], Any]] = {
         "rlock": lambda: client.rlock(name, group="sku"),
         "fair_lock": lambda: client.fair_lock(name, group="sku"),
         "multi_lock": lambda: client.multi_lock([name, f"{name}-2"], group="sku"),
         "semaphore": lambda: client.semaphore(name, 2, group="sku"),
         "read": lambda: client.rw_lock(name, group="sku").read(),
-    }[kind]()
+    }
+    lock = makers[kind]()
     with traced(lock, names=True, tracer_provider=spans.provider):
         lock.check()
     span = spans.only()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 
@@ -17,7 +18,7 @@ def add(totals: Totals, client: Told, group: str = "") -> Export:
 
 
 def test_clients_are_added_up_by_group() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first = Told(_=LockStats(acquired=1, held=1), sku=LockStats(acquired=2, lost={"expired": 1}))
     second = Told(sku=LockStats(acquired=4, lost={"expired": 1, "closed": 1}, acquire_time=durations(0.5, at3=1)))
     add(totals, first)
@@ -29,7 +30,7 @@ def test_clients_are_added_up_by_group() -> None:
 
 
 def test_a_group_without_a_name_takes_that_of_the_export() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first, second = Told(_=LockStats(acquired=1), sku=LockStats(acquired=2)), Told(_=LockStats(acquired=4))
     add(totals, first, "sku")
     add(totals, second, "billing")
@@ -37,14 +38,14 @@ def test_a_group_without_a_name_takes_that_of_the_export() -> None:
 
 
 def test_a_group_is_there_before_its_first_lock() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     client = Told()
     add(totals, client)
     assert totals.read().groups == {"": LockStats()}
 
 
 def test_a_master_is_up_if_it_is_up_for_all() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first = Told(MasterStats("a", True, 0.0, 1, durations(0.1, at3=1)), MasterStats("b", True))
     second = Told(MasterStats("a", False, 7.0, 2, durations(0.2, at4=1)))
     add(totals, first)
@@ -56,7 +57,7 @@ def test_a_master_is_up_if_it_is_up_for_all() -> None:
 
 
 def test_counters_of_a_closed_client_stay_while_others_are_there() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first = Told(MasterStats("a", False, 3.0, 5), sku=LockStats(acquired=1, held=1, waiting=2))
     second = Told(MasterStats("a", True, 0.0, 1), sku=LockStats(acquired=4, held=1))
     export = add(totals, first)
@@ -71,7 +72,7 @@ def test_counters_of_a_closed_client_stay_while_others_are_there() -> None:
 
 
 def test_counters_of_a_forgotten_client_stay_as_they_were_read_last() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first, second = Told(sku=LockStats(acquired=1, held=1)), Told(sku=LockStats(acquired=4))
     add(totals, first)
     add(totals, second)
@@ -84,7 +85,7 @@ def test_counters_of_a_forgotten_client_stay_as_they_were_read_last() -> None:
 
 
 def test_a_master_of_gone_clients_only_is_not_shown() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first, second = Told(MasterStats("a", True, 0.0, 1)), Told(MasterStats("b", True))
     export = add(totals, first)
     add(totals, second)
@@ -93,7 +94,7 @@ def test_a_master_of_gone_clients_only_is_not_shown() -> None:
 
 
 def test_a_client_counts_once() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     client = Told()
     export = add(totals, client)
     with pytest.raises(ConfigurationError, match="exported already"):
@@ -104,14 +105,14 @@ def test_a_client_counts_once() -> None:
 
 
 def test_the_end_of_the_last_one_is_told() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first, second = Told(), Told()
     exports = [totals.add(client, "", totals.end) for client in (first, second)]
     assert [totals.end(export) for export in exports] == [False, True]
 
 
 def test_a_client_that_sees_its_masters_no_more_leaves_its_counters() -> None:
-    totals = Totals()
+    totals = Totals(threading.RLock())
     first, second = Told(MasterStats("a", False, 3.0, 5)), Told(MasterStats("a", True, 0.0, 1))
     add(totals, first)
     add(totals, second)

@@ -21,12 +21,15 @@ except ImportError as error:
 from .figures import LOCKS, MASTERS, Figure, cumulated
 from .totals import Export, Measured, Totals
 
+# One lock for the collectors and their sums: a finalizer may close an export in the middle of a scrape.
+_lock = threading.RLock()
+
 
 class LockCollector(Collector):
     """Collects the figures of all clients that a registry exports."""
 
     def __init__(self) -> None:
-        self.totals = Totals()
+        self.totals = Totals(_lock)
 
     def describe(self) -> Iterable[Metric]:
         """Return the families without series, so that a registry can refuse other families of these names."""
@@ -76,7 +79,6 @@ def _add(
 
 # One collector for each registry: two of them would have the same families.
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, LockCollector] = weakref.WeakKeyDictionary()
-_lock = threading.RLock()
 
 
 def export(client: Measured, group: str, registry: CollectorRegistry | None) -> Export:

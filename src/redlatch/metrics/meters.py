@@ -43,7 +43,8 @@ class Meters:
     """The instruments of one meter provider, for all clients that it exports."""
 
     def __init__(self, meter: Meter) -> None:
-        self.totals = Totals()
+        # Not the lock of this module: the kit holds its own lock while it observes, and takes it to make an instrument.
+        self.totals = Totals(threading.RLock())
         self._recorded = Recorded(meter)
         for figure in (*LOCKS, *MASTERS):
             if figure.kind == "counter":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from ..errors import ConfigurationError
 from ..stats import LockStats, MasterStats, Stats, sum_of
@@ -37,7 +37,7 @@ class Export:
         ended: called with this object when it is closed.
     """
 
-    def __init__(self, client: Measured, group: str, ended: Callable[[Export], None]) -> None:
+    def __init__(self, client: Measured, group: str, ended: Callable[[Export], object]) -> None:
         self._client = weakref.ref(client)
         self._group = group
         self._ended = ended
@@ -92,15 +92,18 @@ class Export:
 
 
 class Totals:
-    """Adds up the figures of clients. A counter never goes down, also when a client is closed or collected."""
+    """Adds up the figures of clients. A counter never goes down, also when a client is closed or collected.
 
-    def __init__(self) -> None:
-        # A finalizer may close an export while this thread reads.
-        self._lock = threading.RLock()
+    Args:
+        lock: guards the sums. It is re-entrant, because a finalizer may close an export while its thread reads.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self._lock = lock
         self._exports: list[Export] = []
         self._left = Sums({}, {})
 
-    def add(self, client: Measured, group: str, ended: Callable[[Export], None]) -> Export:
+    def add(self, client: Measured, group: str, ended: Callable[[Export], object]) -> Export:
         """Count a client from now on.
 
         Args:
@@ -125,7 +128,7 @@ class Totals:
         with self._lock:
             if export in self._exports:
                 export.read()
-                self._keep(export)
+            self._keep(export)
             return not self._exports
 
     def read(self) -> Sums:
@@ -151,14 +154,16 @@ class Totals:
             return Sums(groups, masters)
 
     def _keep(self, export: Export) -> None:
-        """Take a client out, and add what it has counted to what is left of others."""
+        """Take a client out, unless it is out, and add what it has counted to what is left of others."""
+        if export not in self._exports:
+            return
+        self._exports.remove(export)
         groups, masters = dict(self._left.groups), dict(self._left.masters)
         left = export.left()
         for name, figures in left.groups.items():
             _add(groups, name, figures)
         for master in left.masters.values():
             _add_master(masters, master)
-        self._exports.remove(export)
         self._left = Sums(groups, masters)
 
 
