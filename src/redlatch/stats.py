@@ -141,7 +141,7 @@ class Stats(LockStats):
     Attributes, besides those of `LockStats`:
         groups: the figures of the locks of each group, by the name that was given as ``group=``. Locks without a group
             are those of the group "".
-        masters: in the order in which they were given.
+        masters: in the order in which they were given; none before the client connects and after its end.
     """
 
     groups: Mapping[str, LockStats] = field(default_factory=dict)

@@ -149,7 +149,9 @@ class Connections(Belongings):
         return health_of_all(self._masters, links, guarded, self.quorum, refused, unused, now_ns)
 
     def stats(self) -> tuple[MasterStats, ...]:
-        """Return the figures of the masters, without I/O."""
+        """Return the figures of the masters, without I/O; none before the client connects and after its end."""
+        if self.fleet is None or self.standing.closing or self.standing.forked:
+            return ()
         return stats_of_masters(self.health(), None if self._guard is None else self._guard.masters)
 
     def causes(self) -> dict[str, BaseException]:

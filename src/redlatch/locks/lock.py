@@ -103,6 +103,12 @@ class BaseLock(Core):
         return self._hold.name
 
     @property
+    def group(self) -> str:
+        """The group of locks in whose figures this one counts; "" without one, "(others)" if there were too many."""
+        figures, groups = self._hold.figures, self._shared.policy.groups
+        return next((name for name, its in list(groups.by_name.items()) if its is figures), "")
+
+    @property
     def ttl(self) -> float:
         """The time to live in seconds, in whole milliseconds."""
         return self._ttl_ms / 1000

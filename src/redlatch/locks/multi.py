@@ -60,6 +60,11 @@ class BaseMultiLock:
         """The names, without duplicates."""
         return [lock.name for lock in self._locks]
 
+    @property
+    def group(self) -> str:
+        """The group of locks in whose figures these count; "" without one."""
+        return self._locks[0].group
+
     def remaining(self) -> float:
         """Return the seconds of validity that are left for all names, 0.0 if one is not held or expired; no I/O."""
         return min([lock.remaining() for lock in self._locks])

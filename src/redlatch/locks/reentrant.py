@@ -54,6 +54,11 @@ class BaseRLock(Generic[AnyLock]):
         return self._model.name
 
     @property
+    def group(self) -> str:
+        """The group of locks in whose figures this one counts; "" without one."""
+        return self._model.group
+
+    @property
     def count(self) -> int:
         """How often the calling thread or task has acquired the lock and not released it yet."""
         return self._of(self._owner())[1]
