@@ -57,7 +57,7 @@ def test_a_reason_that_is_new_is_exported_too() -> None:
     assert values == dict.fromkeys(REASONS, 0) | {"expired": 2, "eaten": 1}
 
 
-def test_counts_of_buckets_between_exported_bounds_are_added_up() -> None:
+def test_counts_of_buckets_beyond_exported_bounds_are_added_up() -> None:
     figure = next(figure for figure in FIGURES if figure.bounds)
     histogram = durations(1.0, at0=1, at6=2, at7=4, at26=8, at27=16, at39=32)
     counts = cumulated(figure, histogram)
