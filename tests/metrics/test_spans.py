@@ -210,3 +210,14 @@ def test_a_span_is_a_child_of_the_current_one(client: Client, name: str, spans: 
     child = spans.only().parent
     assert child is not None
     assert child.span_id == parent.get_span_context().span_id
+
+
+def test_a_lock_knows_its_group(client: Client, name: str) -> None:
+    assert client.lock(name).group == ""
+    assert client.lock(name, group="sku").group == "sku"
+    assert client.rlock(name, group="sku").group == "sku"
+    assert client.multi_lock([name], group="sku").group == "sku"
+    assert client.rw_lock(name, group="sku").write().group == "sku"
+    for number in range(200):
+        client.lock(name, group=f"group-{number}")
+    assert client.lock(name, group="one-more").group == "(others)"
