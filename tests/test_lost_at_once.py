@@ -15,7 +15,7 @@ from support.proxy import Proxy
 
 from redlatch import AsyncClient, LockLost, impl
 from redlatch.quorum import key_watch
-from redlatch.quorum.key_watch import FORGOT, KEY_GONE
+from redlatch.quorum.losses import KEPT_OUT, KEY_GONE
 from redlatch.testing import embedded
 
 # A lock that would report its loss too late for each of these tests by itself.
@@ -162,7 +162,7 @@ def test_a_flush_of_a_majority_is_reported_before_the_deadline(
         with ask(url) as master:
             master.flushall()
     await_true(lost.is_set)
-    await_true(lambda: told.reasons == [FORGOT if guarded else KEY_GONE])
+    await_true(lambda: told.reasons == [KEPT_OUT if guarded else KEY_GONE])
 
 
 def test_a_flush_of_another_database_is_no_loss(

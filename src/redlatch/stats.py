@@ -80,8 +80,8 @@ class LockStats:
         renewals_failed: how many have not, because no quorum answered; `auto_renew` tries again.
         lost: how many locks were lost, by reason: "expired" (its ttl was over before the release or the renewal),
             "forgotten" (a quorum had no key with its token any more), "max_hold" (it was not renewed any longer),
-            "closed" (the client released it at its end), "other". A lock that nobody releases, renews or asks about is
-            not counted.
+            "heartbeat" (its process had not run, so it was not renewed any longer), "closed" (the client released it at
+            its end), "other". A lock that nobody releases, renews or watches is not counted.
         held: how many locks are held now.
         waiting: how many acquires are under way now.
         acquire_time: how long the acquires took that have won.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from redlatch.quorum.losses import FORGOTTEN, HELD_LONGEST, RAN_OUT, RELEASED, label_of
+from redlatch.quorum.losses import (
+    FORGOTTEN,
+    HELD_LONGEST,
+    KEPT_OUT,
+    KEY_GONE,
+    RAN_OUT,
+    RELEASED,
+    STALLED,
+    label_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +22,9 @@ from redlatch.quorum.losses import FORGOTTEN, HELD_LONGEST, RAN_OUT, RELEASED, l
         (RAN_OUT, "expired"),
         (f"{RAN_OUT}; its last renewal failed: no quorum", "expired"),
         (FORGOTTEN, "forgotten"),
+        (KEY_GONE, "forgotten"),
+        (KEPT_OUT, "forgotten"),
+        (f"{STALLED} 31.0 s, so it was not renewed any more", "heartbeat"),
         (RELEASED, "closed"),
         (f"{HELD_LONGEST} of 3 s, and not renewed any more", "max_hold"),
         ("its holder ended without releasing it", "other"),

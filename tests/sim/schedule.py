@@ -16,7 +16,7 @@ from redlatch.compat.shared import shown_token
 from redlatch.guard.marker import FINAL, MARKER, Marker
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
-from redlatch.quorum.key_watch import KEY_GONE
+from redlatch.quorum.losses import KEY_GONE
 from redlatch.votes.scripts import kept_ms
 
 from .alone import Alone

@@ -281,8 +281,7 @@ class BaseClient:
             raise ConfigurationError("fair: only lock(), rlock() and locked() take it")
         if fair or kind is not None:
             self._need_scripts()
-        kind = self._fair if fair else kind
-        key = self._key_of(self._prefix, name) + suffix
+        key, kind = self._key_of(self._prefix, name) + suffix, self._fair if fair else kind
         chosen = self._fenced() if fenced else self._plain if kind is None else kind(key)
         timeout = self._timeout_of(given.pop("timeout", None))
         ttl_ms = self._ttl_ms if ttl is None else self._ttl_of(ttl)

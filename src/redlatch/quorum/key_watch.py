@@ -17,15 +17,11 @@ from typing import Any
 
 from redlatch.errors import MasterQuarantined
 from redlatch.quorum.hold import Hold
+from redlatch.quorum.losses import KEY_GONE
 from redlatch.quorum.policy import Policy
 from redlatch.votes.ballot import Ballot
 from redlatch.votes.commands import TRACKED
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
-
-KEY_GONE = "a majority of masters reported that its key is gone"
-
-# A quarantine that lasts longer than the lease: the masters cannot confirm the lock any more.
-FORGOT = "a majority of masters has forgotten it, and is kept out until after its deadline"
 
 # The first question about a lock comes after this time, so a lock that is released sooner costs no question.
 FIRST_NS = 50 * MILLISECOND

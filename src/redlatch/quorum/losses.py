@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 # The usual reasons. An error or a report may go on after one of these texts.
-RAN_OUT, FORGOTTEN, RELEASED, HELD_LONGEST = (
+RAN_OUT, FORGOTTEN, RELEASED, HELD_LONGEST, STALLED = (
     "its validity ran out",
     "a quorum has forgotten it",
     "released by close(release=True)",
     "it was held for its max_hold",
+    "its process, or event loop, had not run for",
 )
+
+# The masters have pushed a change of the key, and then said that it is gone.
+KEY_GONE = "a majority of masters reported that its key is gone"
+
+# A quarantine that lasts longer than the lease: the masters cannot confirm the lock any more.
+KEPT_OUT = "a majority of masters has forgotten it, and is kept out until after its deadline"
 
 # What `LockStats.lost` calls any other reason.
 OTHER = "other"
 
-_LABELS = {RAN_OUT: "expired", FORGOTTEN: "forgotten", RELEASED: "closed", HELD_LONGEST: "max_hold"}
+_LABELS = {
+    RAN_OUT: "expired",
+    FORGOTTEN: "forgotten",
+    KEY_GONE: "forgotten",
+    KEPT_OUT: "forgotten",
+    RELEASED: "closed",
+    HELD_LONGEST: "max_hold",
+    STALLED: "heartbeat",
+}
 
 
 def label_of(reason: str) -> str:

@@ -15,7 +15,7 @@ from redlatch.errors import LockError
 from redlatch.quorum.claim import HELD
 from redlatch.quorum.hold import Hold
 from redlatch.quorum.key_watch import FIRST_NS, KeyWatch
-from redlatch.quorum.losses import HELD_LONGEST, RAN_OUT
+from redlatch.quorum.losses import HELD_LONGEST, RAN_OUT, STALLED
 from redlatch.quorum.policy import Policy
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 
@@ -135,7 +135,7 @@ class Upkeep:
             return term.gone
         if term.stalled_ns:
             seconds = term.stalled_ns / SECOND
-            return f"its process, or event loop, had not run for {seconds:.1f} s, so it was not renewed any more"
+            return f"{STALLED} {seconds:.1f} s, so it was not renewed any more"
         # This is more than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:

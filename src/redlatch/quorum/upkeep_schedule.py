@@ -13,8 +13,8 @@ from typing import Any
 
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum.counting import count_end
-from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, FORGOT, KeyWatches, beyond_proof
-from redlatch.quorum.losses import FORGOTTEN, RELEASED
+from redlatch.quorum.key_watch import AGAIN_NS, FIRST_NS, KeyWatches, beyond_proof
+from redlatch.quorum.losses import FORGOTTEN, KEPT_OUT, RELEASED
 from redlatch.quorum.outcome import was_released
 from redlatch.quorum.policy import Policy
 from redlatch.quorum.upkeep import TOGETHER_NS, Term
@@ -206,7 +206,7 @@ class UpkeepSchedule:
                 term.gone = FORGOTTEN
             if error is not None:
                 if term.doubted and term.live() and beyond_proof(self._policy, term.hold, error.causes.items()):
-                    term.lose(FORGOT, now_ns)
+                    term.lose(KEPT_OUT, now_ns)
                 if term.watch is not None:
                     term.watch.ask_by(now_ns + AGAIN_NS)
                 self._enter(term, now_ns + term.soon_ns(self._policy.random()), now_ns)

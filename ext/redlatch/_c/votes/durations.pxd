@@ -5,7 +5,7 @@ cimport cython
 
 @cython.final
 cdef class Durations:
-    cdef long long _counts[40]
+    cdef long long[40] _counts
     cdef long long _sum_ns
 
     @cython.locals(place=int, bound=cython.longlong)
