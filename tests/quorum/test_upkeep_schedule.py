@@ -15,8 +15,8 @@ from support.upkeep_play import NOW, TTL_MS, Lock, Play
 from redlatch.drivers import upkeep as reports
 from redlatch.errors import LockError, LockLost
 from redlatch.quorum import upkeep, upkeep_schedule
-from redlatch.quorum.key_watch import FIRST_NS, KEY_GONE
-from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
+from redlatch.quorum.key_watch import FIRST_NS
+from redlatch.quorum.losses import FORGOTTEN, KEY_GONE, RAN_OUT, RELEASED
 from redlatch.quorum.upkeep import Term
 from redlatch.quorum.upkeep_schedule import LONGEST_NS
 from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED

@@ -10,8 +10,12 @@ from redlatch._c.quorum.policy cimport Policy
 
 @cython.locals(figures=Figures)
 cpdef count_end(Policy policy, Hold hold, long long ended_ns, str lost=*)
+
+
 @cython.locals(figures=Figures)
 cpdef count_split(Policy policy, Hold hold, Ballot ballot)
+
+
 @cython.locals(hold=Hold, figures=Figures)
 cpdef count_acquires(Policy policy, list holds, long long began_ns, bint at_once)
 

@@ -15,6 +15,8 @@ cpdef bint granted(
 cpdef bint was_released(Policy policy, Hold hold) except -1
 cpdef bint broke(Ballot ballot) except -1
 cpdef bint is_final(Ballot ballot, int failures)
+
+
 @cython.locals(lost=bint)
 cpdef bint end_release(
     Policy policy, Hold hold, Ballot ballot, bint late, bint resent, long long started_ns
