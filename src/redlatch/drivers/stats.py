@@ -8,6 +8,7 @@ from typing import Any
 from ..guard.master import GuardedMaster
 from ..health import Health
 from ..quorum.claim import ASKING, WAITING
+from ..quorum.counting import figures_of
 from ..quorum.policy import Policy
 from ..quorum.waiting.queues import WaitQueues
 from ..stats import MasterStats, Stats, sum_of
@@ -33,7 +34,7 @@ def _present(policy: Policy, queues: WaitQueues) -> tuple[Counter[Any], Counter[
     now_ns = policy.clock.now()
     queued = [entry.hold for queue in list(queues.by_key.values()) for entry in list(queue.entries)]
     for hold in {*queues.holds(), *queued}:
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         if hold.held(now_ns):
             held[figures] += 1
         elif hold.state in (WAITING, ASKING):

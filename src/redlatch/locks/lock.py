@@ -15,6 +15,7 @@ from .. import config, impl
 from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
 from ..holder import Holder
 from ..quorum.claim import FREE, HELD
+from ..quorum.counting import figures_of
 from ..quorum.effects import Steps
 from ..quorum.hold import Hold
 from ..quorum.losses import FORGOTTEN, RAN_OUT, RELEASED, label_of
@@ -271,7 +272,7 @@ class BaseLock(Core):
                 term.reported = True
             else:
                 # Only now the answers to a release that nobody waited for have said so.
-                (self._hold.figures or self._shared.policy.figures).lose(label_of(FORGOTTEN))
+                figures_of(self._shared.policy, self._hold).lose(label_of(FORGOTTEN))
             if on_lost is None:
                 logger.warning("lock %r was lost: %s", self.name, reason)
             else:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
-from .counting import count_split
+from .counting import count_split, figures_of
 from .hold import Hold
 from .outcome import broke, granted, is_final, no_quorum
 from .policy import Policy
@@ -73,7 +73,7 @@ class Attempt:
         self.queues = queues
         self.hold = hold
         self._kind = hold.kind
-        self._figures = hold.figures or policy.figures
+        self._figures = figures_of(policy, hold)
         self.ttl_ms = ttl_ms
         self.until_ns = until_ns
         self._began_ns = began_ns

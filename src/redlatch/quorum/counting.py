@@ -13,8 +13,14 @@ from redlatch.quorum.losses import label_of
 from ..votes.ballot import Ballot
 from .claim import HELD
 from .effects import Effect, Steps
+from .figures import Figures
 from .hold import Hold
 from .policy import Policy
+
+
+def figures_of(policy: Policy, hold: Hold) -> Figures:
+    """Return the figures in which a hold counts."""
+    return policy.figures if hold.figures is None else hold.figures
 
 
 def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None:
@@ -25,7 +31,7 @@ def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None
         lost: the reason of the loss; "" if the lock was released or handed off.
     """
     if hold.won_ns:
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         figures.hold_time.count(ended_ns - hold.won_ns)
         hold.won_ns = 0
         if lost:
@@ -35,7 +41,7 @@ def count_end(policy: Policy, hold: Hold, ended_ns: int, lost: str = "") -> None
 def count_split(policy: Policy, hold: Hold, ballot: Ballot) -> None:
     """Count an attempt that has not won, if some masters agreed and others refused."""
     if ballot.yes > 0 and ballot.no > 0:
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         figures.split_votes = figures.split_votes + 1
 
 
@@ -47,7 +53,7 @@ def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bo
         at_once: whether it had no time to wait.
     """
     for hold in holds:
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         if hold.state == HELD:
             figures.win(hold.won_ns - began_ns)
         else:
@@ -57,7 +63,7 @@ def count_acquires(policy: Policy, holds: list[Hold], began_ns: int, at_once: bo
 def count_failure(policy: Policy, holds: list[Hold], error: BaseException) -> None:
     """Count the acquires of a batch that an error has ended: the caller undoes all of them."""
     for hold in holds:
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         if isinstance(error, QuorumUnavailable):
             figures.unavailable += 1
         else:

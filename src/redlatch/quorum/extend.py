@@ -16,7 +16,7 @@ from redlatch.quorum.losses import RAN_OUT
 from ..votes.ballot import Ballot
 from ..votes.units import MILLISECOND
 from .claim import HELD
-from .counting import count_end
+from .counting import count_end, figures_of
 from .effects import Effect, Pause, Steps
 from .figures import Figures
 from .hold import WANTED_NS, Hold
@@ -47,7 +47,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
     started: int = ballot.command.since_ns
     token = ballot.command.token
     deadline = started + policy.validity_ns(ttl_ms)
-    figures: Figures = hold.figures or policy.figures
+    figures: Figures = figures_of(policy, hold)
     try:
         # An earlier deadline counts at once, whatever the masters answer. They never shorten the key.
         hold.shorten(token, deadline)

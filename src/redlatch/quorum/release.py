@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from redlatch.quorum.losses import RAN_OUT
 
-from .counting import count_end
+from .counting import count_end, figures_of
 from .effects import ENDED, Send, Steps
 from .hold import Hold
 from .outcome import end_release, loss
@@ -88,7 +88,7 @@ class Releasing:
         policy, hold = self._policy, self._hold
         if self._late or self._resent or not self._queues.hand_off(policy, hold, self._started_ns):
             return False
-        figures = hold.figures or policy.figures
+        figures = figures_of(policy, hold)
         figures.hand_offs = figures.hand_offs + 1
         count_end(policy, hold, self._started_ns)
         hold.free()

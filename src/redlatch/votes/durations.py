@@ -24,7 +24,11 @@ class Durations:
         """Count a duration in nanoseconds. The first bucket is up to 1 us, and each next one up to twice as much."""
         place = 0
         bound = 1000
-        if duration_ns > 128_000:  # most are: a round trip takes that long
+        # Most are a round trip or more.
+        if duration_ns > 16_384_000:
+            place = 14
+            bound = 16_384_000
+        elif duration_ns > 128_000:
             place = 7
             bound = 128_000
         while bound < duration_ns and place < 39:

@@ -3,7 +3,7 @@
 cimport cython
 
 from redlatch._c.votes.ballot cimport Ballot
-from redlatch._c.quorum.counting cimport count_split
+from redlatch._c.quorum.counting cimport count_split, figures_of
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind

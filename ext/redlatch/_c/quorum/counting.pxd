@@ -8,6 +8,9 @@ from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.policy cimport Policy
 
 
+cpdef Figures figures_of(Policy policy, Hold hold)
+
+
 @cython.locals(figures=Figures)
 cpdef count_end(Policy policy, Hold hold, long long ended_ns, str lost=*)
 

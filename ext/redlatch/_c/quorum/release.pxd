@@ -6,7 +6,7 @@ from redlatch._c.votes.ballot cimport Ballot
 from redlatch._c.quorum.effects cimport Send
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
-from redlatch._c.quorum.counting cimport count_end
+from redlatch._c.quorum.counting cimport count_end, figures_of
 from redlatch._c.quorum.outcome cimport end_release
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
