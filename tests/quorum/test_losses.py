@@ -26,7 +26,7 @@ from redlatch.quorum.losses import (
         (KEPT_OUT, "forgotten"),
         (f"{STALLED} 31.0 s, so it was not renewed any more", "heartbeat"),
         (RELEASED, "closed"),
-        (f"{HELD_LONGEST} of 3 s, and not renewed any more", "max_hold"),
+        (f"{HELD_LONGEST} 3 s, and not renewed any more", "max_hold"),
         ("its holder ended without releasing it", "other"),
         ("", "other"),
     ],

@@ -106,8 +106,7 @@ class BaseLock(Core):
     @property
     def group(self) -> str:
         """The group of locks in whose figures this one counts; "" without one, "(others)" if there were too many."""
-        figures, groups = self._hold.figures, self._shared.policy.groups
-        return next((name for name, its in list(groups.by_name.items()) if its is figures), "")
+        return self._shared.policy.groups.name_of(self._hold.figures)
 
     @property
     def ttl(self) -> float:
@@ -299,7 +298,7 @@ class BaseLock(Core):
         """Return the error that ``with`` raises if the lock was not won in time."""
         waited = self._timeout or 0.0
         holder, mine = self._local_holder()
-        retry_after = self._retry_after(holder)
+        retry_after = max(self._shared.policy.retry.longest, 0 if holder is None else holder.ttl_left)
         if mine:
             who = "this thread holds it itself, through another lock object: use client.rlock() for that"
         elif holder is not None:
@@ -315,11 +314,6 @@ class BaseLock(Core):
             holder=holder,
             retry_after=retry_after,
         )
-
-    def _retry_after(self, holder: Holder | None) -> float:
-        """Return the seconds after which another call may succeed; `holder` is of this client, or None."""
-        longest: float = self._shared.policy.retry.longest
-        return longest if holder is None else max(holder.ttl_left, longest)
 
     def _local_holder(self) -> tuple[Holder | None, bool]:
         """Return the holder if it is another lock object of this client, and whether it is of the same thread."""

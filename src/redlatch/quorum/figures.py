@@ -107,6 +107,10 @@ class Groups:
     def __init__(self) -> None:
         self.by_name: dict[str, Figures] = {"": Figures()}
 
+    def name_of(self, figures: Figures | None) -> str:
+        """Return the name of the group that has these figures; "" if none has."""
+        return next((name for name, its in list(self.by_name.items()) if its is figures), "")
+
     def named(self, name: str) -> Figures:
         """Return the figures of a group; they begin with its first lock."""
         figures = self.by_name.get(name)

@@ -7,7 +7,7 @@ RAN_OUT, FORGOTTEN, RELEASED, HELD_LONGEST, STALLED = (
     "its validity ran out",
     "a quorum has forgotten it",
     "released by close(release=True)",
-    "it was held for its max_hold",
+    "it was held for its max_hold of",
     "its process, or event loop, had not run for",
 )
 
@@ -25,10 +25,13 @@ _LABELS = {
     FORGOTTEN: "forgotten",
     KEY_GONE: "forgotten",
     KEPT_OUT: "forgotten",
-    RELEASED: "closed",
     HELD_LONGEST: "max_hold",
     STALLED: "heartbeat",
+    RELEASED: "closed",
 }
+
+# All labels, as metrics show them.
+LABELS = (*dict.fromkeys(_LABELS.values()), OTHER)
 
 
 def label_of(reason: str) -> str:

@@ -139,7 +139,7 @@ class Upkeep:
         # This is more than the drift of the last renewal.
         drift_ns = self.ttl_ms * MILLISECOND // 20
         if self.renews and self.max_hold_ns is not None and now_ns >= term.began_ns + self.max_hold_ns - drift_ns:
-            return f"{HELD_LONGEST} of {self.max_hold_ns / SECOND:g} s, and not renewed any more"
+            return f"{HELD_LONGEST} {self.max_hold_ns / SECOND:g} s, and not renewed any more"
         return RAN_OUT + ("" if term.failure is None else f"; its last renewal failed: {term.failure}")
 
 
