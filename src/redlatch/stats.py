@@ -136,9 +136,9 @@ class MasterStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats(LockStats):
-    """The figures of a client: of all its locks, of each group of locks, and of each master.
+    """The figures of a client: of each group of locks, of each master, and of all its locks as `LockStats` has them.
 
-    Attributes, besides those of `LockStats`:
+    Attributes:
         groups: the figures of the locks of each group, by the name that was given as ``group=``. Locks without a group
             are those of the group "".
         masters: in the order in which they were given; none before the client connects and after its end.
