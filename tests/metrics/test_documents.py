@@ -147,8 +147,9 @@ def test_an_alert_names_its_place(rule: dict[str, Any]) -> None:
 def rows() -> Iterator[list[str]]:
     """Yield the cells of the rows of the tables of all figures."""
     section = PAGE.partition("\n## All figures\n")[2].partition("\n### ")[0]
-    for line in re.findall(r"^\| `(.*) \|$", section, re.MULTILINE):
-        yield [cell.strip("` ") for cell in line.split(" | ")]
+    for figure, *texts in re.findall(r"^\| (`.*) \| (.*) \| (.*) \|$", section, re.MULTILINE):
+        *names, last = figure.split("<br>")
+        yield [name.strip("`") for name in (*names, *last.split(", "))] + texts
 
 
 def expected() -> Iterator[tuple[str, str, str, str]]:
