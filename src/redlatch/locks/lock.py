@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from .. import config, impl
-from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned
+from ..errors import ClientForked, LockBusy, LockError, LockLost, LockTimeout, NotOwned, Retryable
 from ..holder import Holder
 from ..quorum.claim import FREE, HELD
 from ..quorum.counting import figures_of
@@ -294,7 +294,7 @@ class BaseLock(Core):
             fence=counter if counter and self._hold.kind.numbers else None,
         )
 
-    def _not_won(self) -> LockError:
+    def _not_won(self) -> Retryable:
         """Return the error that ``with`` raises if the lock was not won in time."""
         waited = self._timeout or 0.0
         holder, mine = self._local_holder()

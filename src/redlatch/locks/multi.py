@@ -103,7 +103,7 @@ class BaseMultiLock:
 
     def _not_won(self) -> LockError:
         waited = self._timeout or 0.0
-        retry_after = max([lock._retry_after(lock._local_holder()[0]) for lock in self._locks])
+        retry_after = max([lock._not_won().retry_after for lock in self._locks])
         if not waited:
             return LockBusy(f"another holder has one of {self.names!r}", name=self.names[0], retry_after=retry_after)
         return LockTimeout(
