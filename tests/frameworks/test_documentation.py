@@ -148,15 +148,16 @@ import django
 django.setup()
 from django.test import Client, RequestFactory
 from redis.exceptions import LockError, LockNotOwnedError
-from redlatch import LockBusy, LockLost, LockTimeout, QuorumUnavailable
+from redlatch import ConfigurationError, LockBusy, LockLost, LockTimeout, QuorumUnavailable
 from shop.middleware import LockErrors
 
 answer = LockErrors(None).process_exception
 for error in (LockTimeout("x"), LockBusy("x"), LockError("x")):
-    assert answer(None, error).status_code == 423, error
-for error in (LockLost("x"), LockNotOwnedError("x"), QuorumUnavailable("x")):
-    assert answer(None, error).status_code == 503, error
-assert answer(None, KeyError()) is None
+    assert (answer(None, error).status_code, answer(None, error).headers["Retry-After"]) == (423, "1"), error
+unavailable = answer(None, QuorumUnavailable("x", retry_after=11.5))
+assert (unavailable.status_code, unavailable.headers["Retry-After"]) == (503, "12")
+for error in (LockLost("x"), LockNotOwnedError("x"), ConfigurationError("x"), KeyError()):
+    assert answer(None, error) is None, error
 """
 
 
