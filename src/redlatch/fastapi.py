@@ -219,7 +219,7 @@ def _detail_of(error: LockError) -> str:
         return "the lock was lost meanwhile"
     if isinstance(error, QuorumUnavailable):
         return "the lock service is not available"
-    return "locked by another request" if error.http_status == HELD else "too many requests wait for the lock"
+    return "too many requests wait for the lock" if error.http_status == 503 else "locked by another request"
 
 
 def _refusal(
