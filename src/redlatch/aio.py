@@ -270,10 +270,10 @@ class AsyncClient(BaseClient):
             uses transactions (WATCH, MULTI, EXEC), which take two round trips and need no right to scripts; it has
             plain, fenced and re-entrant locks only. "auto" uses transactions on those masters that refuse scripts, and
             scripts on the others. Default "auto".
-        heartbeat: ends the renewal of held locks after this client could not run for so long, in seconds: the process
-            was stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This
-            matters for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`.
-            Default: no limit.
+        heartbeat: ends the renewal of held locks after this client could not run for that many seconds: the process was
+            stopped, an extension kept the GIL, or a call blocked the event loop. Then the locks run out. This matters
+            for locks with a longer ttl only, and a deadlock of your own code goes unnoticed: see `max_hold`. At least
+            0.001. Default: no limit.
 
     Raises:
         ConfigurationError, TypeError: an argument is invalid; the message names it.

@@ -125,7 +125,7 @@ def outage_ns_of(patience: object) -> int:
 
 
 def heartbeat_of(heartbeat: object) -> float:
-    """Return after how many seconds without a heartbeat the renewal of locks ends; 0.0 is never.
+    """Return for how many seconds a client may not run before the renewal of its locks ends; 0.0 sets no limit.
 
     Raises:
         TypeError: `heartbeat` is not a number.

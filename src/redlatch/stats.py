@@ -64,9 +64,9 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class LockStats:
-    """The figures of locks. Those that are not said to be of now count since the client was made.
+    """The figures of locks. All but `held` and `waiting` count since the client was made.
 
-    A lock that waits, wins, is renewed and is released by an `rlock` counts once, however often it was entered.
+    An `rlock` counts once, however often its thread or task has acquired it before the last release.
 
     Attributes:
         acquired: how many acquires have won their lock.

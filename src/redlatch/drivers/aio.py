@@ -553,7 +553,8 @@ class Driver(Session):
         for index, key in changed:
             alarmed = self.queues.watches.changed(index, key) or alarmed
         if alarmed:
-            self._attend_at(self._clock.now())  # a held lock may be lost
+            # A held lock may be lost.
+            self._attend_at(self._clock.now())
         while fleet.fallen:
             link, sock = fleet.fallen.pop()
             self.queues.watches.notify_all()
@@ -745,7 +746,8 @@ class Driver(Session):
                 if self._connections.arrive(*self._arrivals[0]):
                     self._attend_at(self._clock.now())
                 if self.queues.watches.connected(self._fleet):
-                    self._attend_at(self._clock.now())  # the keys of held locks are not tracked on a new connection
+                    # The keys of held locks are not tracked on a new connection.
+                    self._attend_at(self._clock.now())
                 for link in self._fleet.links:
                     if link.up:
                         self._listen(link.index)

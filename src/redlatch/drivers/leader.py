@@ -214,7 +214,8 @@ class Leader:
             if self._connections.arrive(*self._arrivals[0]):
                 self._background.attend_soon()
             if self._queues.watches.connected(fleet):
-                self._background.attend_soon()  # the keys of held locks are not tracked on a new connection
+                # The keys of held locks are not tracked on a new connection.
+                self._background.attend_soon()
             self._watchers.notify()
             self._arrivals.popleft()
         if self._standing.undialled:
@@ -250,7 +251,7 @@ class Leader:
         while fleet.changed:
             index, key = fleet.changed[-1]
             if self._queues.watches.changed(index, key):
-                self._background.attend_soon()  # a held lock may be lost
+                self._background.attend_soon()
             fleet.changed.pop()
         if self._queues.called:
             self.wake_called()

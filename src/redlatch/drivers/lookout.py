@@ -73,7 +73,8 @@ class Lookout:
         if driver is not None:
             try:
                 driver.read_late_replies()
-            except BaseException:  # also SystemExit, which an `on_lost` may raise
+            # An `on_lost` may raise SystemExit.
+            except BaseException:
                 logger.exception("reading what the masters push failed; the next try comes in %s s", REST)
 
     def _sockets(self) -> list[int]:

@@ -24,7 +24,6 @@ logger = logging.getLogger("redlatch")
 # Makes the steps that extend many holds, each to a ttl in ms if it has a token, and puts errors into a dict by place.
 Extending = Callable[[Policy, list[tuple[Hold, int, bytes]], dict[int, LockError]], Steps]
 
-
 # Makes the steps that ask about the keys of many leases.
 Asking = Callable[[Policy, list[Term]], Steps]
 

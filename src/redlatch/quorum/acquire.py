@@ -191,7 +191,8 @@ class Acquiring:
         # Also behind the generator: an interrupt before its first line, and it ends nothing.
         if self._ballot is not None and self._rest is not ENDED:
             self._kind.end_watch(self._queues, self._hold.key)
-        if self._attempt is None:  # the client was connecting
+        if self._attempt is None:
+            # The client was connecting.
             self._attempt = new_attempt(self._policy, self._queues, self._hold, self._ttl_ms, self._until_ns, 0)
         self._attempt.count_break()
 

@@ -1,7 +1,7 @@
 """The figures of a running client: what becomes of acquires and of held locks.
 
-They are plain integers that are always counted, and nothing is called. `Client.stats` reads them. In a build of Python
-without the GIL, two threads that count at once may count once.
+They are plain integers. Each client counts them, whether or not anybody reads them, and `Client.stats` reads them. In a
+build of Python without the GIL, two threads that count at once may count once.
 
 Compiled as `redlatch._c.quorum.figures`, too (see `redlatch._c`).
 """
@@ -12,15 +12,15 @@ from redlatch.stats import LockStats
 
 from ..votes.durations import Durations
 
-# With more groups than this, the locks of all further ones count as those of OTHERS: who gives the names of locks as
-# groups must not fill the memory.
+# With more groups than this, the locks of all further ones count as those of OTHERS: a program that gives the names of
+# its locks as groups must not fill the memory.
 MOST_GROUPS, OTHERS = 100, "(others)"
 
 
 class Figures:
     """The figures of one group of locks.
 
-    Attributes: as for `redlatch.stats.LockStats`. The three last ones count durations.
+    Attributes: as for `redlatch.stats.LockStats`. The last three count durations.
     """
 
     __slots__ = (

@@ -2,7 +2,7 @@
 
 Only locks whose user asked for the report of a loss are watched (`Upkeep.asked`). A question asks every master whether
 the key still has the token of the lease, and has the master push the next change of the key. The answers decide, never
-a push: another client may have touched the key only. The lock is lost if so many masters do not have the token that a
+a push: another client may only have touched the key. The lock is lost if so many masters do not have the token that a
 quorum is impossible.
 
 A server forgets that it tracks a key as soon as anybody changes the key. It pushes nothing for changes on our own
@@ -56,7 +56,7 @@ class KeyWatch:
         pushed: the masters that have pushed a change since the last question began, as a bit mask.
     """
 
-    __slots__ = ("_longest_ns", "_pause_ns", "_pushed", "_rest_ns", "alarmed", "asking", "ballot", "due_ns", "pushed")
+    __slots__ = ("_by_push", "_longest_ns", "_pause_ns", "_rest_ns", "alarmed", "asking", "ballot", "due_ns", "pushed")
 
     def __init__(self, ttl_ms: int, due_ns: int) -> None:
         self.due_ns = due_ns
@@ -68,7 +68,7 @@ class KeyWatch:
         # No question is due before this time.
         self._rest_ns = 0
         # Whether a push has caused the next question.
-        self._pushed = False
+        self._by_push = False
 
     def ask_by(self, due_ns: int) -> None:
         """Have a question asked at this time at the latest, but not in a pause."""
@@ -85,8 +85,8 @@ class KeyWatch:
         """Note that a question begins, which `ask` sends."""
         self.asking = True
         self.due_ns = UNBOUNDED
-        if self._pushed:
-            self._pushed = False
+        if self._by_push:
+            self._by_push = False
             self._rest_ns = now_ns + self._pause_ns
             self._pause_ns = min(2 * self._pause_ns, self._longest_ns)
         elif self._rest_ns <= now_ns:
@@ -123,7 +123,7 @@ class KeyWatch:
     def alarm(self, now_ns: int) -> None:
         """Have a question asked because of pushes, at once or after the pause that follows the last such question."""
         self.alarmed = False
-        self._pushed = True
+        self._by_push = True
         self.ask_by(now_ns)
 
 

@@ -183,7 +183,8 @@ class UpkeepSchedule:
             if term.upkeep.asked and term.live():
                 if term.watch is None:
                     self.keys.begin(term, now_ns)
-                else:  # an extension may have ended the tracking of the key
+                else:
+                    # An extension may have ended the tracking of the key.
                     term.watch.ask_by(now_ns + FIRST_NS)
             # The verification of a lease in doubt stays due.
             renew_ns = min(term.usual_ns(), term.renew_ns) if term.doubted else term.usual_ns()
