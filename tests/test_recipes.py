@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import groups
 from support.faces import PATIENCE, ask, await_true, in_thread
 from support.forked import in_child
+from support.groups import free_ports
 
 from redlatch import Client, ClientForked, impl
 
@@ -52,30 +54,8 @@ def write(tmp_path: Path, three: list[str]) -> Write:
     return write
 
 
-@contextlib.contextmanager
-def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a process group of its own, and kill the group at the end."""
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def port_of_server() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+# Runs Python in a folder, and collects what it prints.
+started = partial(groups.started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def listens(port: int) -> bool:
@@ -117,7 +97,7 @@ def test_a_worker_that_is_told_to_stop(three: list[str], write: Write) -> None:
 def test_gunicorn(three: list[str], write: Write, worker: str) -> None:
     pytest.importorskip("gunicorn")
     write("app.py")
-    config, port = write("gunicorn.conf.py"), port_of_server()
+    config, port = write("gunicorn.conf.py"), free_ports(1)[0]
     config.write_text(config.read_text().replace('worker_class = "gthread"', f'worker_class = "{worker}"'))
     with started(config.parent, "-m", "gunicorn", "app:application", "-b", f"127.0.0.1:{port}") as process:
         await_true(lambda: listens(port))
@@ -136,7 +116,7 @@ def test_uvicorn_with_two_workers(three: list[str], write: Write) -> None:
     pytest.importorskip("uvicorn")
     pytest.importorskip("fastapi")
     command = ["-m", "uvicorn", "main:app", "--workers", "2", "--timeout-graceful-shutdown", "20"]
-    with started(write("main.py").parent, *command, "--port", str(port_of_server())) as process:
+    with started(write("main.py").parent, *command, "--port", str(free_ports(1)[0])) as process:
         await_true(lambda: is_held(three, "leader"))
         assert_free_after_sigterm(process, three, "leader")
         assert process.wait(PATIENCE) in (0, -signal.SIGTERM)

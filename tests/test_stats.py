@@ -187,7 +187,7 @@ def test_a_closed_client_keeps_its_figures(connect: Face, three: list[str], name
 # --- histograms ------------------------------------------------------------------------------------------
 
 
-def test_an_empty_histogram() -> None:
+def test_an_empty_histogram_has_only_zeros() -> None:
     empty = Histogram()
     assert (empty.count, empty.mean, empty.quantile(0.99)) == (0, 0.0, 0.0)
     assert empty.as_dict() == {"count": 0, "sum": 0.0, "buckets": {}}

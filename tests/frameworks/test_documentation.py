@@ -7,7 +7,6 @@ import importlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import types
@@ -20,6 +19,7 @@ import pytest
 from dramatiq import Worker
 from fastapi import FastAPI
 from support.faces import PATIENCE, await_true
+from support.groups import free_ports, started
 from test_docs import FENCE, ROOT, with_masters
 
 from redlatch import Client, ClientClosed
@@ -189,27 +189,6 @@ urlpatterns.append(path("hang", hang))
 """
 
 
-@contextlib.contextmanager
-def gunicorn(project: Project, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the project's application in gunicorn, and kill its processes at the end."""
-    command = ("-m", "gunicorn", "-c", "gunicorn.conf.py", "-b", f"127.0.0.1:{port}", "wsgi:application")
-    with open(project.folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=project.folder,
-            env=project.environment(),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE)
-
-
 def test_gunicorn_frees_the_lock_of_a_request_that_does_not_end(project: Project, three: list[str]) -> None:
     project.write("django.md")
     config = project.folder / "gunicorn.conf.py"
@@ -217,10 +196,13 @@ def test_gunicorn_frees_the_lock_of_a_request_that_does_not_end(project: Project
     assert "time.sleep(20)" in text
     config.write_text(text.replace("time.sleep(20)", "time.sleep(0.1)"))
     (project.folder / "wsgi.py").write_text(NEVER_ENDS)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with gunicorn(project, port) as process, Client(three, prefix="shop:") as client:
+    [port] = free_ports(1)
+    command = ("-m", "gunicorn", "-c", "gunicorn.conf.py", "-b", f"127.0.0.1:{port}", "wsgi:application")
+    with (
+        open(project.folder / "log", "wb") as log,
+        started(project.folder, *command, env=project.environment(), stdout=log, stderr=log) as process,
+        Client(three, prefix="shop:") as client,
+    ):
         await_true(lambda: b"Booting worker" in (project.folder / "log").read_bytes())
         asking = subprocess.Popen(
             [sys.executable, "-c", f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/hang')"],

@@ -69,14 +69,14 @@ def test_an_acquire_of_a_task_has_a_span(three: list[str], name: str, spans: Spa
     assert span.attributes == {"redlatch.lock.group": "sku", "redlatch.lock.outcome": "acquired"}
 
 
-def test_a_lock_without_a_group(client: Client, name: str, spans: Spans) -> None:
+def test_the_span_of_a_lock_without_a_group_names_none(client: Client, name: str, spans: Spans) -> None:
     with traced(client.lock(name), tracer_provider=spans.provider):
         pass
     assert (spans.only().name, spans.only().attributes) == ("acquire", {"redlatch.lock.outcome": "acquired"})
 
 
 @pytest.mark.parametrize(("timeout", "error", "outcome"), [(0.01, LockTimeout, "timeout"), (0, LockBusy, "busy")])
-def test_a_lock_that_another_holder_has(
+def test_a_lock_of_another_holder_fails_the_span_without_its_name(
     client: Client, name: str, spans: Spans, timeout: float, error: type[Exception], outcome: str
 ) -> None:
     with client.lock(name), pytest.raises(error):
@@ -93,7 +93,7 @@ def test_a_lock_that_another_holder_has(
     assert name not in span.to_json()
 
 
-def test_missing_masters(closed_ports: Any, spans: Spans) -> None:
+def test_missing_masters_fail_the_span(closed_ports: Any, spans: Spans) -> None:
     with Client(closed_ports(1), attempt_timeout=0.05) as client, pytest.raises(QuorumUnavailable):
         with traced(client.lock("x", timeout=0.1), tracer_provider=spans.provider):
             pass
@@ -101,7 +101,7 @@ def test_missing_masters(closed_ports: Any, spans: Spans) -> None:
     assert span.attributes == {"redlatch.lock.outcome": "unavailable", "error.type": "QuorumUnavailable"}
 
 
-def test_a_client_that_is_closed(three: list[str], spans: Spans) -> None:
+def test_a_closed_client_cancels_the_span(three: list[str], spans: Spans) -> None:
     client = Client(three)
     client.close()
     with pytest.raises(ClientClosed), traced(client.lock("x"), tracer_provider=spans.provider):
@@ -116,7 +116,7 @@ def test_a_misuse_is_no_outcome(client: Client, name: str, spans: Spans) -> None
     assert spans.only().attributes == {"error.type": "AlreadyHeld"}
 
 
-def test_a_task_that_is_cancelled(three: list[str], name: str, spans: Spans) -> None:
+def test_a_cancelled_task_cancels_the_span(three: list[str], name: str, spans: Spans) -> None:
     async def run() -> None:
         async with AsyncClient(three) as client, client.lock(name):
 

@@ -45,7 +45,7 @@ def test_a_lock_of_another_holder_is_busy_or_costs_the_timeout(play: Play, give_
     assert figures(play).acquire_time.count == 0
 
 
-def test_an_acquire_without_a_quorum(play: Play) -> None:
+def test_an_acquire_without_a_quorum_counts_as_unavailable(play: Play) -> None:
     with pytest.raises(QuorumUnavailable):
         play.acquire("!!!", "!!!", give_up_ns=BEGINNING + SECOND)
     assert ends(play) == {"unavailable": 1}
@@ -53,7 +53,7 @@ def test_an_acquire_without_a_quorum(play: Play) -> None:
 
 @pytest.mark.parametrize("way", INTERRUPTIONS)
 @pytest.mark.parametrize("begun", [True, False])
-def test_an_acquire_that_something_else_ends(play: Play, way: str, begun: bool) -> None:
+def test_an_acquire_that_something_else_ends_counts_as_cancelled(play: Play, way: str, begun: bool) -> None:
     play.hold.claim(play.ticket)
     steps = play.acquire_module.acquire(play.policy, play.queues, play.hold, TTL_MS, None)
     if begun:
@@ -115,7 +115,7 @@ def test_a_loss_that_an_extension_has_found_is_not_counted_by_the_release(held: 
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_release_that_nobody_waits_for(held: Play, late: bool) -> None:
+def test_a_release_that_nobody_waits_for_is_counted(held: Play, late: bool) -> None:
     held.now += VALIDITY if late else 0
     steps = held.releasing_nowait(held.policy, held.queues, held.hold, None)
     if late:
@@ -190,7 +190,7 @@ def test_a_batch_that_is_interrupted_has_won_nothing(play: Play, begun: bool) ->
     assert ends(play) == {"cancelled": 2}
 
 
-def test_a_batch_without_a_quorum(play: Play) -> None:
+def test_a_batch_without_a_quorum_counts_each_lock_as_unavailable(play: Play) -> None:
     steps = play.batch.acquire_many(play.policy, play.queues, batch_of(play, 2), play.ticket, TTL_MS)
     with pytest.raises(QuorumUnavailable):
         play.run(steps, "yyy", "!!!", "!!!")
