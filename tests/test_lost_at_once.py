@@ -58,6 +58,14 @@ def told() -> Told:
     return Told()
 
 
+def watched(connect: Face, before: list[Proxy], name: str, told: Told, **options: Any) -> Any:
+    """Acquire a lock through proxies, and return it as soon as its key is watched."""
+    lock = connect([proxy.url for proxy in before], **options).lock(name, ttl=LONG, on_lost=told)
+    assert lock.acquire()
+    await_watch(before, name)
+    return lock
+
+
 # --- keys that are gone ---------------------------------------------------------------------------------------
 
 
@@ -110,9 +118,7 @@ def test_a_lock_is_not_lost_whose_key_a_minority_deletes(
     connect: Face, urls: list[str], proxies: Proxies, name: str, told: Told
 ) -> None:
     before = proxies(urls)
-    lock = connect([proxy.url for proxy in before]).lock(name, ttl=LONG, on_lost=told)
-    assert lock.acquire()
-    await_watch(before, name)
+    lock = watched(connect, before, name, told)
     delete(urls[:2], name)
     await_true(lambda: sum(len(proxy.pushes) for proxy in before) == 2)
     # A quorum has the key, so no question follows. The next deletion makes a quorum impossible.
@@ -127,9 +133,7 @@ def test_keys_that_other_clients_only_touch_cost_questions_and_no_lock(
     connect: Face, three: list[str], proxies: Proxies, name: str, told: Told
 ) -> None:
     before = proxies(three)
-    lock = connect([proxy.url for proxy in before]).lock(name, ttl=LONG, on_lost=told)
-    assert lock.acquire()
-    await_watch(before, name)
+    lock = watched(connect, before, name, told)
     masters = [ask(url) for url in three]
     for _ in range(300):
         for master in masters:
@@ -170,9 +174,7 @@ def test_a_flush_of_another_database_is_no_loss(
 ) -> None:
     urls = fleet().urls
     before = proxies(urls)
-    lock = connect([proxy.url for proxy in before], guard=None).lock(name, ttl=LONG, on_lost=told)
-    assert lock.acquire()
-    await_watch(before, name)
+    lock = watched(connect, before, name, told, guard=None)
     for url in urls:
         with redis.Redis.from_url(url, db=1) as master:
             master.flushdb()
@@ -331,14 +333,13 @@ def test_a_key_is_watched_again_on_new_connections(
     connect: Face, three: list[str], proxies: Proxies, name: str, told: Told
 ) -> None:
     before = proxies(three)
-    lock = connect([proxy.url for proxy in before]).lock(name, ttl=LONG, on_lost=told)
-    assert lock.acquire()
-    await_watch(before, name)
+    lock = watched(connect, before, name, told)
     for proxy in before:
         proxy.cut()
         await_watch(before, name, questions(before[0], name) + 1)
     await_watch(before, name, 4)
     assert not told.reasons
+    assert lock.owned()
     delete(three, name)
     await_true(lambda: told.reasons == [KEY_GONE])
 
