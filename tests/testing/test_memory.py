@@ -130,6 +130,21 @@ def test_a_loss_is_learnt_at_once_by_a_lock_that_asks_for_it(both: Both, renewed
     both.run(scenario())
 
 
+def test_the_loss_of_a_write_lock_is_learnt_at_once(both: Both) -> None:
+    """Its own key is the second one of its script."""
+
+    async def scenario() -> None:
+        client, lost = both.memory(), []
+        lock = client.rw_lock("a", ttl=9, on_lost=lambda lock, why: lost.append(why)).write()
+        await done(lock.acquire())
+        await done(client.advance(1))
+        client.lose(lock)
+        await done(client.advance(0.01))
+        assert lost == [KEY_GONE]
+
+    both.run(scenario())
+
+
 @pytest.mark.parametrize("renewed", [True, False])
 def test_a_loss_is_learnt_by_the_next_renewal_or_at_the_deadline(both: Both, renewed: bool) -> None:
     async def scenario() -> None:

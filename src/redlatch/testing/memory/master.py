@@ -196,11 +196,14 @@ class MemoryMaster(Master):
         reply = self.keys.execute(words)
         self._asking = None
         # Only after the command: it may have found the key expired.
-        # A script that a client has noted only reads its key.
+        read: list[bytes] = []
         if caching and name in READS:
-            self._tracked.setdefault(words[1], {})[line] = None
-        elif caching and name == b"evalsha":
-            self._tracked.setdefault(words[3], {})[line] = None
+            read = words[1:2]
+        elif caching and name in (b"eval", b"evalsha"):
+            # A script that a client has noted only reads its keys.
+            read = words[3 : 3 + int(words[2])]
+        for key in read:
+            self._tracked.setdefault(key, {})[line] = None
         return encode(reply)
 
     def perform(self, payload: bytes) -> None:
