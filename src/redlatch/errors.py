@@ -20,8 +20,7 @@
         │   └── MasterQuarantined       it may have forgotten locks, or its clock is wrong; it is kept out for a while
         └── ConfigurationError          an argument cannot work                            (a ValueError, as all are)
 
-A caller may repeat a call that raised a `Retryable`. No other error ends by waiting. docs/reference.md has a table with
-the HTTP status of each error.
+A caller may repeat a call that raised a `Retryable`. docs/reference.md has a table with the HTTP status of each error.
 
 No error contains a token, a password or the user info of a URL. Errors repeat only those words of a server's text that
 are known not to be secrets (`votes.said`); "..." replaces all other words.
@@ -69,7 +68,7 @@ class LockError(redis.exceptions.LockError):
 
     @property
     def http_headers(self) -> dict[str, str]:
-        """The headers of that answer: Retry-After in whole seconds if the error is `Retryable`, else none."""
+        """The headers of the answer to an HTTP request: Retry-After in whole seconds for a `Retryable`, else none."""
         return {}
 
     def __str__(self) -> str:
@@ -94,7 +93,7 @@ def _rebuild(kind: type[LockError], args: tuple[str, ...], state: dict[str, obje
 
 
 class Retryable(LockError):
-    """The call may succeed if it is made again later. Catch this class to retry; all other errors stay.
+    """The call may succeed if it is made again later. Catch this class to retry: no other error ends by waiting.
 
     Put only the acquire into the ``try``. At the end of a ``with`` a `QuorumUnavailable` means that the body has run.
 
@@ -102,8 +101,9 @@ class Retryable(LockError):
         retry_after: the seconds after which another call may succeed, as far as the client knows; always above 0.
             If this client has the lock itself, the time that is left of its lease. If its queue is full, the time that
             those before this call need. If masters fail, the time after which a quorum may vote: what is left for those
-            that are kept out, and 1 s for others, because the client connects again within that time. In all other
-            cases only other processes know, and this is the longest pause of the client's `retry`.
+            that are kept out, and 1 s for others, because the client connects again within that time. Errors of
+            `connect` and of `redlatch.celery` have 1 s. In all other cases only other processes know, and this is the
+            longest pause of the client's `retry`.
     """
 
     def __init__(self, message: str = "", *, retry_after: float = RETRY_AFTER, **named: Any) -> None:

@@ -10,9 +10,9 @@ from redlatch import LockLost, LockStats, QuorumUnavailable
 from .plan import Action
 from .world import World
 
-# What becomes of a lock is told by its release. A task does not hear all of it if it is cancelled, does not wait,
-# releases many at once, or leaves the report of a failed renewal to the log. One that enters an rlock again may hear of
-# a mere doubt.
+# A task learns of every loss of its lock from the release. It misses some if it is cancelled, does not wait, releases
+# many at once, or leaves the report of a failed renewal to the log. If it enters an rlock again, a doubt may look like
+# a loss.
 TOLD, UNTOLD = "told", "untold"
 
 
@@ -29,7 +29,7 @@ class Recount:
     def __init__(self, world: World) -> None:
         self._world = world
         self._counts: dict[tuple[int, str], Counter[str]] = {}
-        # The locks that were lost: their tasks were told, perhaps more than once.
+        # The locks whose losses were reported to their tasks, perhaps more than once.
         self._lost: dict[tuple[int, str], list[Any]] = {}
 
     def ended(self, client: int, action: Action, won: int, refused: int) -> None:
@@ -44,7 +44,7 @@ class Recount:
         self._of(client, action)[what] += number
 
     def lost(self, client: int, action: Action, lock: Any) -> None:
-        """Note that a task was told that it has lost its lock."""
+        """Note the report of a loss to a task."""
         lost = self._lost.setdefault((client, group_of(action)), [])
         if not any([lock is other for other in lost]):
             lost.append(lock)
