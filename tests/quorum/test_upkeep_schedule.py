@@ -314,6 +314,22 @@ def test_a_lease_is_watched_only_if_its_user_asked(play: Play) -> None:
     assert play.schedule.keys.take_due() == [play.term]
 
 
+def test_the_schedule_rests_while_a_question_is_under_way(play: Play) -> None:
+    play.upkeep.asked = True
+    play.schedule.add(play.term)
+    play.schedule.due(NOW)
+    watch = play.term.watch
+    assert watch is not None
+    watch.begin(NOW)
+    # A new connection, or an extension, asks for another question.
+    watch.ask_by(NOW)
+    play.schedule.add(play.term)
+    play.schedule.due(NOW + 1)
+    assert play.schedule.next_ns(NOW + 1) > NOW + 1
+    play.schedule.keys.conclude([play.term])
+    assert play.schedule.next_ns(NOW + 2) <= NOW + 2
+
+
 def test_a_question_follows_a_renewal_and_an_extension(play: Play) -> None:
     play.upkeep.asked = True
     renewed = play.begin_renewal()

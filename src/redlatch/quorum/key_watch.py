@@ -74,6 +74,10 @@ class KeyWatch:
         """Have a question asked at this time at the latest, but not in a pause."""
         self.due_ns = min(self.due_ns, max(due_ns, self._rest_ns))
 
+    def look_ns(self) -> int:
+        """Return when to look again; not before the end of a question that is under way, which plans that anew."""
+        return UNBOUNDED if self.asking else self.due_ns
+
     def is_due(self, now_ns: int) -> bool:
         """Return whether to ask now. If the question never begins, after an interrupt, it is due again later."""
         if self.asking or self.due_ns > now_ns:

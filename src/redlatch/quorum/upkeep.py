@@ -224,7 +224,7 @@ class Term:
         self.renew_ns = renew_ns
         deadline_ns = self.hold.deadline_ns
         due_ns = min(renew_ns, deadline_ns) if self.renews or self.doubted else deadline_ns
-        self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.due_ns)
+        self.due_ns = due_ns if self.watch is None else min(due_ns, self.watch.look_ns())
 
     def lose(self, reason: str, now_ns: int) -> None:
         """End the lease, because a quorum does not have it any more; the schedule then finds that it is over."""
