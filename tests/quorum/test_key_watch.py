@@ -36,11 +36,14 @@ class Term:
         self.hold = SimpleNamespace(key=key, kind=kind)
         self.upkeep = SimpleNamespace(ttl_ms=TTL_MS)
         self.watch: Any = None
-        self.held = True
+        self.held = self.lock_exists = True
         self.lost: list[str] = []
 
     def live(self) -> bool:
         return self.held
+
+    def cared_for(self) -> bool:
+        return self.held and self.lock_exists
 
     def lose(self, reason: str, now_ns: int) -> None:
         self.lost.append(reason)
@@ -272,6 +275,15 @@ def test_leases_that_have_ended_are_forgotten(keys: KeyWatches) -> None:
         keys.begin(term, NOW)
         term.held = term is again[-1]
     assert keys._by_key[b"key"] == (again[-1],)
+
+
+def test_leases_whose_lock_was_collected_are_forgotten(keys: KeyWatches) -> None:
+    for number in range(10 * SLACK):
+        term = Term(b"%d" % number)
+        keys.begin(term, NOW)
+        term.lock_exists = False
+    assert not keys.watching()
+    assert len(keys._by_key) <= SLACK + 1
 
 
 # --- leases that cannot be verified ---------------------------------------------------------------------------

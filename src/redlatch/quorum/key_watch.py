@@ -162,7 +162,7 @@ class KeyWatches:
         """Note that master `index` has pushed a change of a key, or of all keys; return whether to attend at once."""
         for watched in [key] if key is not None else list(self._by_key):
             for term in self._by_key.get(watched, ()):
-                if term.live() and term.watch.change(index) and not term.watch.alarmed:
+                if term.cared_for() and term.watch.change(index) and not term.watch.alarmed:
                     term.watch.alarmed = True
                     self._alarmed.append(term)
         return bool(self._alarmed)
@@ -186,17 +186,17 @@ class KeyWatches:
         self._watches.held = self
         if len(self._by_key) > self._most:
             for other, terms in list(self._by_key.items()):
-                if not any([one.live() for one in terms]):
+                if not any([one.cared_for() for one in terms]):
                     del self._by_key[other]
             self._most = SLACK + 2 * len(self._by_key)
         watch = KeyWatch(term.upkeep.ttl_ms, now_ns + FIRST_NS)
         # First: `changed` finds the watch of each lease in the table.
         term.watch = watch
-        self._by_key[key] = (*[other for other in self._by_key.get(key, ()) if other.live()], term)
+        self._by_key[key] = (*[other for other in self._by_key.get(key, ()) if other.cared_for()], term)
 
     def watching(self) -> bool:
         """Return whether any key is watched. Any thread may call this."""
-        return any(term.live() for terms in list(self._by_key.values()) for term in terms)
+        return any(term.cared_for() for terms in list(self._by_key.values()) for term in terms)
 
     def plan(self, term: Any, now_ns: int) -> None:
         """Ask about the key of a lease with the next questions if that is due."""

@@ -266,6 +266,10 @@ class Term:
         mine = self.upkeep.term is self and self.token is self.hold.token
         return mine and self.reason is None and self.hold.state == HELD
 
+    def cared_for(self) -> bool:
+        """Return whether the lease is live, and its lock object exists; nobody can release or renew a collected one."""
+        return self.live() and self.upkeep.lock() is not None
+
     def over(self, now_ns: int) -> bool:
         """Return whether the lease is lost: its deadline has passed, and no release of it has begun."""
         # The lease is read once, because another thread may release the lock or replace the lease meanwhile.

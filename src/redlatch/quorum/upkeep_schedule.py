@@ -103,7 +103,7 @@ class UpkeepSchedule:
     def settled(self) -> bool:
         """Return whether no lock is cared for any more: each was released, or its loss is noted. For any thread."""
         terms = [*list(self._fresh), *list(self._taken), *[entry[2] for entry in list(self._heap)]]
-        return not any([term.live() and term.upkeep.lock() is not None for term in terms])
+        return not any([term.cared_for() for term in terms])
 
     def due(self, now_ns: int) -> list[Term]:
         """Process the due entries: return the terms to renew now, and add the locks that were lost to `lost`."""
