@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.faces import PATIENCE, Face, at_once, await_true
+from support.forked import in_child
 
 from metrics.crew import Told, samples, value
 from redlatch import Client, ConfigurationError, LockTimeout, impl
@@ -351,6 +353,29 @@ def test_an_export_that_ends_in_the_middle_of_a_scrape_counts_once(registry: Col
     closing.close = exports[other].close
     for _ in range(2):
         assert value(registry, "redlatch_acquire_total", group="sku", outcome="acquired") == 3
+
+
+class Slow(Told):
+    """Takes so long to say its figures that a fork surely comes meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(sku=LockStats(acquired=1))
+        self.begun = threading.Event()
+
+    def stats(self) -> Stats:
+        self.begun.set()
+        time.sleep(0.05)
+        return super().stats()
+
+
+def test_a_child_that_is_forked_in_the_middle_of_a_scrape_can_be_scraped(registry: CollectorRegistry) -> None:
+    client = Slow()
+    with prometheus(client, registry=registry):
+        scrape = threading.Thread(target=generate_latest, args=(registry,))
+        scrape.start()
+        assert client.begun.wait(PATIENCE)
+        in_child(lambda: generate_latest(registry))
+        scrape.join()
 
 
 def test_an_error_of_the_body_ends_the_export(three: list[str], name: str, registry: CollectorRegistry) -> None:
