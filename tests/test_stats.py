@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.faces import PATIENCE, Face, ask, await_true
+from support.forked import in_child
 
 from redlatch import Histogram, LockLost, QuorumUnavailable
 from redlatch.stats import BUCKETS
@@ -34,6 +35,18 @@ def test_every_end_of_an_acquire_is_counted(connect: Face, three: list[str], nam
     assert (stats.held, stats.waiting, stats.unavailable, stats.cancelled) == (1, 0, 0, 0)
     assert 0 < stats.acquire_time.sum < PATIENCE
     assert other.stats().hold_time.count == 1
+
+
+def test_a_forked_child_holds_no_locks(connect: Face, three: list[str], name: str) -> None:
+    client = connect(three)
+    assert client.lock(name, ttl=LONG, group="orders").acquire()
+
+    def look() -> None:
+        stats = client.stats()
+        assert (stats.held, stats.groups["orders"].held, stats.acquired) == (0, 0, 1)
+
+    in_child(look)
+    assert client.stats().held == 1
 
 
 def test_groups_have_their_own_figures_and_their_sum_is_that_of_the_client(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 # The number of buckets of a histogram. The last one has everything above 2**38 us, which are three days.
@@ -146,6 +146,12 @@ class Stats(LockStats):
 
     groups: Mapping[str, LockStats] = field(default_factory=dict)
     masters: tuple[MasterStats, ...] = ()
+
+
+def without_the_present(stats: Stats) -> Stats:
+    """Return the figures that a forked child has of its parent's client: none of the locks and acquires is its own."""
+    groups = {name: replace(figures, held=0, waiting=0) for name, figures in stats.groups.items()}
+    return replace(stats, held=0, waiting=0, groups=groups)
 
 
 def sum_of(all_of_them: list[LockStats]) -> dict[str, Any]:

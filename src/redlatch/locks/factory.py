@@ -22,7 +22,7 @@ from ..masters.master import Master
 from ..quorum.hold import Hold
 from ..quorum.policy import Handoff, Policy, Retry
 from ..quorum.upkeep import Upkeep
-from ..stats import Stats
+from ..stats import Stats, without_the_present
 from ..votes.key import prefix_of
 from ..votes.units import SECOND, UNBOUNDED
 from ..wire import connect
@@ -230,7 +230,7 @@ class BaseClient:
         They are counted in this process and begin when the client is made. `redlatch.metrics` exports them.
         """
         stats: Stats = self._driver.stats()
-        return stats
+        return without_the_present(stats) if self._driver.forked else stats
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: it cannot be copied or pickled; make one per process")
