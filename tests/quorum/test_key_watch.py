@@ -230,13 +230,25 @@ def test_all_keys_are_asked_about_after_a_new_connection(keys: KeyWatches, term:
     first, second = object(), object()
     assert keys.connected([first])
     keys.take_news(NOW)
+    assert term.watch.due_ns == NOW
     answered(keys, term, NOW, 1)
     assert not keys.connected([first])
     assert not keys.connected([])
     assert keys.take_news(NOW) == []
     assert keys.connected([first, second])
     assert keys.take_news(NOW) == [term]
-    assert term.watch.due_ns == NOW
+    assert term.watch.due_ns == NOW + PAUSE_NS
+
+
+def test_connections_that_break_all_the_time_cost_fewer_and_fewer_questions(keys: KeyWatches, term: Term) -> None:
+    now_ns, gaps = NOW, []
+    for _ in range(4):
+        assert keys.connected([object()])
+        assert keys.take_news(now_ns) == [term]
+        gaps.append(term.watch.due_ns - now_ns)
+        now_ns = term.watch.due_ns
+        answered(keys, term, now_ns, 3)
+    assert gaps == [0, PAUSE_NS, 2 * PAUSE_NS, 4 * PAUSE_NS]
 
 
 def test_nothing_is_asked_while_the_masters_push_nothing(keys: KeyWatches, term: Term) -> None:

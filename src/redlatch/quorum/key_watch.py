@@ -27,7 +27,8 @@ from redlatch.votes.units import MILLISECOND, SECOND, UNBOUNDED
 FIRST_NS = 50 * MILLISECOND
 
 # After a push that meant no loss, the next one is answered after this time. The time doubles with each such push, up to
-# a twelfth of the ttl. So changes of the key in quick succession cause at most four questions for each renewal.
+# a twelfth of the ttl. So changes of the key in quick succession cause at most four questions for each renewal. New
+# connections count as such pushes, because a master whose connection breaks all the time must not burden the others.
 PAUSE_NS = 50 * MILLISECOND
 PAUSES_IN_TTL = 12
 
@@ -67,7 +68,7 @@ class KeyWatch:
         self._pause_ns = PAUSE_NS
         # No question is due before this time.
         self._rest_ns = 0
-        # Whether a push has caused the next question.
+        # Whether a push or a new connection has caused the next question.
         self._by_push = False
 
     def ask_by(self, due_ns: int) -> None:
@@ -125,7 +126,10 @@ class KeyWatch:
         return False
 
     def alarm(self, now_ns: int) -> None:
-        """Have a question asked because of pushes, at once or after the pause that follows the last such question."""
+        """Have a question asked because of pushes or a new connection.
+
+        It comes at once, or after the pause that follows the last such question.
+        """
         self.alarmed = False
         self._by_push = True
         self.ask_by(now_ns)
@@ -229,8 +233,8 @@ class KeyWatches:
         if self._reconnected:
             self._reconnected = False
             again = [term for terms in list(self._by_key.values()) for term in terms]
-            for term in again:
-                term.watch.ask_by(now_ns)
+            for each in again:
+                each.watch.alarm(now_ns)
             news += again
         return news
 
