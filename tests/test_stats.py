@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.faces import PATIENCE, Face, ask, await_true
 from support.forked import in_child
 
-from redlatch import Histogram, LockLost, QuorumUnavailable
+from redlatch import ConfigurationError, Histogram, LockLost, QuorumUnavailable
 from redlatch.stats import BUCKETS
 from redlatch.testing import embedded
 
@@ -75,6 +75,11 @@ def test_a_group_has_the_name_of_a_str(connect: Face, three: list[str], name: st
     for make in (client.lock, client.fair_lock):
         with pytest.raises(TypeError, match="group: a str or None is needed, not int"):
             make(name, group=1)
+
+
+def test_a_group_has_a_name_that_can_be_exported(connect: Face, three: list[str], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"group: .* UTF-8"):
+        connect(three).lock(name, group="orders\udcff")
 
 
 def test_an_acquire_without_a_quorum_is_counted(connect: Face, closed_ports: Callable[[int], list[str]]) -> None:

@@ -150,9 +150,13 @@ def check_on_lost(on_lost: object) -> None:
 
 
 def check_group(group: object) -> None:
-    """Refuse a group of locks whose name is not a str."""
+    """Refuse a group of locks whose name is not a str, or cannot be exported: one such label would end each scrape."""
     if not isinstance(group, str):
         raise TypeError(f"group: a str or None is needed, not {type(group).__name__}")
+    try:
+        group.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"group: {group!r} has characters that UTF-8 does not have") from error
 
 
 def check_waiting(wakeups: object, handoff: object, max_waiters: object, refuse_late: object) -> None:
