@@ -84,6 +84,14 @@ def test_counters_of_a_forgotten_client_stay_as_they_were_read_last() -> None:
     assert totals.read().groups["sku"] == LockStats(acquired=5)
 
 
+def test_clients_that_are_gone_need_no_memory_if_nobody_reads() -> None:
+    totals = Totals(threading.RLock())
+    for _ in range(3):
+        add(totals, Told())
+        gc.collect()
+    assert len(totals._exports) == 1
+
+
 def test_a_master_of_gone_clients_only_is_not_shown() -> None:
     totals = Totals(threading.RLock())
     first, second = Told(MasterStats("a", True, 0.0, 1)), Told(MasterStats("b", True))

@@ -115,6 +115,8 @@ class Totals:
         with self._lock:
             if any([export.of(client) for export in self._exports]):
                 raise ConfigurationError("the figures of this client are exported already: close that export first")
+            # Also without a scrape: who makes many clients must not fill the memory.
+            self._keep_the_gone()
             export = Export(client, group, ended)
             self._exports.append(export)
             return export
@@ -134,9 +136,7 @@ class Totals:
     def read(self) -> Sums:
         """Return the sums. Those of a gauge are of the clients that are still there."""
         with self._lock:
-            for export in list(self._exports):
-                if export.gone:
-                    self._keep(export)
+            self._keep_the_gone()
             groups = dict(self._left.groups)
             masters: dict[str, MasterStats] = {}
             unseen = list(self._left.masters.values())
@@ -152,6 +152,12 @@ class Totals:
                 if master.address in masters:
                     _add_master(masters, replace(master, voting=True, kept_out=0.0))
             return Sums(groups, masters)
+
+    def _keep_the_gone(self) -> None:
+        """Take the clients out that were collected."""
+        for export in list(self._exports):
+            if export.gone:
+                self._keep(export)
 
     def _keep(self, export: Export) -> None:
         """Take a client out, unless it is out, and add what it has counted to what is left of others."""
