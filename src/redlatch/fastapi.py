@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 
 from .aio import AsyncClient, AsyncLock
 from .config import seconds_of
-from .errors import ConfigurationError, LockBusy, LockError, LockLost, QuorumUnavailable, Retryable
+from .errors import ClientClosed, ConfigurationError, LockBusy, LockError, LockLost, QuorumUnavailable, Retryable
 from .locks.decorate import check_template, fields_of
 from .locks.options import AsyncPlainOptions, Masters
 
@@ -164,10 +164,10 @@ class RequestLock:
             connection: the request or WebSocket.
 
         Raises:
-            HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed or the queue of the
-                lock is full; 500, if the lock was lost; 400, if the path makes no valid name. The lock errors of the
-                body count, too. For a WebSocket a WebSocketException: "policy violation" for the name, "internal error"
-                for a lost lock, else "try again later".
+            HTTPException: `busy`, if another holder has the lock; 503, if too many masters failed, the queue of the
+                lock is full or the client was closed; 500, if the lock was lost; 400, if the path makes no valid name.
+                The lock errors of the body count, too. For a WebSocket a WebSocketException: "policy violation" for the
+                name, "internal error" for a lost lock or a closed client, else "try again later".
             ConfigurationError: the application has no client, or the path has no such parameter.
         """
         own, done = self._lock_of(connection), False
@@ -175,8 +175,8 @@ class RequestLock:
             async with own:
                 yield own
                 done = True
-        except (Retryable, LockLost) as error:
-            if done and isinstance(error, QuorumUnavailable):
+        except (Retryable, LockLost, ClientClosed) as error:
+            if done and isinstance(error, (QuorumUnavailable, ClientClosed)):
                 logger.warning("the release of lock %r failed, so it stays until its ttl is over: %s", own.name, error)
                 return
             raise self._answer(connection, error) from error
@@ -217,7 +217,7 @@ def _detail_of(error: LockError) -> str:
     """Return what the answer says about an error: neither masters nor holders."""
     if isinstance(error, LockLost):
         return "the lock was lost meanwhile"
-    if isinstance(error, QuorumUnavailable):
+    if isinstance(error, (QuorumUnavailable, ClientClosed)):
         return "the lock service is not available"
     return "too many requests wait for the lock" if error.http_status == 503 else "locked by another request"
 

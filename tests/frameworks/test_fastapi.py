@@ -401,6 +401,23 @@ def test_a_websocket_is_told_to_try_again_later(
     assert asyncio.run(main()) == (1013, 1008, 1011)
 
 
+def test_a_request_to_an_application_that_ends_is_answered_with_503(
+    implementation: impl.Implementation, three: list[str], name: str
+) -> None:
+    async def main() -> HTTPException:
+        async with AsyncClient(three) as client:
+            connection = HTTPConnection({"type": "http", "state": {STATE: client}, "path_params": {"order": name}})
+            async with lock("{order}").held(connection):
+                await client.close()
+        with pytest.raises(HTTPException) as caught:
+            async with lock("{order}").held(connection):
+                pass
+        return caught.value
+
+    refused = asyncio.run(main())
+    assert (refused.status_code, refused.detail) == (503, "the lock service is not available")
+
+
 def test_the_time_to_retry_after_is_that_of_the_error(app: FastAPI, serve: Serve, name: str) -> None:
     """This client has the lock itself, for its ttl at most."""
 
