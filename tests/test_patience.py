@@ -187,6 +187,23 @@ def test_all_waiters_of_a_client_learn_that_the_quorum_is_lost(
         assert isinstance(future.exception(PATIENCE), QuorumUnavailable)
 
 
+def test_waiters_that_have_waited_as_long_as_the_first_one_ask_no_silent_masters_again(
+    connect: Face, fleet: Fleet, name: str
+) -> None:
+    masters = fleet()
+    client = connect(masters.urls, patience=0.5, attempt_timeout=0.1)
+    client.connect()
+    with ask(masters.urls[2]) as survivor:
+        survivor.config_resetstat()
+        stop(masters)
+        waiting = [client.lock(name).start("acquire") for _ in range(20)]
+        for future in waiting:
+            assert isinstance(future.exception(PATIENCE), QuorumUnavailable)
+        # The first ones ask a few times, and the others have waited meanwhile.
+        assert survivor.info("commandstats")["cmdstat_set"]["calls"] < len(waiting)
+    resume(masters)
+
+
 def test_a_waiter_behind_a_holder_of_its_own_client_is_only_late(connect: Face, fleet: Fleet, name: str) -> None:
     masters = fleet()
     client = connect(masters.urls, patience=FOR_EVER)

@@ -64,6 +64,30 @@ def test_an_acquire_rides_it_out_within_its_timeout(
     assert outage.rides_until_ns(began, until) == rides_until
 
 
+@pytest.mark.parametrize(
+    ("began_ns", "until_ns", "now_ns", "over"),
+    [
+        (0, 9999, 1000 + LONGEST - 1, False),
+        (0, 9999, 1000 + LONGEST, True),
+        # Time before the acquire began does not count.
+        (1050, 9999, 1000 + LONGEST, False),
+        # The timeout ends first.
+        (0, 1040, 1040, True),
+    ],
+)
+def test_a_waiter_has_ridden_it_out_when_its_own_time_is_over(
+    outage: Any, ballot: Any, began_ns: int, until_ns: int, now_ns: int, over: bool
+) -> None:
+    outage.note(ballot, 1000, 1010)
+    assert outage.ridden_out(began_ns, until_ns, now_ns) is over
+
+
+def test_nobody_has_ridden_out_what_was_not_seen_for_a_while(outage: Any, ballot: Any) -> None:
+    assert not outage.ridden_out(0, 9999, 5000)
+    outage.note(ballot, 1000, 1010)
+    assert not outage.ridden_out(0, 9999, 1010 + LONGEST + 1)
+
+
 def test_without_patience_an_acquire_gives_up_at_once(implementation: impl.Implementation, ballot: Any) -> None:
     outage = implementation.module("quorum.outage").Outage(0)
     outage.note(ballot, 1000, 1010)

@@ -249,8 +249,11 @@ class Attempt:
     def pause_ns(self) -> int:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
-            pause_ns = self.now_ns + self.policy.retry.courtesy_ns(self.policy.random())
-            return min(pause_ns, self._rides_until_ns or pause_ns)
+            pause_ns = self.policy.retry.courtesy_ns(self.policy.random())
+            if not self._rides_until_ns:
+                return self.now_ns + pause_ns
+            # Up to eight times as long: many callers may ride the outage out.
+            return min(self.now_ns + (pause_ns << min(self._failures - 2, 3)), self._rides_until_ns)
         if self._again <= 2 or not self._kind.apart:
             return 0
         policy = self.policy

@@ -59,3 +59,14 @@ class Outage:
         if not self.longest_ns:
             return 0
         return min(max(self.since_ns, began_ns) + self.longest_ns, until_ns)
+
+    def ridden_out(self, began_ns: int, until_ns: int, now_ns: int) -> bool:
+        """Return whether an acquire has ridden the outage out already, while it waited behind others.
+
+        Args:
+            began_ns, until_ns: as for `rides_until_ns`.
+            now_ns: the time now. If no attempt was made for a while before that, the quorum may be back.
+        """
+        if not self.longest_ns or not self.since_ns or now_ns - self._noted_ns > self.longest_ns:
+            return False
+        return now_ns >= self.rides_until_ns(began_ns, until_ns)

@@ -16,3 +16,4 @@ cdef class Outage:
     cpdef note(self, Ballot ballot, long long started_ns, long long now_ns)
     cpdef end(self)
     cpdef long long rides_until_ns(self, long long began_ns, long long until_ns)
+    cpdef bint ridden_out(self, long long began_ns, long long until_ns, long long now_ns)

@@ -41,7 +41,8 @@ def reach_the_head(
         Whether the hold must ask the masters now. If not, it is HELD or FREE.
 
     Raises:
-        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum.
+        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum; or the head has given up, and
+            this acquire has waited for as long.
     """
     began = policy.clock.now()
     courteous = False
@@ -54,8 +55,14 @@ def reach_the_head(
         return False
     if queues.heads.get(hold.key) is not hold:
         hold.free()
-        _raise_if_outage(policy, queues, hold, began)
+        head: Hold | None = queues.heads.get(hold.key)
+        # Then no other holder has the lock.
+        if head is not None and head.state in (WAITING, ASKING):
+            _raise_outage(policy, hold, began)
         return False
+    # One attempt after the other would find out the same.
+    if policy.outage.ridden_out(began, until_ns, policy.clock.now()):
+        _raise_outage(policy, hold, began)
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
@@ -67,11 +74,10 @@ def reach_the_head(
     return True
 
 
-def _raise_if_outage(policy: Policy, queues: WaitQueues, hold: Hold, began_ns: int) -> None:
-    """Raise QuorumUnavailable if the head of the queue rides out a lost quorum: then no other holder has the lock."""
-    head: Hold | None = queues.heads.get(hold.key)
+def _raise_outage(policy: Policy, hold: Hold, began_ns: int) -> None:
+    """Raise QuorumUnavailable if the client has patience, and the last attempt had no verdict."""
     ballot = policy.outage.ballot
-    if policy.outage.longest_ns and ballot is not None and head is not None and head.state in (WAITING, ASKING):
+    if policy.outage.longest_ns and ballot is not None:
         elapsed = policy.clock.now() - began_ns
         raise no_quorum("acquire", policy, hold, ballot, policy.outage.waited_ns, elapsed)
 
