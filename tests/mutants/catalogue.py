@@ -271,8 +271,8 @@ MUTANTS = (
         "who passes a lease on releases it, too",
         "D5",
         RELEASE,
-        "                hold.free()\n                self._rest = ENDED\n            return False\n",
-        "                pass\n            return False\n",
+        "            if self._handed_off():\n                self._rest = ENDED\n            return False\n",
+        "            self._handed_off()\n            return False\n",
     ),
     Mutant(
         "who leaves the head calls nobody",
