@@ -97,7 +97,7 @@ MAKERS = ("lock", "rlock", "fair_lock", "rw_lock", "semaphore", "locked")
 def test_help_and_mocks_know_each_option(face: Any, maker: str) -> None:
     parameters = inspect.signature(getattr(face, maker)).parameters
     defaults = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
-    expected = {"timeout": None, "auto_renew": False, "max_hold": None, "on_lost": None}
+    expected = {"timeout": None, "auto_renew": False, "max_hold": None, "on_lost": None, "group": None}
     expected |= {"fence": False, "fair": False} if maker in ("lock", "rlock", "locked") else {}
     assert defaults == expected | ({"cancel_on_loss": False} if face is AsyncClient else {})
     assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values())

@@ -239,7 +239,7 @@ class BaseClient:
         return f"<{type(self).__name__} of {', '.join(self._policy.masters)} ({self._driver.state})>"
 
     def _locks_on(
-        self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None
+        self, kind: type[AnyLock], names: Iterable[str | bytes], ttl: float | None, group: str | None = None
     ) -> list[AnyLock | None]:
         """Make a lock of this class on each name, as `lock` does.
 

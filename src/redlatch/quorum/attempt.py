@@ -250,7 +250,8 @@ class Attempt:
         """Return until when to pause before the next attempt; 0 is no pause. It keeps rivals from trying in step."""
         if self._failures > 1:
             pause_ns = self.policy.retry.courtesy_ns(self.policy.random())
-            if not self._rides_until_ns:
+            # During a handover the acquire goes on although its patience is over.
+            if self._rides_until_ns <= self.now_ns:
                 return self.now_ns + pause_ns
             # Up to eight times as long: many callers may ride the outage out.
             return min(self.now_ns + (pause_ns << min(self._failures - 2, 3)), self._rides_until_ns)

@@ -110,7 +110,9 @@ def _win_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: obje
             yield Send([policy.ballot(hold.releasing()) for hold in won])
         let_go(queues, won)
         if rides_until:
-            yield Pause(min(now + policy.retry.courtesy_ns(policy.random()), rides_until))
+            pause_until = now + policy.retry.courtesy_ns(policy.random())
+            # During a handover it goes on although its patience is over.
+            yield Pause(min(pause_until, rides_until) if rides_until > now else pause_until)
             continue
         if now >= until:
             # Some masters may have had these keys for us. They push no change that this client makes itself.
