@@ -71,6 +71,7 @@ class App:
         self.face, self.site = face, site
         self.reports: list[str] = []
         self.client: Any = None
+        self.wakeups: Any = "auto"
         self.engine: Any = None
         self._url = url
         # It looks at the database and at the masters from outside.
@@ -86,7 +87,8 @@ class App:
             self.engine = engines(self.site.url(self.face), poolclass=NullPool, connect_args=self.site.connect_args)
             if self.site.kind == "sqlite":
                 begin_at_once(self.engine.sync_engine if self.face == "asyncio" else self.engine)
-            async with entered(make(self._url, on_lost=lambda lock, reason: self.reports.append(reason))) as client:
+            report = lambda lock, reason: self.reports.append(reason)  # noqa: E731
+            async with entered(make(self._url, on_lost=report, wakeups=self.wakeups)) as client:
                 self.client = client
                 await asyncio.wait_for(body(), PATIENCE)
             await resolve(self.engine.dispose())
@@ -593,6 +595,8 @@ def test_a_lock_that_the_masters_lost_is_reported_and_not_raised(app: App, name:
                 await asyncio.sleep(0.001)
         assert app.value(name) == 1
 
+    # The master must not push the loss before COMMIT.
+    app.wakeups = "poll"
     app.run(body)
     assert app.reports == ["a quorum had forgotten it before it was released"]
 
