@@ -275,27 +275,22 @@ def test_the_waiters_pass_pushes_on_as_soon_as_a_key_is_watched(keys: KeyWatches
     assert keys.watching()
 
 
-def test_leases_that_have_ended_are_forgotten(keys: KeyWatches) -> None:
+@pytest.mark.parametrize("what", ["held", "lock_exists"])
+def test_leases_that_have_ended_or_whose_lock_was_collected_are_forgotten(keys: KeyWatches, what: str) -> None:
     for number in range(10 * SLACK):
         term = Term(b"%d" % number)
         keys.begin(term, NOW)
-        term.held = False
+        setattr(term, what, False)
     assert not keys.watching()
     assert len(keys._by_key) <= SLACK + 1
+
+
+def test_leases_on_one_key_that_have_ended_are_forgotten(keys: KeyWatches) -> None:
     again = [Term() for _ in range(3)]
     for term in again:
         keys.begin(term, NOW)
         term.held = term is again[-1]
     assert keys._by_key[b"key"] == (again[-1],)
-
-
-def test_leases_whose_lock_was_collected_are_forgotten(keys: KeyWatches) -> None:
-    for number in range(10 * SLACK):
-        term = Term(b"%d" % number)
-        keys.begin(term, NOW)
-        term.lock_exists = False
-    assert not keys.watching()
-    assert len(keys._by_key) <= SLACK + 1
 
 
 # --- leases that cannot be verified ---------------------------------------------------------------------------

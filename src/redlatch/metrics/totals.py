@@ -58,7 +58,7 @@ class Export:
         self._ended(self)
 
     def of(self, client: Measured) -> bool:
-        """Tell whether this is the export of a client."""
+        """Return whether this is the export of a client."""
         return self._client() is client
 
     @property
