@@ -376,7 +376,7 @@ def test_a_verdict_renews_the_patience(patient: Play) -> None:
 
     def script() -> Iterator[Votes]:
         for _ in range(3):
-            yield from itertools.islice(itertools.repeat("!!!"), 30)
+            yield from itertools.repeat("!!!", 9)
             yield "nnn"
         yield "yyy"
 
@@ -385,13 +385,17 @@ def test_a_verdict_renews_the_patience(patient: Play) -> None:
 
 
 def test_a_lost_quorum_is_asked_at_the_pace_of_the_back_off(patient: Play) -> None:
-    """Each pause takes half of the longest one at least, so there are at most 40 attempts in a second."""
+    """Each pause is twice as long as the one before; from the fourth on it takes 200 ms at least."""
     patient.chance = 0.0
     with pytest.raises(QuorumUnavailable):
         ride(patient, lost_for(patient, BEGINNING + 60 * SECOND), None)
     attempts = [effect for effect in patient.of("Ballot") if type(effect.command).__name__ == "Acquire"]
-    assert 60 < len(attempts) <= 2 * 40 + 2
     pauses = [effect.until_ns for effect in patient.of("Pause")]
+    # The first two attempts follow each other without a pause, and each attempt takes a round trip.
+    assert len(attempts) == len(pauses) + 2
+    between = [(later - pause - LATENCY) // MS for pause, later in itertools.pairwise(pauses)]
+    assert between[:3] == [50, 100, 200]
+    assert set(between[3:-1]) == {200}
     # The last pause ends with the patience.
     assert pauses[-1] == BEGINNING + 2 * SECOND
 
