@@ -194,9 +194,9 @@ def test_the_clock_is_read_after_the_last_counted_vote(play: Play) -> None:
     assert not play.acquire(late)
 
 
-def test_an_attempt_waits_no_longer_than_its_patience_and_never_past_its_deadline(play: Play) -> None:
+def test_an_attempt_waits_no_longer_than_a_round_and_never_past_its_deadline(play: Play) -> None:
     play.acquire("nnn")
-    assert play.of("Ballot")[0].until_ns == BEGINNING + play.policy.patience_ns(TTL_MS) < BEGINNING + VALIDITY
+    assert play.of("Ballot")[0].until_ns == BEGINNING + play.policy.wait_ns(TTL_MS) < BEGINNING + VALIDITY
 
 
 def test_a_very_short_ttl_bounds_the_wait_by_the_deadline(play: Play) -> None:

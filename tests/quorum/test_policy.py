@@ -99,22 +99,20 @@ def test_there_is_no_ttl_for_a_validity_that_is_over(policies: ModuleType) -> No
     assert policy_of(policies).ttl_ms_for(-SECOND) == 0
 
 
-@pytest.mark.parametrize(("ttl_ms", "patience_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
+@pytest.mark.parametrize(("ttl_ms", "wait_ms"), [(10, 100), (2000, 100), (10_000, 500), (60_000, 1000)])
 def test_an_attempt_waits_5_percent_of_the_ttl_within_100_ms_and_1_s(
-    policies: ModuleType, ttl_ms: int, patience_ms: int
+    policies: ModuleType, ttl_ms: int, wait_ms: int
 ) -> None:
-    assert policy_of(policies).patience_ns(ttl_ms) == patience_ms * MS
+    assert policy_of(policies).wait_ns(ttl_ms) == wait_ms * MS
 
 
 def test_an_attempt_timeout_that_was_given_is_taken_as_it_is(policies: ModuleType) -> None:
-    assert policy_of(policies, attempt_ns=7).patience_ns(60_000) == 7
+    assert policy_of(policies, attempt_ns=7).wait_ns(60_000) == 7
 
 
-@pytest.mark.parametrize(("left_ms", "patience_ms"), [(5, 100), (300, 300), (5000, 1000), (-1, 100)])
-def test_row_42_an_attempt_waits_no_longer_than_its_caller(
-    policies: ModuleType, left_ms: int, patience_ms: int
-) -> None:
-    assert policy_of(policies).patience_within(60_000, left_ms * MS) == patience_ms * MS
+@pytest.mark.parametrize(("left_ms", "wait_ms"), [(5, 100), (300, 300), (5000, 1000), (-1, 100)])
+def test_row_42_an_attempt_waits_no_longer_than_its_caller(policies: ModuleType, left_ms: int, wait_ms: int) -> None:
+    assert policy_of(policies).wait_within(60_000, left_ms * MS) == wait_ms * MS
 
 
 @pytest.mark.parametrize(("round_ms", "lone_ms"), [(0, 10), (1, 10), (5, 40), (50, 100)])

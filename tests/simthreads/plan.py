@@ -117,8 +117,8 @@ class Plan:
 
     def idle_ns(self) -> int:
         """Return how long a lock may be free while somebody waits for it; 0 means that no bound is known."""
-        patience_ns = int((0.05 * self.ttl + 0.3) * 1_000_000_000)
-        return 150_000_000 + 60_000 * self.far_us + len(self.interrupts) * patience_ns if self.calm() else 0
+        wait_ns = int((0.05 * self.ttl + 0.3) * 1_000_000_000)
+        return 150_000_000 + 60_000 * self.far_us + len(self.interrupts) * wait_ns if self.calm() else 0
 
 
 def draw(seed: int) -> Plan:

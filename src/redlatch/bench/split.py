@@ -217,7 +217,7 @@ def by_jitter(rival: Rival) -> Steps:
             TTL_MS,
             started,
             started + policy.validity_ns(TTL_MS),
-            started + policy.patience_ns(TTL_MS),
+            started + policy.wait_ns(TTL_MS),
         )
         yield ballot
         if ballot.yes >= ballot.quorum:

@@ -159,10 +159,10 @@ class MovingConnections(Connections):
                 self._scout.start()
         super().dial_again()
 
-    def _look_ahead(self, patience_ns: int) -> None:
+    def _look_ahead(self, wait_ns: int) -> None:
         """Look at the new masters, unless the client has gone over. Failed attempts wait for the result."""
         if self._scout is not None:
-            self._policy.moving_ns = max(self._policy.moving_ns, self._clock.now() + patience_ns)
+            self._policy.moving_ns = max(self._policy.moving_ns, self._clock.now() + wait_ns)
             self._scout.start()
 
     def arrive(self, index: int, outcome: Arrival) -> bool:

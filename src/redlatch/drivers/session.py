@@ -138,7 +138,7 @@ class Session:
 
     def releasing(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps of a release that waits for the answer."""
-        return release(self._policy, self.queues, hold, self._policy.patience_ns(ttl_ms))
+        return release(self._policy, self.queues, hold, self._policy.wait_ns(ttl_ms))
 
     def releasing_nowait(self, hold: Hold, released_lock: object) -> Steps:
         """Return the steps of a release that does not wait; the lock is notified if it had been lost before."""
@@ -146,15 +146,15 @@ class Session:
 
     def locked(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether anybody holds a name."""
-        return inquiry.locked(self._policy, hold, self._policy.patience_ns(ttl_ms))
+        return inquiry.locked(self._policy, hold, self._policy.wait_ns(ttl_ms))
 
     def owned(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters whether this holder has the lock."""
-        return inquiry.owned(self._policy, hold, self._policy.patience_ns(ttl_ms))
+        return inquiry.owned(self._policy, hold, self._policy.wait_ns(ttl_ms))
 
     def holder(self, hold: Hold, ttl_ms: int) -> Steps:
         """Return the steps that ask the masters which token has the lock."""
-        return inquiry.holder(self._policy, hold, self._policy.patience_ns(ttl_ms))
+        return inquiry.holder(self._policy, hold, self._policy.wait_ns(ttl_ms))
 
     def condition(self, hold: Hold, key: bytes, ttl_ms: int) -> CallQueue:
         """Return the waiters of the condition with this key, for the lock of a hold."""
@@ -182,7 +182,7 @@ class Session:
 
     def releasing_many(self, holds: list[Hold], ttl_ms: int, errors: dict[int, LockError]) -> Steps:
         """Return the steps that release many locks and wait for the answers; errors go into a dict by place."""
-        return batch.release_many(self._policy, self.queues, holds, self._policy.patience_ns(ttl_ms), errors)
+        return batch.release_many(self._policy, self.queues, holds, self._policy.wait_ns(ttl_ms), errors)
 
     def together(self, many: list[Steps], errors: dict[int, LockError]) -> Steps:
         """Return the steps of many calls at once; errors go into a dict by place."""

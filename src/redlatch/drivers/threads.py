@@ -171,9 +171,9 @@ class Driver(Session):
                 if self._standing.closed:  # `close` ran meanwhile and found no fleet to close
                     self._connections.close()
             self._connections.start()
-        patience = 2 * DIAL_TIMEOUT if all_of_them else GRACE
+        wait = 2 * DIAL_TIMEOUT if all_of_them else GRACE
         self._watchers.wait(self._connections.is_quorate, self._clock.now() + int(2 * DIAL_TIMEOUT * SECOND))
-        self._watchers.wait(self._connections.is_complete, self._clock.now() + int(patience * SECOND))
+        self._watchers.wait(self._connections.is_complete, self._clock.now() + int(wait * SECOND))
         self._connections.check()
         self._connected = True
 

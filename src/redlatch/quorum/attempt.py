@@ -32,7 +32,7 @@ class Attempt:
         policy, queues, hold, ttl_ms: as for `acquire`.
         until_ns: the end of the caller's timeout; 0 if it had ended when the acquire began.
         started_ns: the time at which the last attempt began.
-        patience_ns: how long the last attempt waits for answers.
+        wait_ns: how long the last attempt waits for answers.
         now_ns: the time at which its votes were counted; before the first attempt, the time at which the acquire began.
         over: whether no attempt follows.
         waits: whether the next attempt follows only after a change.
@@ -58,13 +58,13 @@ class Attempt:
         "hold",
         "now_ns",
         "over",
-        "patience_ns",
         "pauses",
         "policy",
         "queues",
         "started_ns",
         "ttl_ms",
         "until_ns",
+        "wait_ns",
         "waits",
     )
 
@@ -96,14 +96,14 @@ class Attempt:
         policy = self.policy
         deadline = started_ns + policy.validity_ns(self.ttl_ms)
         end = self._rides_until_ns or self.until_ns
-        patience = policy.patience_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
-        until = min(deadline, started_ns + patience)
+        wait = policy.wait_within(self.ttl_ms, end - started_ns if end else UNBOUNDED)
+        until = min(deadline, started_ns + wait)
         ballot = self.hold.attempt(policy, self.queues, self.ttl_ms, started_ns, deadline, until)
         if self._first >= 0:
-            ballot.ask_only(self._first, started_ns + policy.lone_ns(patience, self.queues.first_master.round_ns))
+            ballot.ask_only(self._first, started_ns + policy.lone_ns(wait, self.queues.first_master.round_ns))
         ballot.behind = self._kind.behind()
         self.started_ns = started_ns
-        self.patience_ns = patience
+        self.wait_ns = wait
         self._deadline_ns = deadline
         self._ballot = ballot
         self._split = self._waiting_for_all = False
@@ -113,7 +113,7 @@ class Attempt:
         """Return a second ballot, or None if the first one decides."""
         policy, ballot = self.policy, self._ballot
         if self._first >= 0 and ballot.yes >= ballot.quorum:
-            until = min(self._deadline_ns, self.started_ns + self.patience_ns)
+            until = min(self._deadline_ns, self.started_ns + self.wait_ns)
             second: Ballot | None = ballot.ask_others(policy.size, policy.quorum, until)
         else:
             second = self._kind.second_round(policy, self.hold, ballot)

@@ -119,8 +119,8 @@ def _win_all(policy: Policy, queues: WaitQueues, holds: list[Hold], ticket: obje
             for hold in refused:
                 queues.watches.notify(hold.key)
             return
-        patience = policy.patience_ns(ttl_ms)
-        waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, patience, attempts, until)
+        wait = policy.wait_ns(ttl_ms)
+        waited = yield from wait_for_change(policy, queues, refused[0].key, now - began, wait, attempts, until)
         attempts = 0 if waited else attempts + 1
 
 
@@ -179,7 +179,7 @@ def _try_each(
     # The clock is read before the first byte leaves.
     started = policy.clock.now()
     deadline = started + policy.validity_ns(ttl_ms)
-    until = min(deadline, started + policy.patience_within(ttl_ms, left_ns))
+    until = min(deadline, started + policy.wait_within(ttl_ms, left_ns))
     for begin in range(0, len(holds), PART):
         some: list[Hold] = holds[begin : begin + PART]
         part: list[Ballot] = [hold.attempt(policy, queues, ttl_ms, started, deadline, until) for hold in some]
@@ -236,14 +236,14 @@ def tickets(holds: list[Hold]) -> list[object]:
 
 
 def release_many(
-    policy: Policy, queues: WaitQueues, holds: list[Hold], patience_ns: int, errors: dict[int, LockError]
+    policy: Policy, queues: WaitQueues, holds: list[Hold], wait_ns: int, errors: dict[int, LockError]
 ) -> Steps:
     """Delete each key on every master that has it with our token, and wait for the answers of a quorum.
 
     Args:
         queues: the queues of this client.
         holds: the holds to release.
-        patience_ns: how long to wait for answers.
+        wait_ns: how long to wait for answers.
         errors: receives the errors that `release` would raise, by place in `holds`.
     """
     hold: Hold
@@ -265,7 +265,7 @@ def release_many(
                 for place, _, _ in going[begin : begin + PART]:
                     hold = holds[place]
                     command = hold.releasing()
-                    part.append(policy.ballot(command, started + patience_ns))
+                    part.append(policy.ballot(command, started + wait_ns))
                 asked += part
                 yield Send(part)
             if queues.heads or queues.watches.by_key:

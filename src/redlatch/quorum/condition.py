@@ -125,7 +125,7 @@ class CallQueue:
         while True:
             command = self.command(number, scripts.CALL_NOTIFY, [count, self.keep_ms])
             started: int = command.since_ns
-            ballot = policy.ballot(command, started + policy.patience_ns(self.ttl_ms))
+            ballot = policy.ballot(command, started + policy.wait_ns(self.ttl_ms))
             yield ballot
             now = policy.clock.now()
             self._wake_own(ballot, count)
@@ -288,13 +288,13 @@ class Waiter:
         queue = self._queue
         arguments = [alive_ms, queue.keep_ms, int(new)]
         command = queue.command(self._ticket, scripts.CALL_WAIT, arguments, self.leaving(0))
-        return queue.policy.ballot(command, command.since_ns + queue.policy.patience_ns(queue.ttl_ms))
+        return queue.policy.ballot(command, command.since_ns + queue.policy.wait_ns(queue.ttl_ms))
 
     def _new_watch(self) -> Watch:
         """Watch the key of this waiter for a call; also watch the condition for calls by this client itself."""
         queue = self._queue
         key = queue.own_key(self._ticket)
-        until_ns = queue.policy.clock.now() + queue.policy.patience_ns(queue.ttl_ms)
+        until_ns = queue.policy.clock.now() + queue.policy.wait_ns(queue.ttl_ms)
         self._watch = watch = new_watch(queue.policy, Called(key), until_ns)
         queue.queues.watches.add(key, watch)
         queue.queues.watches.add(queue.key, watch)

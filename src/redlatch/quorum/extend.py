@@ -62,7 +62,7 @@ def extend(policy: Policy, hold: Hold, ttl_ms: int, token: bytes | None = None) 
                 hold.shorten(token, min(limit, ended))
                 count_end(policy, hold, ended, why_lost(policy, hold, ended >= limit))
                 raise lost_before(policy, hold, ballot, ended >= limit, ended - started)
-            # This extension took longer than its patience, and another one has begun.
+            # This extension took longer than it waits for answers, and another one has begun.
             overtaken = hold.extending is not ballot
             if won:
                 hold.prolong(token, started, 0 if overtaken else deadline)
@@ -115,7 +115,7 @@ def _extension(
     if started >= hold.lease.deadline_ns:
         count_end(policy, hold, started, RAN_OUT)
         raise loss(RAN_OUT, hold)
-    until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.patience_ns(ttl_ms)))
+    until = min(hold.lease.deadline_ns, started + min(policy.validity_ns(ttl_ms), policy.wait_ns(ttl_ms)))
     ballot = policy.ballot(hold.extending_to(ttl_ms, started), until)
     hold.refresh(None, 0)
     other = hold.extending

@@ -24,27 +24,27 @@ from .policy import Policy
 BATCH = 1024
 
 
-def locked(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
+def locked(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
     """Answer whether the lock is held: a quorum of masters says so (see `Kind.locked`)."""
     question = hold.kind.locked(hold.key)
-    for ballot in _inquiry(policy, hold, question, patience_ns):
+    for ballot in _inquiry(policy, hold, question, wait_ns):
         yield ballot
     yield Answer(ballot.yes >= ballot.quorum)
 
 
-def owned(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
+def owned(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
     """Answer whether this holder has the lock: its deadline has not passed, and a quorum of masters has its token."""
     mine = hold.held(policy.clock.now())
     if mine:
         token = hold.lease.token
         question = hold.kind.owned(hold.key, hold.lease)
-        for ballot in _inquiry(policy, hold, question, patience_ns):
+        for ballot in _inquiry(policy, hold, question, wait_ns):
             yield ballot
         mine = ballot.yes >= ballot.quorum and hold.lease.token is token and hold.held(policy.clock.now())
     yield Answer(mine)
 
 
-def holder(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
+def holder(policy: Policy, hold: Hold, wait_ns: int) -> Steps:
     """Answer which token a quorum of masters has: (token, milliseconds, fence counter), or None.
 
     The milliseconds count until too few masters have the token; they are -1 if its keys have no ttl.
@@ -55,7 +55,7 @@ def holder(policy: Policy, hold: Hold, patience_ns: int) -> Steps:
     question = hold.kind.holder(hold.key)
     if question is None:
         raise ConfigurationError(f"holder: {hold.name!r} may have several holders", name=hold.name)
-    for ballot in _inquiry(policy, hold, question, patience_ns):
+    for ballot in _inquiry(policy, hold, question, wait_ns):
         yield ballot
     found = _of_quorum(ballot, policy.quorum)
     if found is None and ballot.yes and ballot.missing():
@@ -96,11 +96,11 @@ def _of_quorum(ballot: Ballot, quorum: int) -> tuple[bytes, int, int] | None:
     return None
 
 
-def _inquiry(policy: Policy, hold: Hold, command: Command, patience_ns: int) -> Iterator[Ballot]:
+def _inquiry(policy: Policy, hold: Hold, command: Command, wait_ns: int) -> Iterator[Ballot]:
     """Ask the masters, and ask again if connections broke; the last ballot has the answer."""
     started = policy.clock.now()
     for failures in (1, 2):
-        ballot = policy.ballot(command, started + patience_ns)
+        ballot = policy.ballot(command, started + wait_ns)
         yield ballot
         if not ballot.unavailable():
             return

@@ -259,5 +259,5 @@ def question(policy: Policy, term: Any) -> Ballot:
     hold, now_ns = term.hold, policy.clock.now()
     command = hold.kind.owned(hold.key, hold.lease)
     command.meaning = TRACKED
-    ballot: Ballot = term.watch.ask(policy.ballot(command, now_ns + policy.patience_ns(term.upkeep.ttl_ms)))
+    ballot: Ballot = term.watch.ask(policy.ballot(command, now_ns + policy.wait_ns(term.upkeep.ttl_ms)))
     return ballot

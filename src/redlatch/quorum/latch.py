@@ -203,7 +203,7 @@ class Counts:
         command = Scripted(self._hold.key, lease, script, self._keys, words, VOTE)
         if script is scripts.LATCH_ADD or script is scripts.LATCH_OPEN:
             command.ttl_ms = self._ttl_ms
-        return policy.ballot(command, now + policy.patience_ns(self._ttl_ms))
+        return policy.ballot(command, now + policy.wait_ns(self._ttl_ms))
 
     def _fetch(self, answers: list[int]) -> Generator[Effect, None, set[int]]:
         """Return the counts that a quorum of masters has together; none if no quorum has answered all questions."""
@@ -223,7 +223,7 @@ class Counts:
     def _new_watch(self) -> Watch:
         """Watch the key that appears when the latch opens."""
         policy, key = self._policy, self._keys[1]
-        watch = new_watch(policy, Called(key), policy.clock.now() + policy.patience_ns(self._ttl_ms))
+        watch = new_watch(policy, Called(key), policy.clock.now() + policy.wait_ns(self._ttl_ms))
         self._watch = watch
         self._queues.watches.add(key, watch)
         return watch

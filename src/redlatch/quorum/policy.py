@@ -307,7 +307,7 @@ class Policy:
         """Return the ttl that gives this validity, in whole milliseconds and rounded down; 0 if there is none."""
         return max(0, int((validity_ns + 2_000_000) / (1 - self.drift_factor)) // 1_000_000)
 
-    def patience_ns(self, ttl_ms: int) -> int:
+    def wait_ns(self, ttl_ms: int) -> int:
         """Return how long one round of commands waits for answers; the Redis page wants it small against the ttl.
 
         By default it is at most 1 s, so that a long ttl does not make callers wait long for silent masters.
@@ -317,21 +317,21 @@ class Policy:
         # The numbers are written out: in the compiled build names would not be C integers.
         return min(1_000_000_000, max(100_000_000, ttl_ms * 1_000_000 // 20))
 
-    def patience_within(self, ttl_ms: int, left_ns: int) -> int:
+    def wait_within(self, ttl_ms: int, left_ns: int) -> int:
         """Return how long an attempt waits for answers if `left_ns` of its caller's timeout are left.
 
-        It waits for at least 100 ms (or `patience_ns`, if that is less), so that a caller with a short timeout gets
+        It waits for at least 100 ms (or `wait_ns`, if that is less), so that a caller with a short timeout gets
         one real attempt.
         """
-        return min(self.patience_ns(ttl_ms), max(100_000_000, left_ns))
+        return min(self.wait_ns(ttl_ms), max(100_000_000, left_ns))
 
-    def lone_ns(self, patience_ns: int, round_ns: int) -> int:
+    def lone_ns(self, wait_ns: int, round_ns: int) -> int:
         """Return how long an attempt waits for the master that it asks first; then it asks all masters.
 
         Args:
-            patience_ns: how long a whole attempt waits for answers.
+            wait_ns: how long a whole attempt waits for answers.
             round_ns: the duration of the last attempt that asked all masters at once and was not won.
         """
         if self.attempt_ns is not None:
-            return patience_ns // 10
-        return min(patience_ns // 10, max(10 * MILLISECOND, 8 * round_ns))
+            return wait_ns // 10
+        return min(wait_ns // 10, max(10 * MILLISECOND, 8 * round_ns))

@@ -19,7 +19,7 @@ from .policy import Policy
 from .waiting.queues import WaitQueues
 
 
-def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> Steps:
+def release(policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> Steps:
     """Pass the lock on to the next waiter of this client, or delete its key on every master and wait for a quorum.
 
     A release that was interrupted or that failed may be called again. The command reaches every master that may have
@@ -27,26 +27,26 @@ def release(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) ->
 
     Args:
         queues: the queues of this client.
-        patience_ns: how long to wait for answers.
+        wait_ns: how long to wait for answers.
 
     Raises:
         NotOwned: the lock is not held, or another thread is releasing it.
         LockLost: before the release the validity was over, or a quorum had forgotten the token.
         QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
     """
-    return new_releasing(policy, queues, hold, patience_ns)  # type: ignore[return-value]
+    return new_releasing(policy, queues, hold, wait_ns)  # type: ignore[return-value]
 
 
 class Releasing:
     """The effects of one release; `release` makes it."""
 
-    __slots__ = ("_ballot", "_hold", "_late", "_patience_ns", "_policy", "_queues", "_resent", "_rest", "_started_ns")
+    __slots__ = ("_ballot", "_hold", "_late", "_policy", "_queues", "_resent", "_rest", "_started_ns", "_wait_ns")
 
-    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> None:
+    def _begin(self, policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> None:
         self._policy = policy
         self._queues = queues
         self._hold = hold
-        self._patience_ns = patience_ns
+        self._wait_ns = wait_ns
         self._started_ns = 0
         self._late = self._resent = False
         # The ballot that is under way, and the generator that has taken over, if any.
@@ -76,7 +76,7 @@ class Releasing:
             if self._handed_off():
                 self._rest = ENDED
             return False
-        self._ballot = policy.ballot(hold.releasing(), self._started_ns + self._patience_ns)
+        self._ballot = policy.ballot(hold.releasing(), self._started_ns + self._wait_ns)
         return True
 
     def _begin_release(self) -> None:
@@ -109,7 +109,7 @@ class Releasing:
         # The same command again: after an interrupt in another thread, the hold may have a new lease.
         command = self._hold.releasing() if self._ballot is None else self._ballot.command
         while True:
-            self._ballot = self._policy.ballot(command, self._started_ns + self._patience_ns)
+            self._ballot = self._policy.ballot(command, self._started_ns + self._wait_ns)
             # The release is sent before `leave` calls the next waiter. So the commands of that waiter follow it.
             if self._queues.by_key:
                 yield Send([self._ballot])
@@ -162,8 +162,8 @@ def release_nowait(policy: Policy, queues: WaitQueues, hold: Hold, released_lock
     return new_releasing(policy, queues, hold, 0).send_only(released_lock)
 
 
-def new_releasing(policy: Policy, queues: WaitQueues, hold: Hold, patience_ns: int) -> Releasing:
+def new_releasing(policy: Policy, queues: WaitQueues, hold: Hold, wait_ns: int) -> Releasing:
     """Return a new Releasing. A function costs less than a constructor."""
     releasing: Releasing = Releasing.__new__(Releasing)
-    releasing._begin(policy, queues, hold, patience_ns)
+    releasing._begin(policy, queues, hold, wait_ns)
     return releasing

@@ -33,7 +33,7 @@ cdef class Attempt:
     cdef bint _waiting_for_all
     cdef int _first
     cdef readonly long long started_ns
-    cdef readonly long long patience_ns
+    cdef readonly long long wait_ns
     cdef readonly long long now_ns
     cdef readonly bint over
     cdef readonly bint waits
@@ -44,7 +44,7 @@ cdef class Attempt:
         self, Policy policy, WaitQueues queues, Hold hold, long long ttl_ms, long long until_ns, long long began_ns
     )
     @cython.locals(
-        policy=Policy, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, patience=cython.longlong,
+        policy=Policy, ballot=Ballot, deadline=cython.longlong, end=cython.longlong, wait=cython.longlong,
         until=cython.longlong
     )
     cpdef Ballot begin(self, long long started_ns)

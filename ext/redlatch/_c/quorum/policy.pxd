@@ -49,6 +49,6 @@ cdef class Policy:
 
     cpdef Ballot ballot(self, Command command, long long until_ns=*)
     cpdef long long validity_ns(self, long long ttl_ms)
-    cpdef long long patience_ns(self, long long ttl_ms)
-    cpdef long long patience_within(self, long long ttl_ms, long long left_ns)
-    cpdef long long lone_ns(self, long long patience_ns, long long round_ns)
+    cpdef long long wait_ns(self, long long ttl_ms)
+    cpdef long long wait_within(self, long long ttl_ms, long long left_ns)
+    cpdef long long lone_ns(self, long long wait_ns, long long round_ns)

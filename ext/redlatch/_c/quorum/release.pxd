@@ -17,14 +17,14 @@ cdef class Releasing:
     cdef Policy _policy
     cdef WaitQueues _queues
     cdef Hold _hold
-    cdef long long _patience_ns
+    cdef long long _wait_ns
     cdef long long _started_ns
     cdef bint _late
     cdef bint _resent
     cdef Ballot _ballot
     cdef object _rest  # a generator, or None
 
-    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
+    cdef _begin(self, Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
     @cython.locals(policy=Policy, hold=Hold)
     cdef bint _begun(self) except -1
     cdef _begin_release(self)
@@ -35,9 +35,9 @@ cdef class Releasing:
     cdef bint _judge(self) except -1
 
 
-cpdef release(Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
+cpdef release(Policy policy, WaitQueues queues, Hold hold, long long wait_ns)
 cpdef release_nowait(Policy policy, WaitQueues queues, Hold hold, released_lock)
 
 
 @cython.locals(releasing=Releasing)
-cpdef Releasing new_releasing(Policy policy, WaitQueues queues, Hold hold, long long patience_ns)
+cpdef Releasing new_releasing(Policy policy, WaitQueues queues, Hold hold, long long wait_ns)

@@ -78,7 +78,7 @@ class Fair(Kind):
         # The first attempt on such a key is refused in most cases.
         if place == NEW and key in queues.crowded:
             queues.crowded.discard(key)
-            self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(ttl_ms))
+            self._watch(policy, queues, key, policy.clock.now() + policy.wait_ns(ttl_ms))
         self._answers = {}
         arguments = [lease.token, digits(ttl_ms), self._me, digits(self._ticket), ALIVE_MS, digits(place)]
         return Scripted(
@@ -144,7 +144,7 @@ class Fair(Kind):
         queues.crowd(key)
         called = self._called
         if called is None:
-            called = self._watch(policy, queues, key, policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
+            called = self._watch(policy, queues, key, policy.clock.now() + policy.wait_ns(attempt.ttl_ms))
             yield Send([called])
         # This waiter is the first on at least one master.
         if self._answers:

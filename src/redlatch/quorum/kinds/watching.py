@@ -57,7 +57,7 @@ class WatchingKind(Kind):
             sure = look.quorum == policy.quorum or look.yes + look.standing() >= look.quorum
             waited = yield from wait_for_pushes(policy, look, look.left_ns(), attempt.pauses, attempt.until_ns, sure)
             self.end_watch(queues, key)
-        look = new_watch(policy, Look(key, True), policy.clock.now() + policy.patience_ns(attempt.ttl_ms))
+        look = new_watch(policy, Look(key, True), policy.clock.now() + policy.wait_ns(attempt.ttl_ms))
         self._look = self._ahead = look
         queues.watches.add(key, look)
         return waited

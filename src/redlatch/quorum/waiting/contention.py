@@ -21,14 +21,14 @@ BACKSTOP_NS = SECOND
 
 
 def wait_for_change(
-    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, patience_ns: int, pauses: int, until_ns: int
+    policy: Policy, queues: WaitQueues, key: bytes, round_ns: int, wait_ns: int, pauses: int, until_ns: int
 ) -> Generator[Effect, None, bool]:
     """Wait until a quorum of masters says that the key is gone, until its ttl should be over, or for a while.
 
     Args:
         key: the key on the masters.
         round_ns: how long the last attempt took.
-        patience_ns: how long to wait for answers.
+        wait_ns: how long to wait for answers.
         pauses: how many times in a row an attempt failed although the key was gone.
         until_ns: the end of the caller's timeout.
 
@@ -36,7 +36,7 @@ def wait_for_change(
         Whether there was anything to wait for.
     """
     now = policy.clock.now()
-    look = new_watch(policy, Look(key), min(now + patience_ns, until_ns))
+    look = new_watch(policy, Look(key), min(now + wait_ns, until_ns))
     try:
         queues.watches.add(key, look)
         yield look

@@ -66,7 +66,7 @@ def reach_the_head(
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
-        yield from wait_for_change(policy, queues, hold.key, 0, policy.patience_ns(ttl_ms), 0, until_ns)
+        yield from wait_for_change(policy, queues, hold.key, 0, policy.wait_ns(ttl_ms), 0, until_ns)
     # Waiters of other processes that poll notice a free lock only at the end of their pause.
     if courteous and queues.watches.polls:
         pause_ns = policy.retry.courtesy_ns(policy.random())
@@ -185,7 +185,7 @@ def _watch_beside(
     pauses = 0
     while not entry.decided and head.holds_since(since):
         now = policy.clock.now()
-        look = new_watch(policy, Look(key), min(now + policy.patience_ns(ttl_ms), until_ns))
+        look = new_watch(policy, Look(key), min(now + policy.wait_ns(ttl_ms), until_ns))
         # The thread that calls the entry decides this look, too.
         entry.watch = look
         try:
