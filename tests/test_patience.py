@@ -187,11 +187,12 @@ def test_all_waiters_of_a_client_learn_that_the_quorum_is_lost(
         assert isinstance(future.exception(PATIENCE), QuorumUnavailable)
 
 
-def test_waiters_that_have_waited_as_long_as_the_first_one_ask_no_silent_masters_again(
-    connect: Face, fleet: Fleet, name: str
+@pytest.mark.parametrize("patience", [0.0, 0.5])
+def test_waiters_that_have_waited_as_long_as_the_first_ones_ask_no_silent_masters_again(
+    connect: Face, fleet: Fleet, name: str, patience: float
 ) -> None:
     masters = fleet()
-    client = connect(masters.urls, patience=0.5, attempt_timeout=0.1)
+    client = connect(masters.urls, patience=patience, attempt_timeout=0.1)
     client.connect()
     with ask(masters.urls[2]) as survivor:
         survivor.config_resetstat()
@@ -200,7 +201,7 @@ def test_waiters_that_have_waited_as_long_as_the_first_one_ask_no_silent_masters
         for future in waiting:
             assert isinstance(future.exception(PATIENCE), QuorumUnavailable)
         # The first ones ask a few times, and the others have waited meanwhile.
-        assert survivor.info("commandstats")["cmdstat_set"]["calls"] < len(waiting)
+        assert survivor.info("commandstats")["cmdstat_set"]["calls"] < len(waiting) // 2
     resume(masters)
 
 
@@ -216,7 +217,7 @@ def test_a_waiter_behind_a_holder_of_its_own_client_is_only_late(connect: Face, 
 
 
 def test_a_lost_quorum_is_not_flooded(connect: Face, fleet: Fleet, name: str) -> None:
-    """A pause is at least half of the longest one of `Retry`, 50 ms: so there are at most 40 attempts a second."""
+    """The first pause is at least half of the longest one of `Retry`, 50 ms, and the next ones are longer."""
     masters = fleet()
     client = connect(masters.urls, patience=1.0)
     client.connect()

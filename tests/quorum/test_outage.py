@@ -79,16 +79,50 @@ def test_a_waiter_has_ridden_it_out_when_its_own_time_is_over(
     outage: Any, ballot: Any, began_ns: int, until_ns: int, now_ns: int, over: bool
 ) -> None:
     outage.note(ballot, 1000, 1010)
-    assert outage.ridden_out(began_ns, until_ns, now_ns) is over
+    assert outage.known(began_ns, until_ns, now_ns) is over
 
 
 def test_nobody_has_ridden_out_what_was_not_seen_for_a_while(outage: Any, ballot: Any) -> None:
-    assert not outage.ridden_out(0, 9999, 5000)
+    assert not outage.known(0, 9999, 5000)
     outage.note(ballot, 1000, 1010)
-    assert not outage.ridden_out(0, 9999, 1010 + LONGEST + 1)
+    assert not outage.known(0, 9999, 1010 + LONGEST + 1)
 
 
 def test_without_patience_an_acquire_gives_up_at_once(implementation: impl.Implementation, ballot: Any) -> None:
     outage = implementation.module("quorum.outage").Outage(0)
     outage.note(ballot, 1000, 1010)
     assert outage.rides_until_ns(900, 10_000) == 0
+
+
+def test_without_patience_a_waiter_knows_it_from_two_others_that_gave_up(
+    implementation: impl.Implementation, ballot: Any
+) -> None:
+    outage = implementation.module("quorum.outage").Outage(0)
+
+    def give_up(started_ns: int) -> None:
+        outage.note(ballot, started_ns, started_ns + 10)
+        outage.give_up(started_ns)
+
+    give_up(1000)
+    assert not outage.known(900, 9999, 1010)
+    # This attempt was under way at the same time.
+    give_up(1009)
+    assert not outage.known(900, 9999, 1019)
+    give_up(1020)
+    assert outage.known(1000, 9999, 1030)
+    # This waiter began after the first one had asked.
+    assert not outage.known(1001, 9999, 1030)
+    # An attempt of its own would have ended by now.
+    assert outage.known(1000, 9999, 1040)
+    assert not outage.known(1000, 9999, 1041)
+
+
+def test_a_verdict_makes_nothing_known(implementation: impl.Implementation, ballot: Any) -> None:
+    outage = implementation.module("quorum.outage").Outage(0)
+    for started_ns in (1000, 1020):
+        outage.note(ballot, started_ns, started_ns + 10)
+        outage.give_up(started_ns)
+    outage.end()
+    outage.note(ballot, 1032, 1042)
+    outage.give_up(1032)
+    assert not outage.known(900, 9999, 1042)

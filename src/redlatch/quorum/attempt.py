@@ -203,7 +203,10 @@ class Attempt:
             return False
         if failures == 2 and broke(ballot):  # another connection broke, and is being made again
             return False
-        return is_final(ballot, failures)
+        if not is_final(ballot, failures):
+            return False
+        policy.outage.give_up(self.started_ns)
+        return True
 
     def undone(self) -> None:
         """Note that the undo was sent."""

@@ -116,3 +116,24 @@ def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementat
     # It has waited for as long itself, and asks nobody.
     assert not world.play.of("Ballot")
     assert caught.value.elapsed == 2.0
+
+
+@pytest.mark.parametrize(("gave_up", "asks"), [(1, True), (2, False)])
+def test_without_patience_a_waiter_asks_unless_two_heads_found_no_quorum(
+    implementation: impl.Implementation, gave_up: int, asks: bool
+) -> None:
+    """Otherwise the waiters of a name would find the same silent masters one after the other."""
+    world = World(implementation)
+    steps = second_of_two(world, FOR_EVER)
+    head = world.head()
+    for _ in range(gave_up):
+        started, world.play.now = world.play.now, world.play.now + SECOND
+        world.policy.outage.note(lost(world), started, world.play.now)
+        world.policy.outage.give_up(started)
+    world.leave(head)
+    head.free()
+    if asks:
+        assert type(next(steps).command).__name__ == "Acquire"
+    else:
+        with pytest.raises(QuorumUnavailable):
+            next(steps)

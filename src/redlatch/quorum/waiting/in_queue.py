@@ -41,8 +41,8 @@ def reach_the_head(
         Whether the hold must ask the masters now. If not, it is HELD or FREE.
 
     Raises:
-        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum; or the head has given up, and
-            this acquire has waited for as long.
+        QuorumUnavailable: the timeout has ended while the head rides out a lost quorum; or others have found out that
+            the quorum is lost, while this acquire waited (`Outage.known`).
     """
     began = policy.clock.now()
     courteous = False
@@ -57,11 +57,11 @@ def reach_the_head(
         hold.free()
         head: Hold | None = queues.heads.get(hold.key)
         # Then no other holder has the lock.
-        if head is not None and head.state in (WAITING, ASKING):
+        if policy.outage.longest_ns and head is not None and head.state in (WAITING, ASKING):
             _raise_outage(policy, hold, began)
         return False
     # One attempt after the other would find out the same.
-    if policy.outage.ridden_out(began, until_ns, policy.clock.now()):
+    if policy.outage.known(began, until_ns, policy.clock.now()):
         _raise_outage(policy, hold, began)
     if hold.kind.orderly:
         courteous = False
@@ -75,9 +75,9 @@ def reach_the_head(
 
 
 def _raise_outage(policy: Policy, hold: Hold, began_ns: int) -> None:
-    """Raise QuorumUnavailable if the client has patience, and the last attempt had no verdict."""
+    """Raise QuorumUnavailable, unless a quorum has voted meanwhile."""
     ballot = policy.outage.ballot
-    if policy.outage.longest_ns and ballot is not None:
+    if ballot is not None:
         elapsed = policy.clock.now() - began_ns
         raise no_quorum("acquire", policy, hold, ballot, policy.outage.waited_ns, elapsed)
 
