@@ -75,16 +75,17 @@ def secrecy() -> Iterator[Scanner]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:
-    """Let SIGINT interrupt the processes that the tests start.
+    """Let SIGINT and SIGQUIT reach the processes that the tests start.
 
-    A shell without job control starts background jobs with SIGINT ignored, and their children inherit this.
+    A shell without job control starts background jobs with both ignored, and their children inherit this.
     """
-    former = signal.getsignal(signal.SIGINT)
-    if former is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL}
+    ignored = [number for number in usual if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, usual[number])
     yield
-    if former is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, former)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(params=["c", "python"])
