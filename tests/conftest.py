@@ -79,7 +79,7 @@ def interruptible() -> Iterator[None]:
 
     A shell without job control starts background jobs with both ignored, and their children inherit this.
     """
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL}
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL}
     ignored = [number for number in usual if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, usual[number])

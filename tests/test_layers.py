@@ -8,9 +8,11 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.importing import Importer
 
 import redlatch
 from redlatch import impl
@@ -178,16 +180,22 @@ def test_only_impl_names_the_compiled_package(module: str) -> None:
     assert named == (module == "redlatch.impl")
 
 
+@pytest.fixture(scope="module")
+def importer() -> Iterator[Importer]:
+    imported = {name for module in MODULES for name, _ in imports_of(module)}
+    importer = Importer(sorted(name for name in imported if name.partition(".")[0] != "redlatch"))
+    yield importer
+    importer.close()
+
+
 @pytest.mark.parametrize("module", [*MODULES, *COMPILED])
-def test_a_module_imports_alone_and_without_a_warning(module: str) -> None:
+def test_a_module_imports_alone_and_without_a_warning(importer: Importer, module: str) -> None:
     if module.startswith("redlatch._c."):  # its packages, too, exist only beside the library
         try:
             impl.load("c")
         except ImportError:
             pytest.skip("the compiled implementation was not built")
-    command = [sys.executable, "-W", "error", "-c", f"import {module}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert importer.stderr_of(module) == ""
 
 
 def test_importing_redlatch_loads_neither_redis_nor_hiredis_nor_asyncio() -> None:
