@@ -5,11 +5,11 @@
 Times vary on a busy machine; instructions do not. A change that costs 5 % more instructions fails here. The script
 counts all user-space instructions of the client's process, which talks to real masters. Each scenario runs with two
 numbers of cycles and uses the difference, so that the start of the process does not count. An uncounted run goes first,
-because the first client of a list of masters has more to do. Everything runs on one core, and the client only where no
-master wants it (SCHED_IDLE), so that all replies of a round are there when the client polls; else a poll between two of
-them would cost up to a tenth more. Each number runs three times; of the starts the median counts, because a start may
-vary both ways, and of the cycles the smallest. The budget is stored by Python version and architecture. A scenario
-without a budget is printed and passes; --update stores the new counts.
+because the first client of a list of masters has more to do. Each scenario runs on one core, and its client only while
+no master wants that core (SCHED_IDLE), so that all replies of a round are there when the client polls; else a poll
+between two of them would cost up to a tenth more. Each number runs three times; of the starts the median counts,
+because a start may vary both ways, and of the cycles the smallest. The budget is stored by Python version and
+architecture. A scenario without a budget is printed and passes; --update stores the new counts.
 """
 
 import json
@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from redlatch.testing import embedded
@@ -78,7 +79,8 @@ SCENARIOS = [
 
 def count_instructions(program, cycles, urls, folder):
     """Run a program under callgrind and return the number of instructions of its process."""
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/callgrind.out"]
+    # The processor is for the masters first.
+    command = ["chrt", "--idle", "0", "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/callgrind.out"]
     environment = os.environ | {"REDLATCH_IMPL": "c", "PYTHONHASHSEED": "0"}
     done = subprocess.run(
         [*command, sys.executable, "-c", program, str(cycles), *urls],
@@ -86,7 +88,6 @@ def count_instructions(program, cycles, urls, folder):
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=run_when_idle,
     )
     counted = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode or not counted:
@@ -94,14 +95,19 @@ def count_instructions(program, cycles, urls, folder):
     return int(counted[1])
 
 
-def run_when_idle():
-    """Give a process the processor only while nobody else wants it."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def machine_key():
     """Return the key of a budget: other compilers and interpreters execute other numbers of instructions."""
     return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])} {platform.machine()}"
+
+
+def instructions_of(scenario):
+    """Return the number of instructions of one cycle of a scenario."""
+    _, program, few, many = scenario
+    with embedded.masters(MASTERS) as urls, tempfile.TemporaryDirectory() as folder:
+        count_instructions(program, few, urls, folder)
+        first = statistics.median(count_instructions(program, few, urls, folder) for _ in range(RUNS))
+        second = min(count_instructions(program, many, urls, folder) for _ in range(RUNS))
+    return round((second - first) / (many - few))
 
 
 def main(arguments):
@@ -112,13 +118,9 @@ def main(arguments):
     budgets = json.loads(BUDGET.read_text()) if BUDGET.exists() else {}
     known = budgets.setdefault(machine_key(), {})
     over = False
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    with embedded.masters(MASTERS) as urls, tempfile.TemporaryDirectory() as folder:
-        for name, program, few, many in SCENARIOS:
-            count_instructions(program, few, urls, folder)
-            first = statistics.median(count_instructions(program, few, urls, folder) for _ in range(RUNS))
-            second = min(count_instructions(program, many, urls, folder) for _ in range(RUNS))
-            counted = round((second - first) / (many - few))
+    cores = list(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})) as pool:
+        for (name, *_), counted in zip(SCENARIOS, pool.map(instructions_of, SCENARIOS), strict=True):
             budget = known.get(name)
             verdict = "no budget for this Python" if budget is None else f"{counted / budget - 1:+.1%} of {budget:,}"
             print(f"{name}, N={MASTERS}: {counted:,} instructions a cycle ({verdict})", flush=True)

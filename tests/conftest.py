@@ -46,11 +46,16 @@ settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the pure build on uvloop, which would take a sixth of the time.
+    """Skip uvloop with the pure build, which would take a sixth of the time, and for tests that are marked `one_loop`.
 
     The pure build is tested on the other loop, and uvloop with the compiled build.
     """
-    left_out = [item for item in items if _choices(item) >= {("connect", "uvloop"), ("implementation", "python")}]
+    left_out = [
+        item
+        for item in items
+        if ("connect", "uvloop") in _choices(item)
+        and (("implementation", "python") in _choices(item) or item.get_closest_marker("one_loop"))
+    ]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]

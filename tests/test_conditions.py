@@ -18,6 +18,8 @@ from redlatch import Client, ClientClosed, ConfigurationError, LockLost, NotOwne
 from redlatch.quorum.claim import FREE
 from redlatch.votes import condition_scripts as scripts
 
+pytestmark = pytest.mark.one_loop
+
 LONG = 60.0
 
 

@@ -21,6 +21,8 @@ from redlatch import QuorumUnavailable
 from redlatch.votes import family_scripts, scripts
 from redlatch.votes.commands import pack
 
+pytestmark = pytest.mark.one_loop
+
 # Seconds. The clients have no guard, so no pulse precedes a command.
 SHORT, LONGER, LONG = 4.0, 10.0, 30.0
 

@@ -14,6 +14,8 @@ from support.proxy import Proxy
 from redlatch import ClientClosed, ConfigurationError, Guard, QuorumUnavailable, impl
 from redlatch.votes import condition_scripts as scripts
 
+pytestmark = pytest.mark.one_loop
+
 
 @pytest.fixture(params=[1, 3])
 def masters(request: pytest.FixtureRequest, farm: Farm) -> list[str]:

@@ -18,6 +18,8 @@ from redlatch.quorum import key_watch
 from redlatch.quorum.losses import KEPT_OUT, KEY_GONE
 from redlatch.testing import embedded
 
+pytestmark = pytest.mark.one_loop
+
 # A lock that would report its loss too late for each of these tests by itself.
 LONG = 60.0
 

@@ -12,6 +12,8 @@ from support.faces import PATIENCE, Face, ask, await_true
 from redlatch import ConfigurationError, Guard, LockTimeout, QuorumUnavailable
 from redlatch.testing import Masters
 
+pytestmark = pytest.mark.one_loop
+
 Fleet = Callable[..., Masters]
 
 # Longer than any test waits: an acquire that waits for its end hangs, and fails.

@@ -30,6 +30,8 @@ from redlatch.drivers import lifetime
 from redlatch.guard.marker import MARKER
 from redlatch.testing import Sentinels, embedded, sentinels
 
+pytestmark = pytest.mark.one_loop
+
 Start = Callable[..., Sentinels]
 
 

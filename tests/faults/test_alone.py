@@ -12,6 +12,8 @@ from support.faces import Face, ask, await_true, wins
 from redlatch import Guard, LockLost
 from redlatch.testing import Masters
 
+pytestmark = pytest.mark.one_loop
+
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 MARKER = b"\0guard"
 

@@ -28,6 +28,8 @@ from redlatch.wire.net import now_ns
 
 from .clocks import Clock
 
+pytestmark = pytest.mark.one_loop
+
 MAX_TTL = 2.5
 GUARD = Guard(max_ttl=MAX_TTL)
 

@@ -21,6 +21,8 @@ from redlatch.testing import embedded
 from redlatch.votes.commands import pack
 from redlatch.wire.connect import dial
 
+pytestmark = pytest.mark.one_loop
+
 USER, PASSWORD = "s3cr3t-user", "s3cr3t-pw"
 
 

@@ -17,6 +17,8 @@ from support.faces import Face, ask, await_true
 from redlatch import Client, Guard, Health
 from redlatch.testing import Masters
 
+pytestmark = pytest.mark.one_loop
+
 COMMAND = (sys.executable, "-m", "redlatch.cli")
 
 

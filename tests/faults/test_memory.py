@@ -22,6 +22,8 @@ from redlatch.wire.net import now_ns
 from . import restarts
 from .clocks import Clock
 
+pytestmark = pytest.mark.one_loop
+
 MAX_TTL = 1.2
 GUARD = Guard(max_ttl=MAX_TTL)
 # Longer than two fail-overs take.

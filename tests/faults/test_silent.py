@@ -19,6 +19,8 @@ from redlatch.testing import embedded
 from redlatch.votes.family_scripts import WRITE_RELEASE
 from redlatch.votes.units import UNBOUNDED
 
+pytestmark = pytest.mark.one_loop
+
 # Version 0.1.0 waited for 5 % of the ttl in each round, which is longer than a test may take.
 LONG = 600.0
 GUARD = Guard(max_ttl=LONG)
