@@ -111,7 +111,7 @@ def attempt_ns_of(attempt_timeout: object) -> int | None:
     return int(seconds * 1_000_000_000)
 
 
-def outage_ns_of(patience: object) -> int:
+def patience_ns_of(patience: object) -> int:
     """Return for how long an acquire rides out a lost quorum, in nanoseconds.
 
     Raises:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.scripted_votes import BEGINNING, TTL_MS, Play
+from redis.exceptions import NoPermissionError
+from support.scripted_votes import BEGINNING, LATENCY, SECOND, TTL_MS, Play
 
 from redlatch import impl
 
@@ -118,3 +119,48 @@ def test_a_third_attempt_follows_if_another_connection_broke_during_the_second(
         attempt.judge()
         over.append(bool(attempt.over))
     assert over == [False] * (attempts - 1) + [True]
+
+
+def fail(play: Play, attempt: Any) -> None:
+    """Make an attempt in which two of three masters fail."""
+    play.vote(attempt.begin(play.now), "!!")
+    play.now += LATENCY
+    assert attempt.second() is None and not attempt.keep_if_won() and not attempt.reopen_for_all()
+    attempt.judge()
+
+
+def test_a_refusal_of_the_first_master_ends_the_outage(implementation: impl.Implementation) -> None:
+    """The next outage is ridden out anew, although the others were not asked in between."""
+    play = Play(masters=3, build=implementation, patience_ns=2 * SECOND)
+    attempt = attempt_of(play)
+    assert play.queues.become_head(play.hold, BEGINNING)
+    fail(play, attempt)
+    play.now += SECOND
+    fail(play, attempt)
+    assert not attempt.over and list(play.queues.outages) == [play.hold.key]
+    attempt.reached()
+    attempt.begin(play.now).no = 1
+    assert attempt.second() is None and not attempt.keep_if_won() and not attempt.reopen_for_all()
+    attempt.judge()
+    assert attempt.waits and play.queues.outages == {}
+    attempt.waited(False)
+    play.now += SECOND
+    began = play.now
+    while not attempt.over:
+        fail(play, attempt)
+        play.now = max(play.now, attempt.pause_ns())
+    assert play.now >= began + 2 * SECOND
+
+
+@pytest.mark.parametrize(("refusals", "over"), [(1, False), (2, True)])
+def test_no_patience_is_lost_on_a_missing_right(implementation: impl.Implementation, refusals: int, over: bool) -> None:
+    play = Play(masters=3, build=implementation, patience_ns=2 * SECOND)
+    attempt = attempt_of(play)
+    for _ in range(2):
+        ballot = attempt.begin(play.now)
+        play.vote(ballot, "!!")
+        ballot.causes = {index: NoPermissionError("NOPERM no permissions") for index in range(refusals)}
+        play.now += LATENCY
+        assert attempt.second() is None and not attempt.keep_if_won() and not attempt.reopen_for_all()
+        attempt.judge()
+    assert attempt.over is over

@@ -45,7 +45,7 @@ class Play:
     """One holder, N masters and their environment, with the effects in their order."""
 
     def __init__(
-        self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None, outage_ns: int = 0
+        self, masters: int = 5, chance: float = 0.5, build: impl.Implementation | None = None, patience_ns: int = 0
     ) -> None:
         self.build = build = build or impl.current
         self.extending = build.module("quorum.extend").extend
@@ -79,7 +79,7 @@ class Play:
             random=lambda: self.chance,
             tokens=build.module("quorum.tokens").Tokens(lambda: [next(self.tokens)]),
             fences=policies.Fences(lambda: 1000),
-            outage_ns=outage_ns,
+            patience_ns=patience_ns,
         )
         self.plain = build.module("quorum.kinds.plain").PLAIN
         self.hold = self.holds.Hold(NAME, KEY, self.plain)

@@ -95,7 +95,7 @@ def test_a_quorum_comes_back_while_another_thread_rides_out_its_loss(implementat
         began = memory.memory.now()
         with memory.break_quorum():
             waiting = in_thread(lambda: memory.lock("a").acquire())
-            await_true(lambda: memory._policy.outage.since_ns)
+            await_true(lambda: memory._driver.queues.outages)
             memory.advance(LONG / 2)
             assert not waiting.done()
         assert waiting.result(PATIENCE)

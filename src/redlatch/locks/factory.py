@@ -120,7 +120,7 @@ class BaseClient:
             max_waiters=UNBOUNDED if max_waiters is None else max_waiters,
             refuse_late=refuse_late,
             max_ttl_ms=max_ttl_ms,
-            outage_ns=config.outage_ns_of(patience),
+            patience_ns=config.patience_ns_of(patience),
         )
         self._driver = self._driver_of(driver)(
             self._masters,

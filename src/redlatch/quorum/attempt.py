@@ -20,7 +20,8 @@ from ..votes.ballot import Ballot
 from ..votes.units import UNBOUNDED
 from .counting import count_split, figures_of
 from .hold import Hold
-from .outcome import broke, granted, is_final, no_quorum
+from .outage import Outage
+from .outcome import broke, granted, is_final, may_heal, no_quorum
 from .policy import Policy
 from .waiting.queues import WaitQueues
 
@@ -51,6 +52,7 @@ class Attempt:
         "_first",
         "_first_silent",
         "_kind",
+        "_outage",
         "_rides_until_ns",
         "_split",
         "_waiting_for_all",
@@ -88,7 +90,8 @@ class Attempt:
         self._again = 0
         # How many attempts in a row had a quorum in which a vote was in doubt.
         self._doubted = 0
-        # Until when the acquire rides out a lost quorum; 0 if it does not.
+        # What the attempts in a row that had no verdict have found, and until when the acquire rides that out.
+        self._outage: Outage | None = None
         self._rides_until_ns = 0
 
     def begin(self, started_ns: int) -> Ballot:
@@ -134,8 +137,8 @@ class Attempt:
         if not granted(policy, self.queues, hold, won, self._deadline_ns, now):
             self._doubted = self._doubted + 1 if won and policy.doubts.cover(hold.lease.since_ns) else 0
             return False
-        if policy.outage.since_ns:
-            policy.outage.end()
+        if self.queues.outages:
+            self.queues.end_outage(hold.key)
         # Before the hold is HELD: from then on another thread may release it, and acquire it again.
         kind.end_watch(self.queues, hold.key)
         hold.won_ns = now
@@ -174,9 +177,11 @@ class Attempt:
         if not (self._first_silent or heeded):
             # A first failure is not final: connections that broke are made again, and the next commands wait for them.
             self.over = self._ends(ballot, failures) if failures else not in_time
-        if not failures and (self._split or self._first < 0):
+        if not (failures or self._first_silent):
+            # Another outage is ridden out anew.
             self._rides_until_ns = 0
-            policy.outage.end()
+            self._outage = None
+            self.queues.end_outage(self.hold.key)
         self.waits = not (self._first_silent or heeded or failures)
         self._again = self._again + heeded
         if kind.asks_one_first and self._first < 0:
@@ -196,16 +201,19 @@ class Attempt:
 
         The acquire rides out a lost quorum, if the client has patience; and it waits for the end of a handover.
         """
-        policy = self.policy
-        policy.outage.note(ballot, self.started_ns, self.now_ns)
-        self._rides_until_ns = self._rides_until_ns or policy.outage.rides_until_ns(self._began_ns, self.until_ns)
-        if self.now_ns < max(self._rides_until_ns, min(policy.moving_ns, self.until_ns)):
+        policy, hold, outage = self.policy, self.hold, self._outage
+        error = no_quorum("acquire", policy, hold, ballot, self.now_ns - self.started_ns)
+        if outage is None:
+            outage = self._outage = self.queues.note_outage(hold, Outage(self.started_ns, error))
+            self._rides_until_ns = outage.rides_until_ns(policy.patience_ns, self._began_ns, self.until_ns)
+        outage.error = error
+        if self.now_ns < max(self._rides_until_ns, min(policy.moving_ns, self.until_ns)) and may_heal(ballot):
             return False
         if failures == 2 and broke(ballot):  # another connection broke, and is being made again
             return False
         if not is_final(ballot, failures):
             return False
-        policy.outage.give_up(self.started_ns)
+        outage.give_up(self.started_ns)
         return True
 
     def undone(self) -> None:

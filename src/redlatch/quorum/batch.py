@@ -18,6 +18,7 @@ from .claim import HELD
 from .counting import CountedSteps, count_split
 from .effects import Effect, Pause, Send, Steps
 from .hold import Hold
+from .outage import Outage
 from .outcome import end_release, granted, is_final, no_quorum
 from .policy import Policy
 from .waiting.contention import wait_for_change
@@ -141,13 +142,14 @@ def _try_all(
         until_ns: the end of its timeout.
         rides_until_ns: what the last attempt has returned.
     """
-    left = (rides_until_ns or until_ns) - policy.clock.now() if until_ns else UNBOUNDED
+    began = policy.clock.now()
+    left = (rides_until_ns or until_ns) - began if until_ns else UNBOUNDED
     try:
         yield from _attempt_on_each(policy, queues, holds, ticket, ttl_ms, left, False)
         return 0
     except QuorumUnavailable as error:
         now = policy.clock.now()
-        rides_until_ns = rides_until_ns or policy.outage.rides_until_ns(called_ns, until_ns)
+        rides_until_ns = rides_until_ns or Outage(began, error).rides_until_ns(policy.patience_ns, called_ns, until_ns)
         # During a handover the next attempt waits for its end.
         if now >= max(rides_until_ns, min(policy.moving_ns, until_ns)):
             error.elapsed = (now - called_ns) / SECOND
@@ -209,14 +211,11 @@ def _try_each(
         if ballot.no < ballot.size:
             stirred.append(hold.key)
         if ballot.unavailable():
-            policy.outage.note(ballot, started, now)
             if not is_final(ballot, number):
                 broken.append(hold)
                 continue
             failure = failure or no_quorum("acquire", policy, hold, ballot, now - started)
         lost.append(hold)
-    if not (failure or broken):
-        policy.outage.end()
     if undone:
         yield Send(undone)
     # The claims end last. After an interrupt before this, the caller undoes the attempts that have one.

@@ -7,6 +7,8 @@ Source of the algorithm: https://redis.io/docs/latest/develop/clients/patterns/d
 
 from __future__ import annotations
 
+from redis.exceptions import AuthenticationError, NoPermissionError
+
 from redlatch.errors import RETRY_AFTER, LockLost, MasterQuarantined, QuorumUnavailable
 from redlatch.quorum.losses import FORGOTTEN, RAN_OUT, RELEASED
 
@@ -48,6 +50,13 @@ def broke(ballot: Ballot) -> bool:
     """Return whether a ballot was decided while a connection was broken, and nothing is known against a new one."""
     causes = (ballot.causes or {}).values()
     return ballot.decided and any([isinstance(cause, (ConnectionResetError, BrokenPipeError)) for cause in causes])
+
+
+def may_heal(ballot: Ballot) -> bool:
+    """Return whether time may bring a quorum; it brings no missing right and no other password."""
+    causes = (ballot.causes or {}).values()
+    refusals = [cause for cause in causes if isinstance(cause, (AuthenticationError, NoPermissionError))]
+    return ballot.size - len(refusals) >= ballot.quorum
 
 
 def end_release(policy: Policy, hold: Hold, ballot: Ballot, late: bool, resent: bool, started_ns: int) -> bool:
@@ -109,6 +118,17 @@ def no_quorum(
         elapsed=max(elapsed_ns, waited_ns) / SECOND,
         causes=causes,
         retry_after=_retry_after(policy, causes),
+    )
+
+
+def repeated(error: QuorumUnavailable, elapsed_ns: int) -> QuorumUnavailable:
+    """Return the error of another acquire for one that took this long."""
+    return QuorumUnavailable(
+        error.args[0],
+        name=error.name,
+        elapsed=elapsed_ns / SECOND,
+        causes=error.causes,
+        retry_after=error.retry_after,
     )
 
 

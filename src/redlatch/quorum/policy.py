@@ -15,7 +15,6 @@ from ..votes.ballot import Ballot, new_ballot
 from ..votes.commands import Command
 from ..votes.units import MILLISECOND, SECOND, UNBOUNDED, Clock, drift_ns, quorum_of
 from .figures import Groups
-from .outage import Outage
 from .tokens import Tokens
 
 
@@ -208,11 +207,10 @@ class Policy:
         refuse_late: whether a call that would wait for longer than its timeout is refused at once.
         max_ttl_ms: the longest ttl.
         trust_local_holder: if True, a single attempt fails locally while another lock of this client holds the name.
-        outage_ns: for how long an acquire rides out a lost quorum.
+        patience_ns: for how long an acquire rides out a lost quorum; 0 gives up at once.
 
     Attributes:
         doubts: the leases that are in doubt.
-        outage: whether the quorum is lost.
         moving_ns: until when failed attempts wait for a handover to end; 0 if there is none.
         released_ns: when the client ended all its leases, because it was closed; 0 if it has not.
         groups: the figures of all groups of locks.
@@ -235,7 +233,7 @@ class Policy:
         "max_waiters",
         "moving_ns",
         "order",
-        "outage",
+        "patience_ns",
         "quorum",
         "random",
         "refuse_late",
@@ -264,7 +262,7 @@ class Policy:
         refuse_late: bool = False,
         max_ttl_ms: int = UNBOUNDED,
         trust_local_holder: bool = True,
-        outage_ns: int = 0,
+        patience_ns: int = 0,
     ) -> None:
         self.moving_ns = self.released_ns = 0
         self.use(masters)
@@ -285,7 +283,7 @@ class Policy:
         self.doubts = Doubts()
         self.groups = Groups()
         self.figures = self.groups.named("")
-        self.outage = Outage(outage_ns)
+        self.patience_ns = patience_ns
 
     def use(self, masters: tuple[str, ...]) -> None:
         """Use these masters from now on. Before a handover ends, no ballot on the new ones is made."""

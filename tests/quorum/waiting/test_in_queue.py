@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 from support.client_queues import FOR_EVER, World
-from support.scripted_votes import BEGINNING, KEY, MS, NAME, SECOND, TTL_MS, clock_of
+from support.scripted_votes import BEGINNING, KEY, NAME, SECOND, TTL_MS, clock_of
 
 from redlatch import impl
 from redlatch.errors import QuorumUnavailable
@@ -55,67 +54,93 @@ def second_of_two(world: World, give_up_ns: int) -> Any:
     return steps
 
 
-def lost(world: World) -> Any:
-    """Return the ballot of an attempt in which two masters have failed."""
-    ballot = world.policy.ballot(world.play.commands.Look(KEY))
-    world.play.vote(ballot, "!!")
-    return ballot
+def find(world: World, hold: Any, since_ns: int = BEGINNING) -> Any:
+    """Have a hold find that two masters have failed; return the outage."""
+    error = QuorumUnavailable("of 3 masters 2 failed", name=NAME, causes={"a:1": OSError("broken")}, retry_after=0.5)
+    return world.queues.note_outage(hold, world.play.build.module("quorum.outage").Outage(since_ns, error))
 
 
 def test_a_waiter_whose_time_ends_while_the_head_rides_out_a_lost_quorum_raises(
     implementation: impl.Implementation,
 ) -> None:
-    world = World(implementation, outage_ns=60 * SECOND)
+    world = World(implementation, patience_ns=60 * SECOND)
     steps = second_of_two(world, BEGINNING + SECOND)
-    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
+    outage = find(world, world.head())
     world.play.now = BEGINNING + SECOND
     with pytest.raises(QuorumUnavailable, match="of 3 masters 2 failed") as caught:
         next(steps)
-    assert caught.value.elapsed == 1.0
+    assert caught.value is not outage.error
+    assert (caught.value.elapsed, caught.value.name, caught.value.retry_after) == (1.0, NAME, 0.5)
+    assert caught.value.causes == outage.error.causes
     assert world.queues.by_key == {}
 
 
-@pytest.mark.parametrize("outage_ns", [0, 60 * SECOND])
+@pytest.mark.parametrize("patience_ns", [0, 60 * SECOND])
 def test_a_waiter_whose_time_ends_is_only_late_without_an_outage(
-    implementation: impl.Implementation, outage_ns: int
+    implementation: impl.Implementation, patience_ns: int
 ) -> None:
-    world = World(implementation, outage_ns=outage_ns)
+    world = World(implementation, patience_ns=patience_ns)
     steps = second_of_two(world, BEGINNING + SECOND)
-    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
-    if outage_ns:
-        world.policy.outage.end()
+    find(world, world.head())
+    if patience_ns:
+        world.queues.end_outage(KEY)
     world.play.now = BEGINNING + SECOND
     assert list(steps) == []
 
 
-def test_a_waiter_behind_a_holder_is_only_late_although_the_quorum_is_lost(
+def test_a_waiter_behind_a_holder_is_only_late_although_another_hold_finds_no_quorum(
     implementation: impl.Implementation,
 ) -> None:
-    world = World(implementation, outage_ns=60 * SECOND)
+    world = World(implementation, patience_ns=60 * SECOND)
     steps = second_of_two(world, BEGINNING + SECOND)
     head = world.head()
     head.ask(world.lease(b"token", BEGINNING, FOR_EVER))
     head.keep(0)
-    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + MS)
+    # It stands beside the queue, as a single attempt may.
+    find(world, world.hold())
     world.play.now = BEGINNING + SECOND
     assert list(steps) == []
 
 
-def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementation: impl.Implementation) -> None:
-    """Otherwise each of them would ride it out anew, one after the other."""
-    world = World(implementation, outage_ns=2 * SECOND)
+def test_a_waiter_does_not_know_of_an_outage_of_another_name(implementation: impl.Implementation) -> None:
+    world = World(implementation, patience_ns=2 * SECOND)
     steps = second_of_two(world, FOR_EVER)
-    head = world.head()
-    world.policy.outage.note(lost(world), BEGINNING, BEGINNING + 2 * SECOND)
-    # The head gives up.
-    world.play.now = BEGINNING + 2 * SECOND
+    other = world.hold(b"another key")
+    assert world.queues.become_head(other, world.play.now)
+    find(world, other)
+    give_up(world, world.head(), 2 * SECOND)
+    assert type(next(steps).command).__name__ == "Acquire"
+
+
+def give_up(world: World, head: Any, after_ns: int) -> None:
+    """Have the head give up after this time."""
+    world.play.now = BEGINNING + after_ns
     world.leave(head)
     head.free()
+
+
+def test_waiters_that_become_the_head_later_ride_out_the_same_outage(implementation: impl.Implementation) -> None:
+    """Otherwise each of them would ride it out anew, one after the other."""
+    world = World(implementation, patience_ns=2 * SECOND)
+    steps = second_of_two(world, FOR_EVER)
+    find(world, world.head())
+    give_up(world, world.head(), 2 * SECOND)
     with pytest.raises(QuorumUnavailable) as caught:
-        world.play.follow(steps, itertools.repeat("!!"))
+        next(steps)
     # It has waited for as long itself, and asks nobody.
-    assert not world.play.of("Ballot")
     assert caught.value.elapsed == 2.0
+
+
+def test_an_outage_is_forgotten_with_the_last_waiter(implementation: impl.Implementation) -> None:
+    world = World(implementation, patience_ns=2 * SECOND)
+    steps = second_of_two(world, FOR_EVER)
+    find(world, world.head())
+    give_up(world, world.head(), 2 * SECOND)
+    assert list(world.queues.outages) == [KEY]
+    with pytest.raises(QuorumUnavailable):
+        next(steps)
+    world.leave(world.head())
+    assert world.queues.outages == {}
 
 
 @pytest.mark.parametrize(("gave_up", "asks"), [(1, True), (2, False)])
@@ -125,13 +150,10 @@ def test_without_patience_a_waiter_asks_unless_two_heads_found_no_quorum(
     """Otherwise the waiters of a name would find the same silent masters one after the other."""
     world = World(implementation)
     steps = second_of_two(world, FOR_EVER)
-    head = world.head()
-    for _ in range(gave_up):
-        started, world.play.now = world.play.now, world.play.now + SECOND
-        world.policy.outage.note(lost(world), started, world.play.now)
-        world.policy.outage.give_up(started)
-    world.leave(head)
-    head.free()
+    outage = find(world, world.head())
+    for number in range(gave_up):
+        outage.give_up(BEGINNING + number)
+    give_up(world, world.head(), 2 * SECOND)
     if asks:
         assert type(next(steps).command).__name__ == "Acquire"
     else:

@@ -7,6 +7,7 @@ from redlatch._c.quorum.counting cimport count_split, figures_of
 from redlatch._c.quorum.figures cimport Figures
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.kinds.kind cimport Kind
+from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.outcome cimport broke, granted, is_final
 from redlatch._c.quorum.policy cimport Policy
 from redlatch._c.quorum.waiting.queues cimport WaitQueues
@@ -20,6 +21,7 @@ cdef class Attempt:
     cdef Kind _kind
     cdef Ballot _ballot
     cdef Figures _figures
+    cdef Outage _outage
     cdef readonly long long ttl_ms
     cdef readonly long long until_ns
     cdef long long _began_ns
@@ -58,7 +60,7 @@ cdef class Attempt:
         policy=Policy, kind=Kind, ballot=Ballot, hold=Hold, failures=int, in_time=bint, heeded=bint, refused=bint
     )
     cpdef Ballot judge(self)
-    @cython.locals(policy=Policy)
+    @cython.locals(policy=Policy, hold=Hold, outage=Outage)
     cdef bint _ends(self, Ballot ballot, int failures) except -1
     cpdef undone(self)
     @cython.locals(hold=Hold, now=cython.longlong, started=cython.longlong)

@@ -3,7 +3,6 @@
 cimport cython
 
 from redlatch._c.quorum.figures cimport Figures
-from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.tokens cimport Tokens
 from redlatch._c.votes.ballot cimport Ballot, new_ballot
 from redlatch._c.votes.commands cimport Command
@@ -43,7 +42,7 @@ cdef class Policy:
     cdef readonly Doubts doubts
     cdef readonly object groups
     cdef readonly Figures figures
-    cdef readonly Outage outage
+    cdef readonly long long patience_ns
     cdef public long long moving_ns
     cdef public long long released_ns
 

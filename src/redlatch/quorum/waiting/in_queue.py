@@ -13,11 +13,12 @@ from redlatch.errors import LockError
 
 from ...votes.commands import Look
 from ...votes.units import MILLISECOND
-from ..claim import ASKING, HELD, WAITING
+from ..claim import HELD
 from ..effects import Effect, Pause, Send, Steps
 from ..extend import extend
 from ..hold import Hold
-from ..outcome import no_quorum
+from ..outage import Outage
+from ..outcome import repeated
 from ..policy import Policy
 from .contention import wait_for_change, watch_pushes
 from .queues import QueueEntry, WaitQueues
@@ -55,14 +56,15 @@ def reach_the_head(
         return False
     if queues.heads.get(hold.key) is not hold:
         hold.free()
-        head: Hold | None = queues.heads.get(hold.key)
-        # Then no other holder has the lock.
-        if policy.outage.longest_ns and head is not None and head.state in (WAITING, ASKING):
-            _raise_outage(policy, hold, began)
+        outage: Outage | None = queues.outages.get(hold.key)
+        # The head rides it out.
+        if policy.patience_ns and outage is not None:
+            raise repeated(outage.error, policy.clock.now() - began)
         return False
-    # One attempt after the other would find out the same.
-    if policy.outage.known(began, until_ns, policy.clock.now()):
-        _raise_outage(policy, hold, began)
+    now = policy.clock.now()
+    outage = queues.outages.get(hold.key)
+    if outage is not None and outage.known(policy.patience_ns, began, until_ns, now):
+        raise repeated(outage.error, now - began)
     if hold.kind.orderly:
         courteous = False
     for _ in range(COURTESY if courteous else 0):
@@ -72,14 +74,6 @@ def reach_the_head(
         pause_ns = policy.retry.courtesy_ns(policy.random())
         yield Pause(min(policy.clock.now() + pause_ns, until_ns))
     return True
-
-
-def _raise_outage(policy: Policy, hold: Hold, began_ns: int) -> None:
-    """Raise QuorumUnavailable, unless a quorum has voted meanwhile."""
-    ballot = policy.outage.ballot
-    if ballot is not None:
-        elapsed = policy.clock.now() - began_ns
-        raise no_quorum("acquire", policy, hold, ballot, policy.outage.waited_ns, elapsed)
 
 
 def _wait_in_queue(

@@ -31,6 +31,7 @@ from ...votes.units import MILLISECOND, SECOND
 from ..claim import HANDED_OFF, HELD, RELEASING
 from ..hold import Hold
 from ..lease import Lease
+from ..outage import Outage
 from ..policy import Doubts, Policy
 from .beside import Beside
 from .first_master import FirstMaster
@@ -136,6 +137,7 @@ class WaitQueues:
     Attributes:
         heads: the hold that asks for a key or has it, by key.
         by_key: the queues.
+        outages: what the last heads have found, by key, while no quorum votes for them.
         beside: the holds that may have a lease and are no head.
         called: decided entries and watches; the driver wakes their waiters.
         crowded: keys that the masters refused when they were asked last; a hint.
@@ -147,6 +149,7 @@ class WaitQueues:
     def __init__(self) -> None:
         self.heads: dict[bytes, Hold] = {}
         self.by_key: dict[bytes, WaitQueue] = {}
+        self.outages: dict[bytes, Outage] = {}
         self.beside = Beside()
         self.called: deque[QueueEntry | Watch] = deque()
         self.crowded: set[bytes] = set()
@@ -323,11 +326,21 @@ class WaitQueues:
         queue = self.by_key.get(key)
         if queue is not None and self._call_next(queue, now_ns, courteous):
             return
+        if self.outages:
+            self.end_outage(key)
         self.heads.pop(key, None)
         # A waiter that joined before this step may have seen this hold at the head.
         queue = self.by_key.get(key)
         if queue is not None and not self._call_next(queue, now_ns, courteous):
             self._dissolve(key, queue)
+
+    def note_outage(self, hold: Hold, outage: Outage) -> Outage:
+        """Note what a hold has found; if it is a head, return what the heads before it have found, if they have."""
+        return self.outages.setdefault(hold.key, outage) if self.heads.get(hold.key) is hold else outage
+
+    def end_outage(self, key: bytes) -> None:
+        """Note that the masters have answered for a key, or that nobody waits for it."""
+        self.outages.pop(key, None)
 
     def overtake(self, policy: Policy, hold: Hold, now_ns: int) -> None:
         """Note that a hold has won: if another hold is the head, somebody has deleted its key."""

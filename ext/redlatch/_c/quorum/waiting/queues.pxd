@@ -4,6 +4,7 @@ cimport cython
 
 from redlatch._c.quorum.hold cimport Hold
 from redlatch._c.quorum.lease cimport Lease
+from redlatch._c.quorum.outage cimport Outage
 from redlatch._c.quorum.policy cimport Doubts, Policy
 from redlatch._c.quorum.waiting.beside cimport Beside
 from redlatch._c.quorum.waiting.first_master cimport FirstMaster
@@ -43,6 +44,7 @@ cdef class WaitQueue:
 cdef class WaitQueues:
     cdef readonly dict heads       # bytes: Hold
     cdef readonly dict by_key       # bytes: WaitQueue
+    cdef readonly dict outages     # bytes: Outage
     cdef readonly Beside beside
     cdef readonly object called    # deque of QueueEntry or Watch
     cdef readonly set crowded
@@ -69,6 +71,8 @@ cdef class WaitQueues:
     cpdef bint hand_off(self, Policy policy, Hold hold, long long now_ns) except -1
     @cython.locals(queue=WaitQueue, key=bytes)
     cpdef leave(self, Hold hold, long long now_ns, bint courteous)
+    cpdef Outage note_outage(self, Hold hold, Outage outage)
+    cpdef end_outage(self, bytes key)
     @cython.locals(head=Hold)
     cpdef note_deletion(self, bytes key, long long now_ns)
     cpdef overtake(self, Policy policy, Hold hold, long long now_ns)
