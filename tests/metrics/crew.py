@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,19 @@ class Told:
 
     def stats(self) -> Stats:
         return Stats(groups=self.groups, masters=self.masters)
+
+
+class Slow(Told):
+    """Takes so long to say its figures that a fork surely comes meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(sku=LockStats(acquired=1))
+        self.begun = threading.Event()
+
+    def stats(self) -> Stats:
+        self.begun.set()
+        time.sleep(0.05)
+        return super().stats()
 
 
 def durations(sum_of_all: float = 0.0, **counts: int) -> Histogram:

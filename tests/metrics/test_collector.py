@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.faces import PATIENCE, Face, at_once, await_true
 from support.forked import in_child
 
-from metrics.crew import Told, samples, value
+from metrics.crew import Slow, Told, samples, value
 from redlatch import Client, ConfigurationError, LockTimeout, impl
 from redlatch.metrics import prometheus
 from redlatch.metrics.figures import LOCKS, MASTERS, REASONS
@@ -353,19 +352,6 @@ def test_an_export_that_ends_in_the_middle_of_a_scrape_counts_once(registry: Col
     closing.close = exports[other].close
     for _ in range(2):
         assert value(registry, "redlatch_acquire_total", group="sku", outcome="acquired") == 3
-
-
-class Slow(Told):
-    """Takes so long to say its figures that a fork surely comes meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__(sku=LockStats(acquired=1))
-        self.begun = threading.Event()
-
-    def stats(self) -> Stats:
-        self.begun.set()
-        time.sleep(0.05)
-        return super().stats()
 
 
 def test_a_child_that_is_forked_in_the_middle_of_a_scrape_can_be_scraped(registry: CollectorRegistry) -> None:

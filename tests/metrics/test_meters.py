@@ -6,15 +6,17 @@ import gc
 import logging
 import subprocess
 import sys
+import threading
 import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
-from support.faces import Face, at_once
+from support.faces import PATIENCE, Face, at_once
+from support.forked import in_child
 
-from metrics.crew import Collected, Told, durations
+from metrics.crew import Collected, Slow, Told, durations
 from redlatch import Client, ConfigurationError
 from redlatch.metrics import otel
 from redlatch.metrics.figures import LOCKS, MASTERS
@@ -165,6 +167,16 @@ def test_clients_of_one_provider_are_added_up_without_a_warning(
         assert collected.value(count, group="sku", outcome="acquired") == 2
     # The kit warns of an instrument that is made twice.
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
+def test_a_child_that_is_forked_in_the_middle_of_a_collection_can_export(collected: Collected) -> None:
+    client = Slow()
+    with otel(client, meter_provider=collected.provider):
+        collection = threading.Thread(target=collected.points)
+        collection.start()
+        assert client.begun.wait(PATIENCE)
+        in_child(lambda: otel(Told(), meter_provider=collected.provider))
+        collection.join()
 
 
 def test_a_client_is_exported_once(collected: Collected) -> None:

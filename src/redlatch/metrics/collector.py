@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,14 +18,10 @@ except ImportError as error:
     ) from error
 
 from .figures import LOCKS, MASTERS, Figure, cumulated
-from .totals import Export, Measured, Totals
+from .totals import Export, Measured, Totals, new_lock
 
 # One lock for the collectors and their sums: a finalizer may close an export in the middle of a scrape.
-_lock = threading.RLock()
-
-# A fork waits for the end of a scrape: in the child, no thread would ever release the lock.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = new_lock()
 
 
 class LockCollector(Collector):

@@ -24,7 +24,7 @@ except ImportError as error:
 from .. import __version__
 from ..stats import BUCKETS, Histogram
 from .figures import ERRORS, LOCKS, MASTERS, Figure
-from .totals import Export, Measured, Sums, Totals
+from .totals import Export, Measured, Sums, Totals, new_lock
 
 GROUP, OUTCOME, REASON, MASTER = (
     "redlatch.lock.group",
@@ -38,13 +38,15 @@ MOST_RECORDS = 20_000
 
 Attributes = Mapping[str, str]
 
+# Not the lock of `export`: the kit holds its own lock while it observes, and takes it to make an instrument.
+_sums_lock = new_lock()
+
 
 class Meters:
     """The instruments of one meter provider, for all clients that it exports."""
 
     def __init__(self, meter: Meter) -> None:
-        # Not the lock of this module: the kit holds its own lock while it observes, and takes it to make an instrument.
-        self.totals = Totals(threading.RLock())
+        self.totals = Totals(_sums_lock)
         self._recorded = Recorded(meter)
         for figure in (*LOCKS, *MASTERS):
             if figure.kind == "counter":
@@ -161,7 +163,8 @@ def export(client: Measured, group: str, provider: MeterProvider | None) -> Expo
                 _global.append(meters)
             else:
                 _of_provider[provider] = meters
-        return meters.totals.add(client, group, partial(_end, meters))
+    # A collection may keep this waiting, and a fork must not find the lock taken meanwhile.
+    return meters.totals.add(client, group, partial(_end, meters))
 
 
 def _end(meters: Meters, export: Export) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,6 +13,17 @@ from typing import Any, Protocol, Self
 
 from ..errors import ConfigurationError
 from ..stats import LockStats, MasterStats, Stats, sum_of
+
+
+def new_lock() -> AbstractContextManager[Any]:
+    """Return a re-entrant lock for the sums of clients, which lives as long as the process.
+
+    A fork waits until it is free: in the child, no thread would ever release it.
+    """
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
 
 
 class Measured(Protocol):
