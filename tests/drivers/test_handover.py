@@ -147,6 +147,9 @@ def test_an_interrupt_anywhere_in_the_change_is_made_good_by_the_next_try(moved:
         fleet = connections.muster()
         outcome = look(new[0])
         struck = interrupted_at(line, partial(connections.arrive, STRIDE, outcome))
+        # Another thread may ask at any moment.
+        known = connections.health().masters, connections.stats(), connections.causes()
+        assert {len(each) for each in known} <= {2, 3}
         if struck:
             connections.arrive(STRIDE, outcome)
         assert [link.address for link in fleet.links] == [url.removeprefix("redis://") for url in new]

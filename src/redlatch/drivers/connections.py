@@ -158,9 +158,10 @@ class Connections(Belongings):
         """Return why masters do not vote, by their names; without I/O."""
         links = [None] * len(self._masters) if self.fleet is None else self.fleet.links
         waiting = ConnectionError("it is not connected yet")
+        # Not strict: in the middle of a handover, another thread finds links of other masters.
         return {
             master.name: (link.cause or waiting) if link is not None else waiting
-            for master, link in zip(self._masters, links, strict=True)
+            for master, link in zip(self._masters, links, strict=False)
             if link is None or not link.up or (self._guard is not None and link.monitor is None)
         }
 

@@ -31,7 +31,8 @@ def health_of_all(
         unused: whether that is because the client is closed or forked, so that no master votes.
     """
     nothing = [None] * len(masters)
-    known = zip(masters, links or nothing, guarded or nothing, strict=True)
+    # Not strict: in the middle of a handover, another thread finds links of other masters.
+    known = zip(masters, links or nothing, guarded or nothing, strict=False)
     found = [health_of(*each, now_ns) for each in known]
     if unused:
         found = [replace(master, voting=False, why=refused, kept_out=0.0) for master in found]

@@ -51,6 +51,7 @@ def stats_of_masters(health: Health, guarded: list[GuardedMaster] | None) -> tup
     """
     if guarded is None:
         return tuple([MasterStats(master.address, master.voting) for master in health.masters])
+    # Not strict: in the middle of a handover, another thread finds the guard of other masters.
     return tuple(
         [
             MasterStats(
@@ -60,6 +61,6 @@ def stats_of_masters(health: Health, guarded: list[GuardedMaster] | None) -> tup
                 quarantines=known.quarantines,
                 reply_time=known.reply_time.histogram(),
             )
-            for master, known in zip(health.masters, guarded, strict=True)
+            for master, known in zip(health.masters, guarded, strict=False)
         ]
     )
