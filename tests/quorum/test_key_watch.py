@@ -285,6 +285,18 @@ def test_leases_that_have_ended_or_whose_lock_was_collected_are_forgotten(keys: 
     assert len(keys._by_key) <= SLACK + 1
 
 
+def test_leases_that_have_ended_are_not_looked_at_again_while_another_one_is_watched(keys: KeyWatches) -> None:
+    """Found by an attack: with many of them, the look after each event of a socket kept the client busy."""
+    terms = [Term(b"%d" % number) for number in range(9)]
+    for term in terms:
+        keys.begin(term, NOW)
+        term.held = term is terms[4]
+    assert keys.watching()
+    for ended in terms[:4] + terms[5:]:
+        del ended.held
+    assert keys.watching()
+
+
 def test_leases_on_one_key_that_have_ended_are_forgotten(keys: KeyWatches) -> None:
     again = [Term() for _ in range(3)]
     for term in again:

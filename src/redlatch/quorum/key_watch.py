@@ -159,6 +159,8 @@ class KeyWatches:
         self._due: list[Any] = []
         # The number of keys at which those without a live lease are removed.
         self._most = SLACK
+        # One lease that was cared for when somebody looked last, or None.
+        self._witness: Any = None
 
     # --- what the masters push ---------------------------------------------------------------------
 
@@ -199,8 +201,16 @@ class KeyWatches:
         self._by_key[key] = (*[other for other in self._by_key.get(key, ()) if other.cared_for()], term)
 
     def watching(self) -> bool:
-        """Return whether any key is watched. Any thread may call this."""
-        return any(term.cared_for() for terms in list(self._by_key.values()) for term in terms)
+        """Return whether any key is watched. Any thread may call this.
+
+        It is asked after each event of a socket. So it looks at all leases only when the one that it found last ends.
+        The newest come first, because they mostly live longest.
+        """
+        witness = self._witness
+        if witness is None or not witness.cared_for():
+            newest = reversed(list(self._by_key.values()))
+            self._witness = witness = next((term for terms in newest for term in terms if term.cared_for()), None)
+        return witness is not None
 
     def plan(self, term: Any, now_ns: int) -> None:
         """Ask about the key of a lease with the next questions if that is due."""
