@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 import redis
 from support.faces import PATIENCE, await_true
+from support.forked import in_child
 from support.runs import alive, beat, beating, now, start
 
 from redlatch import Client
+from redlatch.run.supervisor import Alerts, Ended
 from redlatch.testing import embedded
 
 SECOND = 1_000_000_000
@@ -295,6 +297,26 @@ def test_a_signal_during_the_wait_does_not_reach_the_program(three: list[str], n
         lock.release()
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (0, "ran\n", "")
+
+
+class Late(Alerts):
+    """A SIGTERM comes between the end of the acquire and the start of the program."""
+
+    def wait(self, seconds: float) -> list[int]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().wait(seconds)
+
+
+def test_a_signal_right_after_the_acquire_ends_the_process() -> None:
+    """Found by an attack: the signal was dropped, and the program ran on."""
+
+    def begin() -> None:
+        alerts = Late()
+        alerts.take_signals()
+        with pytest.raises(Ended):
+            alerts.begin()
+
+    in_child(begin)
 
 
 def test_a_fence_of_another_lock_does_not_reach_the_program(three: list[str], name: str) -> None:

@@ -114,9 +114,16 @@ class Alerts:
             raise Ended(number)
 
     def begin(self) -> None:
-        """Note that the lock is held. Earlier signals were not meant for the program."""
+        """Note that the lock is held. Earlier signals were not meant for the program.
+
+        Raises:
+            Ended: a signal that ends a process has come since the acquire has returned.
+        """
         self.waiting = False
         self.wait(0)
+        # Its number may be among those that were just dropped.
+        if self.ended_by:
+            raise Ended(self.ended_by)
 
     def wait(self, seconds: float) -> list[int]:
         """Wait for alerts, a second at most; return the numbers of the signals."""
