@@ -167,3 +167,24 @@ def test_the_page_names_every_option_of_every_command() -> None:
         if option.startswith("-") and f"{option}" not in page.replace("`", " ")
     ]
     assert missing == []
+
+
+# `redlatch run` that gets a SIGTERM before it can wait for the lock.
+EARLY = """
+import os, signal
+from redlatch.run import job
+from redlatch.cli import main
+class Program(job.Program):
+    def __init__(self, command):
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(command)
+job.Program = Program
+main()
+"""
+
+
+def test_a_signal_at_the_very_beginning_has_its_exit_status(three: list[str], name: str) -> None:
+    """Found by an attack: it had that of a lock that is busy, and a traceback."""
+    command = [sys.executable, "-c", EARLY, "run", "-m", three[0], name, "true"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "", "")
