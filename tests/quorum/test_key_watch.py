@@ -93,6 +93,15 @@ def test_a_question_that_never_began_is_due_again(keys: KeyWatches, term: Term) 
     assert term.watch.due_ns == NOW + FIRST_NS + AGAIN_NS
 
 
+def test_a_question_that_was_never_sent_has_not_the_answers_of_the_last_one(keys: KeyWatches, term: Term) -> None:
+    """Found by an attack: its task was cancelled, so the masters tracked the key no more, and nobody asked again."""
+    answered(keys, term, NOW, 3)
+    term.watch.begin(NOW)
+    keys.conclude([term])
+    keys.take_news(NOW)
+    assert term.watch.due_ns == NOW + TTL_MS * MILLISECOND // PAUSES_IN_TTL
+
+
 def test_nothing_is_due_while_a_question_is_under_way(keys: KeyWatches, term: Term) -> None:
     ask(term, NOW, 3)
     assert term.watch.due_ns == UNBOUNDED

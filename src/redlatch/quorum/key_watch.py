@@ -52,7 +52,7 @@ class KeyWatch:
     Attributes:
         alarmed: whether pushes may mean that the lock is lost, and nothing has followed from that yet.
         asking: whether a question is under way.
-        ballot: the last question; None before the first one.
+        ballot: the last question; None before the first one, and while the next one is about to be sent.
         due_ns: when the next question is due; UNBOUNDED if none is.
         pushed: the masters that have pushed a change since the last question began, as a bit mask.
     """
@@ -89,6 +89,8 @@ class KeyWatch:
     def begin(self, now_ns: int) -> None:
         """Note that a question begins, which `ask` sends."""
         self.asking = True
+        # Until it is sent: the answers to the last one say nothing about this one, which may never be sent.
+        self.ballot = None
         self.due_ns = UNBOUNDED
         if self._by_push:
             self._by_push = False
