@@ -79,7 +79,7 @@ class BaseLock(Core):
         timeout: how long ``with`` and `acquire` wait by default, in seconds; None is for ever.
 
     Attributes:
-        upkeep: the care for this lock while it is held, or None; the drivers read it.
+        upkeep: the renewal of this lock and the report of its loss, or None; the drivers read it.
     """
 
     __slots__ = ()
@@ -244,16 +244,6 @@ class BaseLock(Core):
             reason = RAN_OUT if upkeep is None else upkeep.why_over(policy.clock.now())
         return loss(reason, self._hold)
 
-    # --- the generators of the calls ---------------------------------------------------------------
-
-    def _extending(self, ttl: float | None) -> Steps:
-        shared = self._shared
-        ttl_ms = (
-            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor, shared.policy.max_ttl_ms)
-        )
-        driver: Driver = shared.driver
-        return driver.extending(self._hold, ttl_ms)
-
     def report_loss(
         self, reason: str = "a quorum had forgotten it before it was released", term: Term | None = None
     ) -> None:
@@ -281,6 +271,16 @@ class BaseLock(Core):
             if not isinstance(error, Exception):
                 raise
 
+    # --- the generators of the calls ---------------------------------------------------------------
+
+    def _extending(self, ttl: float | None) -> Steps:
+        shared = self._shared
+        ttl_ms = (
+            self._ttl_ms if ttl is None else config.ttl_ms_of(ttl, shared.policy.drift_factor, shared.policy.max_ttl_ms)
+        )
+        driver: Driver = shared.driver
+        return driver.extending(self._hold, ttl_ms)
+
     def _holder_of(self, found: tuple[bytes, int, int] | None) -> Holder | None:
         """Return the holder from the answer of `inquiry.holder`."""
         if found is None:
@@ -299,12 +299,13 @@ class BaseLock(Core):
         waited = self._timeout or 0.0
         holder, mine = self._local_holder()
         retry_after = max(self._shared.policy.retry.longest, 0 if holder is None else holder.ttl_left)
-        if mine:
-            who = "this thread holds it itself, through another lock object: use client.rlock() for that"
-        elif holder is not None:
-            who = f"this client has held it for {holder.held_for:.3f} s, through another lock object"
-        else:
+        if holder is None:
             who = "another holder has it"
+        elif mine:
+            since = f"for {holder.held_for:.3f} s"
+            who = f"this thread has held it itself {since}, through another lock object: use client.rlock() for that"
+        else:
+            who = f"this client has held it for {holder.held_for:.3f} s, through another lock object"
         if not waited:
             return LockBusy(f"{self.name!r} is busy: {who}", name=self.name, holder=holder, retry_after=retry_after)
         return LockTimeout(
