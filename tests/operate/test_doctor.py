@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 from click.testing import CliRunner, Result
 
+from redlatch import Client
 from redlatch.cli import build
+from redlatch.guard.handover import names_of
+from redlatch.guard.marker import LEFT, MARKER, PENDING, PREPARED, Marker
 from redlatch.testing import embedded
 
 Fleet = Callable[..., embedded.Masters]
@@ -44,6 +48,7 @@ def test_masters_that_are_fine(three: list[str]) -> None:
         "releases with one native command",
         "locks of all kinds can be taken",
         "its clock differs",
+        "its clients have this list of masters; the longest ttl in use is",
     ):
         assert sum(part in text for text in found["fine"]) == 3, part
     assert examined("--strict", *three)[0].exit_code == 1
@@ -52,13 +57,20 @@ def test_masters_that_are_fine(three: list[str]) -> None:
     assert "cure: put each master on a machine of its own" in said
 
 
-def test_one_master_is_fine_and_two_are_no_better(urls: list[str]) -> None:
-    assert examined(urls[0])[1]["warning"] == []
+def test_one_master_is_fine_and_two_are_no_better(url: str, urls: list[str]) -> None:
+    assert examined(url)[1]["warning"] == []
     told(urls[:2], "2 masters tolerate no more failures than 1", "warning")
 
 
 def test_a_master_that_is_down(three: list[str]) -> None:
     told([*three[:2], "redis://127.0.0.1:1"], "it cannot be used: ", "unsafe")
+
+
+def test_a_wrong_password_has_its_own_cure(url: str) -> None:
+    done = CliRunner().invoke(build(), ["doctor", url.replace("redis://", "redis://nobody:wrong@")])
+    assert done.exit_code == 2
+    assert "cure: give the right user and password in the URL" in done.stdout
+    assert "nobody:wrong" not in done.stdout
 
 
 def test_a_server_that_is_named_twice(three: list[str]) -> None:
@@ -119,3 +131,70 @@ def test_the_doctor_leaves_nothing_behind(url: str) -> None:
     examined(url)
     with redis.Redis.from_url(url) as server:
         assert not [key for key in server.scan_iter("redlatch-doctor*") if b"fence" not in key]
+
+
+# --- the guard's markers --------------------------------------------------------------------------------
+
+
+def test_masters_that_no_client_has_used(fleet: Fleet) -> None:
+    told(fleet(1).urls, "no client with a guard has used it lately with this prefix", "fine")
+
+
+def test_a_master_that_is_in_another_list(three: list[str]) -> None:
+    told(three[:1], f"has it in the list {', '.join(sorted(addresses(three)))}", "unsafe")
+    again = [url.replace("127.0.0.1", "localhost") for url in three]
+    told(again, f"has it in the list {', '.join(sorted(addresses(three)))}", "warning")
+
+
+def test_a_guard_with_other_options(url: str) -> None:
+    told([url], "uses it with trust_persistence=False", "unsafe", "--trust-persistence")
+
+
+def test_a_marker_that_is_missing(fleet: Fleet) -> None:
+    urls = fleet(3).urls
+    with Client(urls) as client:
+        client.connect(require="all")
+    with redis.Redis.from_url(urls[0]) as server:
+        server.delete(MARKER)
+    told(urls, "the guard's marker is missing, but others have theirs", "warning")
+
+
+def test_a_marker_that_is_not_ours(fleet: Fleet) -> None:
+    urls = fleet(1).urls
+    with redis.Redis.from_url(urls[0]) as server:
+        server.set(MARKER, "something else")
+    told(urls, "it has a marker that is not ours", "unsafe")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"stage": LEFT, "successors": ("10.0.0.1:6379",)}, "it was left for 10.0.0.1:6379"),
+        ({"stage": PENDING, "previous": ("10.0.0.1:6379",)}, "it waits for the handover from 10.0.0.1:6379"),
+        ({"stage": PREPARED}, "its guard's marker is not final"),
+    ],
+)
+def test_a_marker_that_lets_nobody_vote(fleet: Fleet, changes: dict[str, Any], text: str) -> None:
+    urls = fleet(1).urls
+    with Client(urls) as client:
+        client.connect(require="all")
+    with redis.Redis.from_url(urls[0]) as server:
+        stored: Any = server.get(MARKER)
+        marker = Marker.read(stored)
+        assert marker is not None and marker.masters == names_of(addresses(urls))
+        server.set(MARKER, replace(marker, **changes).text())
+    told(urls, text, "warning")
+
+
+def test_a_user_without_rights_to_the_marker(url: str, name: str) -> None:
+    with redis.Redis.from_url(url) as server:
+        server.execute_command("ACL", "SETUSER", name, "on", ">pw", "~redlatch-doctor*", "+@all")
+        limited = url.replace("redis://", f"redis://{name}:pw@")
+        try:
+            told([limited], "the guard needs the rights to GET and EVAL", "unsafe")
+        finally:
+            server.execute_command("ACL", "DELUSER", name)
+
+
+def addresses(urls: list[str]) -> tuple[str, ...]:
+    return tuple(url.removeprefix("redis://").removesuffix("/0") for url in urls)

@@ -23,7 +23,8 @@ from redlatch.guard.marker import MARKER
 from redlatch.guard.settings import Guard
 from redlatch.health import Health
 from redlatch.masters.listed import masters_of, refuse_namesakes
-from redlatch.operate.doctor import ORDER, UNSAFE, WARNING, examine
+from redlatch.operate.doctor import examine
+from redlatch.operate.finding import ORDER, UNSAFE, WARNING
 from redlatch.operate.held import master_option, one_or_many, states_of, table_of_locks, urls_of
 from redlatch.operate.markers import CannotMove, Markers
 from redlatch.operate.mover import Mover

@@ -1,6 +1,7 @@
 """What is wrong with masters, or may go wrong: the checks of `redlatch doctor`, each with its cure.
 
-The checks connect as a client does, read what INFO and CONFIG say, and take locks on a name that nobody else uses.
+The checks connect as a client does, read what INFO, CONFIG and the guard's marker say, and take locks on a name that
+nobody else uses.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from redlatch.client import Client
 from redlatch.errors import QuorumUnavailable
+from redlatch.guard.marker import MARKER
+from redlatch.locks.connecting import cure_of
 from redlatch.masters.master import Master
+from redlatch.operate.finding import FINE, UNSAFE, WARNING, Finding, Patient
+from redlatch.operate.guarded import check_markers
 from redlatch.operate.locks import TIMEOUT, Unreadable, connected, described
 from redlatch.votes.commands import DELEX, DELIFEQ
+from redlatch.votes.key import prefix_of
 from redlatch.votes.said import shown
 from redlatch.wire.connect import dial
-
-# How bad a finding is.
-FINE, WARNING, UNSAFE = "fine", "warning", "unsafe"
-ORDER = (UNSAFE, WARNING, FINE)
 
 # How often the round trip is measured.
 PINGS = 20
@@ -36,47 +37,6 @@ OFFSET = 0.1
 
 # Over this time the rates of clocks are compared, in seconds.
 WATCHED = 2.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result.
-
-    Attributes:
-        level: FINE, WARNING or UNSAFE.
-        master: its name; empty for all of them.
-        text: what was found.
-        cure: what to do; empty if it is fine.
-    """
-
-    level: str
-    master: str
-    text: str
-    cure: str = ""
-
-
-@dataclass
-class Patient:
-    """One master, and what was read of it.
-
-    Attributes:
-        traits: what the handshake of a client learns (see `wire.traits`).
-        info: what INFO says.
-        config: what CONFIG GET says; empty if that is not allowed.
-        offset: how far its clock is ahead of this machine's, in seconds.
-        rate: how much faster its clock runs than this machine's, as a share.
-        error: why it could not be examined; None if it could.
-    """
-
-    master: Master
-    traits: Any = None
-    info: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    pings: list[float] = field(default_factory=list)
-    offset: float = 0.0
-    rate: float = 0.0
-    encrypted: bool = False
-    error: Exception | None = None
 
 
 def examine(masters: list[Master], drift_factor: float, prefix: str, trust_persistence: bool) -> list[Finding]:
@@ -97,7 +57,7 @@ def examine(masters: list[Master], drift_factor: float, prefix: str, trust_persi
             found += _clock(patient, drift_factor)
             found += _persistence(patient, trust_persistence)
             found += _rights(patient, prefix)
-    return found
+    return found + list(check_markers(patients, prefix_of(prefix) + MARKER, trust_persistence))
 
 
 def _read(master: Master) -> Patient:
@@ -123,7 +83,7 @@ def _read(master: Master) -> Patient:
             patient.rate = (patient.offset - first) / WATCHED
     # A server may answer anything.
     except Exception as error:
-        patient.error = Unreadable(described(error))
+        patient.error, patient.cure = Unreadable(described(error)), cure_of(error)
     return patient
 
 
@@ -165,7 +125,7 @@ def _of_all(patients: list[Patient]) -> Iterator[Finding]:
 def _reachable(patient: Patient) -> Iterator[Finding]:
     if patient.error is not None:
         cure = "start it, or mend the network or the URL; Troubleshooting in the docs has each message"
-        yield Finding(UNSAFE, patient.master.name, f"it cannot be used: {patient.error}", cure)
+        yield Finding(UNSAFE, patient.master.name, f"it cannot be used: {patient.error}", patient.cure or cure)
         return
     middle, worst = statistics.median(patient.pings) * 1e3, max(patient.pings) * 1e3
     yield Finding(FINE, patient.master.name, f"answers in {middle:.2f} ms (at most {worst:.2f} ms of {PINGS})")
