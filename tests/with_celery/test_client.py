@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from redlatch import ConfigurationError, Guard
+from redlatch import ClientClosed, ConfigurationError, Guard
 from redlatch.celery.client import MAX_TTL, client_of, new_client
 
 
@@ -60,6 +60,17 @@ def test_the_guard_limits_the_ttl() -> None:
     assert new_client(app_with()).longest(5.0) == 5.0
     assert new_client(app_with(redlatch_options={"guard": Guard(max_ttl=60.0)})).longest(10_000.0) == 60.0
     assert new_client(app_with(redlatch_options={"guard": None})).longest(10_000.0) == 10_000.0
+
+
+def test_locks_that_are_over_can_be_ended_but_not_through_a_closed_client(three: list[str], name: str) -> None:
+    client = new_client(app_with(redlatch_masters=three))
+    client.free(name, "0" * 32)
+    client.end(name, "queued:1")
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.free(name, "0" * 32)
+    with pytest.raises(ClientClosed):
+        client.end(name, "queued:1")
 
 
 def test_an_app_has_one_client_in_each_process(three: list[str], name: str) -> None:

@@ -13,7 +13,7 @@ import redis.exceptions
 
 from .. import impl
 from ..client import Client, Lock
-from ..errors import ConfigurationError, LockError, NotOwned, QuorumUnavailable
+from ..errors import ConfigurationError, LockLost, NotOwned, QuorumUnavailable
 from ..guard.settings import Guard
 from ..masters.master import Master
 from ..votes.commands import pack
@@ -88,6 +88,7 @@ class TaskClient(Client):
 
         Raises:
             QuorumUnavailable: too many masters failed. The lock expires with its ttl.
+            ClientUnusable: the client was closed, or connected before a fork.
         """
         self._release(name, self._plain, token.encode())
 
@@ -96,6 +97,7 @@ class TaskClient(Client):
 
         Raises:
             QuorumUnavailable: too many masters failed. The lock expires with its ttl.
+            ClientUnusable: the client was closed, or connected before a fork.
         """
         self._release(name, ending(self._build)(label.encode()), b"unknown")
 
@@ -104,9 +106,7 @@ class TaskClient(Client):
         hold.borrow(token)
         try:
             Lock(self._shared, hold, self._ttl_ms, None).release()
-        except QuorumUnavailable:
-            raise
-        except LockError:
+        except (LockLost, NotOwned):
             # The lock was over already, or another holder has it.
             return
 
