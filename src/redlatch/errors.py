@@ -131,7 +131,9 @@ class LockTimeout(Retryable, TimeoutError):
 
 
 class LockBusy(Retryable):
-    """Another holder has the lock, and the call does not wait, or the queue of this client is full.
+    """Another holder has the lock, and the call does not wait; or the queue of this client is full or too slow.
+
+    It is full with `max_waiters`. With `refuse_late` it is too slow if the timeout would pass before the caller's turn.
 
     Attributes:
         depth: the number of waiters that this client already had for the lock. If there were any, the answer to an

@@ -118,7 +118,20 @@ class MultiLock(BaseMultiLock):
     """A lock on many names for threads; made by `Client.multi_lock`. One object has one holder at a time."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock on all names; see `Lock.acquire`."""
+        """Acquire the lock on all names, or on none.
+
+        Args:
+            blocking: False makes one attempt. Default True.
+            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
+                wait for ever.
+
+        Returns:
+            Whether all names were won.
+
+        Raises:
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
+        """
         seconds = self._timeout_of(blocking, timeout)
         batch = Batch(self._shared, self._locks)
         try:
@@ -137,10 +150,16 @@ class MultiLock(BaseMultiLock):
             raise
 
     def release(self, wait: bool = True) -> None:
-        """Release all names; see `Lock.release`.
+        """Release all names. An interrupted release is still sent.
+
+        Args:
+            wait: whether to wait for a quorum's answers. Default True.
 
         Raises:
             LockLost: a name was lost before the call; the others are released.
+            NotOwned: no name is held.
+            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
+            ClientUnusable: as for `Lock.release`.
         """
         claims: list[tuple[Any, object]] = []
         try:
@@ -150,21 +169,24 @@ class MultiLock(BaseMultiLock):
         except BaseException as error:
             # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
             try:
-                self._insist(claims, error)
+                self._resend_release(claims, error)
             except BaseException:
-                self._insist(claims, error)
+                self._resend_release(claims, error)
                 raise
             raise
         self._judge(batch, batch.verdicts(), "released")
 
     def extend(self, ttl: float | None = None) -> None:
-        """Extend the lock on all names to `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
+        """Let the lock on all names live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
 
         Args:
-            ttl: seconds; None takes the ttl that the lock was made with.
+            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
 
         Raises:
-            LockLost: a name is lost.
+            LockLost: a name is lost; the others are extended.
+            NotOwned: no name is held.
+            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
+            ClientUnusable, ConfigurationError, TypeError: as for `Lock.extend`.
         """
         batch = Batch(self._shared, self._locks)
         try:
@@ -194,9 +216,9 @@ class MultiLock(BaseMultiLock):
             # The interrupt may have come before `release` began its work.
             # Not in a function: a second interrupt could arrive at its beginning, as in `Lock.acquire`.
             try:
-                self._insist(claims, interrupt)
+                self._resend_release(claims, interrupt)
             except BaseException:
-                self._insist(claims, interrupt)
+                self._resend_release(claims, interrupt)
                 raise
             raise
 
@@ -204,7 +226,7 @@ class MultiLock(BaseMultiLock):
         """Return each name's hold and the ticket of its current claim."""
         return [(lock._hold, lock._hold.ticket) for lock in self._locks]
 
-    def _insist(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
+    def _resend_release(self, claims: list[tuple[Any, object]], error: BaseException) -> None:
         """Complete the release of every name after an interrupt. If interrupted, this may be repeated.
 
         This does not use `Batch.resend_release`, because the interrupt may come before the batch is made.
@@ -222,7 +244,20 @@ class AsyncMultiLock(BaseMultiLock):
     """A lock on many names for asyncio tasks; made by `AsyncClient.multi_lock`. One object has one holder at a time."""
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock on all names; see `AsyncLock.acquire`."""
+        """Acquire the lock on all names, or on none.
+
+        Args:
+            blocking: False makes one attempt. Default True.
+            timeout: how long to wait for all names, in seconds. None takes the timeout of the lock; if that is None,
+                wait for ever.
+
+        Returns:
+            Whether all names were won.
+
+        Raises:
+            QuorumUnavailable: too many masters failed; `causes` has the error of each.
+            AlreadyHeld, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
+        """
         seconds = self._timeout_of(blocking, timeout)
         batch = Batch(self._shared, self._locks)
         try:
@@ -240,10 +275,16 @@ class AsyncMultiLock(BaseMultiLock):
             raise
 
     async def release(self, wait: bool = True) -> None:
-        """Release all names; see `AsyncLock.release`.
+        """Release all names. An interrupted release is still sent.
+
+        Args:
+            wait: whether to wait for a quorum's answers. Default True.
 
         Raises:
             LockLost: a name was lost before the call; the others are released.
+            NotOwned: no name is held.
+            QuorumUnavailable: too many masters failed. Their keys are deleted when they are back, or expire.
+            ClientUnusable: as for `AsyncLock.release`.
         """
         batch = Batch(self._shared, self._locks)
         try:
@@ -258,13 +299,16 @@ class AsyncMultiLock(BaseMultiLock):
         self._judge(batch, batch.verdicts(), "released")
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Extend the lock on all names to `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
+        """Let the lock on all names live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
 
         Args:
-            ttl: seconds; None takes the ttl that the lock was made with.
+            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
 
         Raises:
-            LockLost: a name is lost.
+            LockLost: a name is lost; the others are extended.
+            NotOwned: no name is held.
+            QuorumUnavailable: too many masters failed for a name. The earlier of the old and the new deadline counts.
+            ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.extend`.
         """
         batch = Batch(self._shared, self._locks)
         try:

@@ -20,6 +20,9 @@ class RWLock(Generic[AnyLock]):
         make: makes a lock from its kind and the suffix of its key.
         kinds: `quorum.kinds.readwrite` of the client's build.
         owner: returns the calling thread or task (see `owner`). Only weak references to it are kept.
+
+    Attributes:
+        name: the name as it was given.
     """
 
     def __init__(self, make: Callable[..., AnyLock], kinds: Any, owner: Callable[[], Any]) -> None:

@@ -193,10 +193,18 @@ class RLock(BaseRLock[Any]):
         super().__init__(make, of_threads())
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock, or add one to the count if this thread holds it; see `Lock.acquire`.
+        """Acquire the lock, or add one to the count if this thread holds it.
+
+        Args:
+            blocking: False makes one attempt. Default True.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
+
+        Returns:
+            Whether this thread holds the lock.
 
         Raises:
             LockLost: this thread acquired the lock and has lost it.
+            LockBusy, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `Lock.acquire`.
         """
         owner = self._owner()
         if self._again(owner):
@@ -217,12 +225,16 @@ class RLock(BaseRLock[Any]):
             raise
 
     def release(self, wait: bool = True) -> None:
-        """Subtract one from the count; release the lock if the count is then 0; see `Lock.release`.
+        """Subtract one from the count; release the lock if the count is then 0.
 
         After an interrupt the count is still one less, and the last release is still sent.
 
+        Args:
+            wait: whether to wait for a quorum's answer, if this releases the lock. Default True.
+
         Raises:
             NotOwned: this thread does not hold the lock.
+            LockLost, QuorumUnavailable, ClientUnusable: as for `Lock.release`.
         """
         # Filled inside the try, so that the handler sees whether the interrupt came before that.
         snapshot: list[Any] = []
@@ -247,7 +259,15 @@ class RLock(BaseRLock[Any]):
             raise
 
     def extend(self, ttl: float | None = None) -> None:
-        """Extend the lock to `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`."""
+        """Let the lock live `ttl` seconds from now; see `Lock.extend` for a shorter `ttl`.
+
+        Args:
+            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+
+        Raises:
+            NotOwned: this thread does not hold the lock.
+            LockLost, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `Lock.extend`.
+        """
         self.lock.extend(ttl)
 
     def __enter__(self) -> Self:
@@ -343,11 +363,19 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Acquire the lock, or add one to the count if this task holds it; see `AsyncLock.acquire`.
+        """Acquire the lock, or add one to the count if this task holds it.
+
+        Args:
+            blocking: False makes one attempt. Default True.
+            timeout: how long to wait, in seconds. None takes the timeout of the lock; if that is None, wait for ever.
+
+        Returns:
+            Whether this task holds the lock.
 
         Raises:
             AlreadyHeld: another call of this task is still acquiring the lock.
             LockLost: this task acquired the lock and has lost it.
+            LockBusy, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.acquire`.
             NotOwned: this task ended while another task acquired the lock for it; the lock was released again.
         """
         return self._acquire(running_task(), blocking, timeout)
@@ -395,10 +423,14 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def release(self, wait: bool = True) -> Coroutine[Any, Any, None]:
-        """Subtract one from the count; release the lock if the count is then 0; see `AsyncLock.release`.
+        """Subtract one from the count; release the lock if the count is then 0.
+
+        Args:
+            wait: whether to wait for a quorum's answer, if this releases the lock. Default True.
 
         Raises:
             NotOwned: this task does not hold the lock.
+            LockLost, QuorumUnavailable, ClientUnusable: as for `AsyncLock.release`.
         """
         return self._release(running_task(), wait)
 
@@ -414,7 +446,15 @@ class AsyncRLock(BaseRLock[Any]):
 
     @coroutine_function
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, None]:
-        """Extend the lock to `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`."""
+        """Let the lock live `ttl` seconds from now; see `AsyncLock.extend` for a shorter `ttl`.
+
+        Args:
+            ttl: the new time to live, in seconds. None takes the ttl that the lock was made with.
+
+        Raises:
+            NotOwned: this task does not hold the lock.
+            LockLost, QuorumUnavailable, ClientUnusable, ConfigurationError, TypeError: as for `AsyncLock.extend`.
+        """
         return self._extend(running_task(), ttl)
 
     @named("AsyncRLock.extend")
