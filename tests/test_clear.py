@@ -37,7 +37,3 @@ def test_more_keys_than_one_command_removes() -> None:
         server.mset({f"key-{number}": number for number in range(3 * cleaning.TOGETHER // 2)})
         clear([url])
         await_true(lambda: server.dbsize() == 0)
-
-
-def test_the_key_of_a_marker_is_the_guards() -> None:
-    assert cleaning.MARKER == MARKER

@@ -22,7 +22,7 @@ from .locks.factory import BaseClient
 from .locks.latch import AsyncLatch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import AsyncMultiLock, distinct
-from .locks.options import AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits, spelled_out
+from .locks.options import SLOTS, AsyncOptions, AsyncPlainOptions, Masters, Wakeups, check_permits, spelled_out
 from .locks.owner import coroutine_function, running_task
 from .locks.readwrite import RWLock
 from .locks.reentrant import AsyncRLock
@@ -434,7 +434,7 @@ class AsyncClient(BaseClient):
         """
         check_permits(permits)
         kind = partial(self._slot, permits=permits)
-        return self._new(AsyncSemaphore, name, ttl, options, kind, b"\0slots")
+        return self._new(AsyncSemaphore, name, ttl, options, kind, SLOTS)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> AsyncLatch:
         """Make a latch: it opens after `count` calls of `AsyncLatch.count_down`, by any processes, and stays open.

@@ -22,7 +22,7 @@ from .locks.factory import BaseClient
 from .locks.latch import Latch
 from .locks.lock import BaseLock, Shared, note_failure
 from .locks.multi import MultiLock, distinct
-from .locks.options import Masters, Options, PlainOptions, Wakeups, check_permits, spelled_out
+from .locks.options import SLOTS, Masters, Options, PlainOptions, Wakeups, check_permits, spelled_out
 from .locks.owner import of_threads
 from .locks.readwrite import RWLock
 from .locks.reentrant import RLock
@@ -436,7 +436,7 @@ class Client(BaseClient):
         """
         check_permits(permits)
         kind = partial(self._slot, permits=permits)
-        return self._new(Semaphore, name, ttl, options, kind, b"\0slots")
+        return self._new(Semaphore, name, ttl, options, kind, SLOTS)
 
     def latch(self, name: str | bytes, count: int, ttl: float | None = None) -> Latch:
         """Make a latch: it opens after `count` calls of `Latch.count_down`, by any processes, and stays open.

@@ -9,13 +9,14 @@ import weakref
 from types import FrameType
 from typing import Any
 
+from ..votes.units import MILLISECOND, SECOND
 from ..wire.net import now_ns
 
 # How long close() waits for the answers to releases that are on their way.
-DRAIN_NS = 1_000_000_000
+DRAIN_NS = SECOND
 
 # The same for a client that was forgotten, and is found by the garbage collector.
-FORGOTTEN_NS = 100_000_000
+FORGOTTEN_NS = 100 * MILLISECOND
 
 # Frames of these modules are on the stack of a thread that is in a call of a client. Compiled functions have no frames.
 _OUR_FRAMES = (

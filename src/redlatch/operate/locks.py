@@ -16,6 +16,7 @@ import redis
 
 from redlatch.errors import LockError
 from redlatch.holder import Holder
+from redlatch.locks.options import SLOTS
 from redlatch.locks.readwrite import SUFFIX
 from redlatch.masters.master import Master
 from redlatch.votes.commands import COUNTER
@@ -41,7 +42,7 @@ TOGETHER = 1000
 
 # The suffixes of the keys beside that of a plain lock, as `quorum.kinds` and the clients add them.
 QUEUE = b"\0queue"
-SLOTS, TOKENS = b"\0slots", b"\0slots\0tokens"
+TOKENS = SLOTS + b"\0tokens"
 READERS, WRITER, WRITERS = SUFFIX, SUFFIX + b"\0writer", SUFFIX + b"\0waits"
 
 # What a lock may be.

@@ -27,11 +27,11 @@ from redlatch.guard.marker import FINAL, LEFT, PENDING, Marker
 from redlatch.masters.master import Master
 from redlatch.operate.markers import TRIES, CannotMove, Markers, Seen, each, every
 from redlatch.votes.scripts import kept_ms
-from redlatch.votes.units import drift_ns, quorum_of
+from redlatch.votes.units import MILLISECOND, SECOND, drift_ns, quorum_of
 from redlatch.wire.net import now_ns
 
 # A client may use a marker for this time before it looks whether it is the same: the time between two pulses.
-PULSES_NS = 1_000_000_000
+PULSES_NS = SECOND
 
 
 @dataclass
@@ -272,13 +272,13 @@ class Mover:
         needed = len(self.old) - quorum_of(len(self.old)) + 1
         longest = max([marker.longest for marker, _ in markers], default=self._known.longest if self._known else 0)
         ttl_ms = max(sure) if len(sure) >= needed else longest
-        return ttl_ms * 1_000_000 + drift_ns(ttl_ms, self.drift_factor) + PULSES_NS
+        return ttl_ms * MILLISECOND + drift_ns(ttl_ms, self.drift_factor) + PULSES_NS
 
     def _shortest_wait_ns(self, found: dict[str, Seen]) -> int:
         """Return how long any mover waits at least that has not read less than this one."""
         markers = [seen.marker for seen in found.values() if seen.marker is not None]
         horizons = [marker.horizon for marker in markers if marker.masters == self._previous]
-        return min(horizons, default=0) * 1_000_000 + PULSES_NS
+        return min(horizons, default=0) * MILLISECOND + PULSES_NS
 
     def _finish_all(self) -> None:
         """Make all new masters final that can be reached. Clients do the same for the others when these are back.

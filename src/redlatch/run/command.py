@@ -38,7 +38,6 @@ KILL_AFTER = 5.0
 
 
 HELP = {
-    "master": "A master; once for each. [REDLATCH_MASTERS]",
     "ttl": "Seconds until others get the lock if this process and its machine die.",
     "wait": "Fail if the lock is busy for this many seconds. Default: wait for ever.",
     "busy": "The exit status if the lock is busy.",

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 import redis
 
-# How a marker's key ends (see `guard.marker.MARKER`). No lock has such a key.
-MARKER = b"\0guard"
+from ..guard.marker import MARKER
 
 # How many keys one command asks for or removes.
 TOGETHER = 1000
