@@ -77,7 +77,7 @@ def test_without_deploy_no_master_is_asked(closed_ports: Callable[[int], list[st
 
 
 def test_masters_without_a_quorum_are_an_error(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "PATIENCE", 0.1)
+    monkeypatch.setattr(apps, "CONNECT_TIMEOUT", 0.1)
     masters = fleet(3)
     masters.kill(0)
     masters.kill(2)
@@ -92,7 +92,7 @@ def test_a_master_that_does_not_vote_is_a_warning(fleet: Fleet, monkeypatch: pyt
     masters = fleet(3)
     # New masters vote when all of them have been seen.
     assert found(REDLATCH=setting(masters.urls)) == {}
-    monkeypatch.setattr(apps, "PATIENCE", 0.1)
+    monkeypatch.setattr(apps, "CONNECT_TIMEOUT", 0.1)
     masters.kill(1)
     messages = found(REDLATCH=setting(masters.urls))
     assert list(messages) == ["redlatch.W001"]

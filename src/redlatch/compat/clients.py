@@ -33,14 +33,14 @@ from .shared import packing, show
 logger = logging.getLogger("redlatch")
 
 # Seconds that a single server may take, without a socket_timeout: a quorum of one has no other master to ask.
-PATIENCE = 5.0
+SOCKET_TIMEOUT = 5.0
 
 # The ttl of a lock that the original would keep for ever. The lock is renewed while its holder lives.
 RENEWED_MS = 30_000
 
 # The options that identify the server and the user, besides all that begin with "ssl"; redis-py's values for them.
 _TELLING = frozenset({"host", "port", "path", "db", "username", "password", "credential_provider", "socket_timeout"})
-_DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": PATIENCE}
+_DEFAULTS = {"host": "localhost", "port": 6379, "db": 0, "socket_timeout": SOCKET_TIMEOUT}
 
 
 class Foreign(BaseClient):
@@ -274,11 +274,11 @@ class Registry:
 
 def _new_client(loop: asyncio.AbstractEventLoop | None, servers: list[Any]) -> Any:
     # With several servers, the client chooses the attempt's time limit from the ttl.
-    patience = None
+    attempt_timeout = None
     if len(servers) == 1:
-        patience = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or PATIENCE
+        attempt_timeout = servers[0].connection_pool.connection_kwargs.get("socket_timeout") or SOCKET_TIMEOUT
     make = ThreadsClient if loop is None else LoopClient
-    client = make(servers, guard=None, attempt_timeout=patience)
+    client = make(servers, guard=None, attempt_timeout=attempt_timeout)
     for address, count in Counter(client._policy.masters).items():
         if count > 1:
             logger.warning("%d of the masters are databases of %s, so they fail together", count, address)

@@ -164,7 +164,7 @@ class Lock(_WithLocal, redis.lock.Lock):
         home = _home_unless_hooked(self, Lock)
         if home is None or not _is_pause(self.sleep if sleep is None else sleep):
             return bool(super().acquire(sleep, blocking, blocking_timeout, token))  # type: ignore[arg-type]
-        return self._win(home, _patience(self, sleep, blocking, blocking_timeout), token)
+        return self._win(home, _seconds_to_wait(self, sleep, blocking, blocking_timeout), token)
 
     def _win(self, home: Home, timeout: float | None, token: str | bytes | None) -> bool:
         lease = _lease(self, home, None, token)
@@ -358,7 +358,7 @@ class AsyncLock(_WithLocal, redis.asyncio.lock.Lock):
         home = _home_unless_hooked(self, AsyncLock)
         if home is None or not _is_pause(self.sleep):
             return bool(await super().acquire(blocking, blocking_timeout, token))
-        return await self._win(home, _patience(self, None, blocking, blocking_timeout), token, task)
+        return await self._win(home, _seconds_to_wait(self, None, blocking, blocking_timeout), token, task)
 
     async def _win(
         self, home: Home, timeout: float | None, token: str | bytes | None, task: asyncio.Task[Any] | None
@@ -459,7 +459,9 @@ def _is_pause(sleep: Any) -> bool:
     return isinstance(sleep, (int, float)) and sleep >= 0
 
 
-def _patience(lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None) -> float | None:
+def _seconds_to_wait(
+    lock: Any, sleep: float | None, blocking: bool | None, blocking_timeout: float | None
+) -> float | None:
     """Return the seconds to wait; None for no limit. Return 0 if redis-py would not sleep even once."""
     sleep = lock.sleep if sleep is None else sleep
     if not (lock.blocking if blocking is None else blocking):

@@ -37,7 +37,7 @@ from . import conf
 from .clients import new_client
 
 # Seconds to wait for all masters. A new master votes after a handshake, so this is for slow networks.
-PATIENCE = 2.0
+CONNECT_TIMEOUT = 2.0
 
 # Seconds between two looks.
 PAUSE = 0.02
@@ -114,7 +114,7 @@ def check_caches(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
 
 def look(client: Client) -> Health:
     """Connect a client, and close it when all masters vote or the time is over. Return what it found."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + CONNECT_TIMEOUT
     try:
         try:
             client.connect()

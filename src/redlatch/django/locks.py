@@ -104,7 +104,7 @@ class _CacheLock(Generic[AnyLock]):
         """The redlatch lock that the caller holds, for `check`, `lost` and `remaining`; None if it holds none."""
         return self._records.mine().lock
 
-    def _patience(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
+    def _seconds_to_wait(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):
             return 0.0
         return self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -160,7 +160,7 @@ class CacheLock(_CacheLock[Lock]):
         record, lock = self._records.mine(), self._make()
         with self._errors_of("acquire"):
             try:
-                won = lock.acquire(timeout=self._patience(blocking, blocking_timeout))
+                won = lock.acquire(timeout=self._seconds_to_wait(blocking, blocking_timeout))
                 if won:
                     record.lock = lock
             except BaseException as struck:
@@ -255,7 +255,7 @@ class AsyncCacheLock(_CacheLock[AsyncLock]):
             QuorumUnavailable: too many masters failed.
             ConfigurationError: the timeout cannot work, for example because it is above the guard's `max_ttl`.
         """
-        return self._acquire(self._records.mine(), self._patience(blocking, blocking_timeout))
+        return self._acquire(self._records.mine(), self._seconds_to_wait(blocking, blocking_timeout))
 
     @named("AsyncCacheLock.acquire")
     async def _acquire(self, record: _Record[AsyncLock], timeout: float | None) -> bool:

@@ -15,27 +15,27 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 HANGUP: int = getattr(select, "POLLRDHUP", 0)
 
 
-class Holder(Protocol):
+class HasDescriptors(Protocol):
     """Whatever has descriptors that a forked child must give up."""
 
     def descriptors(self) -> list[int]:
         """Return the descriptors."""
 
 
-_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def give_up_at_fork(holder: Holder) -> None:
-    """Have the descriptors of a holder lead nowhere in every child that is forked off, unless it is gone by then.
+def give_up_at_fork(owner: HasDescriptors) -> None:
+    """Have the descriptors of an object lead nowhere in every child that is forked off, unless it is gone by then.
 
     Otherwise the database would not notice the end of the parent while the child lives, and would keep the locks of its
     session; and a finalizer in the child could say goodbye on the parent's connection.
     """
-    _holders.add(holder)
+    _owners.add(owner)
 
 
 def _give_up_all() -> None:
-    there = [descriptor for holder in list(_holders) for descriptor in holder.descriptors()]
+    there = [descriptor for owner in list(_owners) for descriptor in owner.descriptors()]
     if there:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in there:
@@ -49,7 +49,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def descriptor_of(raw: Any) -> int:
-    """Return the descriptor of a driver's connection; -1 if it has none, or does not tell."""
+    """Return the descriptor of a driver's connection; -1 if it has none, or does not show it."""
     source: Any = raw if hasattr(raw, "fileno") else getattr(raw, "_sock", None)
     return -1 if source is None else int(source.fileno())
 

@@ -177,7 +177,7 @@ class Lock:
         _acquire_logger.debug("Acquiring Lock(%r) ...", self._name)
         if (self._chosen or (self._lease is not None and self._lease.remaining() > 0)) and self._held:
             raise AlreadyAcquired("Already acquired from this Lock instance.")
-        seconds = self._patience(blocking, timeout)
+        seconds = self._seconds_to_wait(blocking, timeout)
         if self._tried and not self._chosen:
             self._id = None
         self._tried = True
@@ -202,7 +202,7 @@ class Lock:
             _acquire_logger.warning("Failed to acquire Lock(%r).", self._name)
         return won
 
-    def _patience(self, blocking: bool, timeout: float | str | None) -> float | None:
+    def _seconds_to_wait(self, blocking: bool, timeout: float | str | None) -> float | None:
         """Return the seconds to wait; None for no limit."""
         if not blocking:
             if timeout is not None:

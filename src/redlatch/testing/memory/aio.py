@@ -94,7 +94,7 @@ class TaskMemoryDriver(MemoryDriver):
         watch, timeline = self._watch_here(), self._timeline
         with timeline.monitor:
             timeline.parties.enter()
-            timeline.stir()
+            timeline.note_call()
         try:
             while True:
                 with timeline.monitor:
@@ -113,7 +113,7 @@ class TaskMemoryDriver(MemoryDriver):
         finally:
             with timeline.monitor:
                 performing.close()
-                timeline.stir()
+                timeline.note_call()
                 timeline.parties.go_out(threading.get_ident())
             timeline.report()
 

@@ -56,8 +56,8 @@ class IdleWatch:
 
     def _look(self) -> None:
         timeline = self._timeline
-        if self._seen != (timeline.stirs, timeline.wakes):
-            self._seen = timeline.stirs, timeline.wakes
+        if self._seen != (timeline.calls, timeline.wakes):
+            self._seen = timeline.calls, timeline.wakes
             self._turns = 0
         self._turns += 1
         if self._turns <= TURNS:

@@ -59,7 +59,7 @@ class ThreadMemoryDriver(MemoryDriver):
         try:
             with timeline.monitor:
                 timeline.parties.enter()
-                timeline.stir()
+                timeline.note_call()
                 try:
                     while True:
                         timeline.rest(next(performing))
@@ -67,7 +67,7 @@ class ThreadMemoryDriver(MemoryDriver):
                     return ended.value
                 finally:
                     performing.close()
-                    timeline.stir()
+                    timeline.note_call()
                     timeline.parties.go_out(threading.get_ident())
         finally:
             timeline.report()

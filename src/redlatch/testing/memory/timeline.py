@@ -90,7 +90,7 @@ class Timeline:
         clock: shows the time.
         monitor: a thread that changes anything has it.
         parties: the threads and tasks that use the clients.
-        stirs: counts the calls that began or ended.
+        calls: counts the calls that began, and those that ended.
         wakes: counts the waits that ended.
     """
 
@@ -98,7 +98,7 @@ class Timeline:
         self.clock = VirtualClock()
         self.monitor = threading.RLock()
         self.parties = Parties()
-        self.stirs = self.wakes = 0
+        self.calls = self.wakes = 0
         self._woken = threading.Condition(self.monitor)
         self._actors: list[Callable[[], Actor | None]] = []
         self._waits: list[Wait] = []
@@ -128,9 +128,9 @@ class Timeline:
         with self.monitor:
             self._farthest_ns = max(self._farthest_ns, until_ns)
 
-    def stir(self) -> None:
+    def note_call(self) -> None:
         """Note that a call begins or ends."""
-        self.stirs += 1
+        self.calls += 1
         self._naps = 0
         self.note_timeout(self.clock.now())
 
